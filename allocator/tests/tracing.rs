@@ -74,8 +74,7 @@ impl Subscriber for Log {
 fn segments_waits_and_exhaustion_are_told_and_hits_are_not() {
     let log = Log::default();
     let guard = tracing::subscriber::set_default(log.clone());
-    let test = TestAllocator::of(64 * MIB, "");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::of(64 * MIB, "").with_streams();
     let memory = test.allocate(12 * MIB, &stream);
     assert_eq!(log.take(), ["\"segment_alloc\" 12582912"]);
     drop(memory);

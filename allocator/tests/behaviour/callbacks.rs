@@ -29,8 +29,7 @@ fn told(seen: &Seen<TraceEvent>) -> Vec<(TraceAction, u64, u64)> {
 
 #[test]
 fn h14_trackers_hear_of_everything_in_order() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let seen = track(&test);
     let memory = test.allocate(1000, &stream);
     let at = memory.address();
@@ -43,8 +42,7 @@ fn h14_trackers_hear_of_everything_in_order() {
 
 #[test]
 fn e2_the_end_of_a_free_is_told_when_other_streams_are_done() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let memory = test.allocate(MIB, &stream);
     let (at, seen) = (memory.address(), track(&test));
     let hold = test.hold(&side);
@@ -60,8 +58,7 @@ fn e2_the_end_of_a_free_is_told_when_other_streams_are_done() {
 
 #[test]
 fn h17_trackers_hear_of_raw_memory_and_of_its_stream() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let seen = track(&test);
     let address = test.allocate_raw(700, &stream);
     test.allocator.free_raw(address).unwrap();
@@ -76,8 +73,7 @@ fn h17_trackers_hear_of_raw_memory_and_of_its_stream() {
 
 #[test]
 fn m14_a_segment_is_told_to_go_before_it_goes() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     drop(test.allocate(12 * MIB, &stream));
     let (device, order) = (test.device.clone(), Arc::new(Mutex::new(None)));
     let frees = Arc::clone(&order);
@@ -93,8 +89,7 @@ fn m14_a_segment_is_told_to_go_before_it_goes() {
 
 #[test]
 fn m14_a_segment_whose_free_failed_is_not_left_told_as_gone() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let seen = track(&test);
     drop(test.allocate(12 * MIB, &stream));
     for call in [Call::Record, Call::Wait, Call::Free] {
@@ -115,8 +110,7 @@ fn m14_a_segment_whose_free_failed_is_not_left_told_as_gone() {
 
 #[test]
 fn m18_observers_hear_of_exhaustion_before_the_request_returns() {
-    let test = TestAllocator::of(64 * MIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(64 * MIB, "").with_streams();
     let reports: Seen<OutOfMemory> = Arc::default();
     for _ in 0..2 {
         let log = Arc::clone(&reports);
@@ -135,8 +129,7 @@ fn m18_observers_hear_of_exhaustion_before_the_request_returns() {
 
 #[test]
 fn m18_an_observer_may_use_the_allocator() {
-    let test = TestAllocator::of(64 * MIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(64 * MIB, "").with_streams();
     let kept = Arc::new(Mutex::new(vec![test.allocate(40 * MIB, &stream)]));
     let (allocator, on, drops) = (test.allocator.clone(), stream.clone(), Arc::clone(&kept));
     test.allocator.on_out_of_memory(move |_| {
@@ -152,8 +145,7 @@ fn m18_an_observer_may_use_the_allocator() {
 
 #[test]
 fn m3_a_helper_may_drop_allocations_of_any_stream() {
-    let test = TestAllocator::of(64 * MIB, "");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::of(64 * MIB, "").with_streams();
     let kept = Arc::new(Mutex::new(vec![test.allocate(40 * MIB, &side)]));
     let drops = Arc::clone(&kept);
     test.allocator.on_pressure(move || {
@@ -185,8 +177,7 @@ fn panics(act: impl FnOnce()) -> bool {
 fn h14_a_tracker_that_panics_at_an_allocation_loses_no_block() {
     for text in ["", "expandable_segments:True"] {
         for action in [TraceAction::Alloc, TraceAction::SegmentAlloc, TraceAction::SegmentMap] {
-            let test = TestAllocator::with(text);
-            let stream = test.stream();
+            let (test, [stream]) = TestAllocator::with(text).with_streams();
             let armed = panic_at(&test, action);
             let asked = panics(|| drop(test.allocate(12 * MIB, &stream)));
             let is_told = match action {
@@ -209,8 +200,7 @@ fn h14_a_tracker_that_panics_at_an_allocation_loses_no_block() {
 #[test]
 fn h14_a_tracker_that_panics_at_a_free_loses_no_use() {
     for action in [TraceAction::FreeRequested, TraceAction::FreeCompleted] {
-        let test = TestAllocator::new();
-        let [stream, side] = test.streams();
+        let (test, [stream, side]) = TestAllocator::new().with_streams();
         let memory = test.allocate(12 * MIB, &stream);
         let (address, hold) = (memory.address(), test.hold(&side));
         memory.record_stream(&side);
@@ -232,8 +222,7 @@ fn h14_a_tracker_that_panics_at_a_free_loses_no_use() {
 #[test]
 fn h14_a_tracker_that_panics_as_memory_goes_loses_none() {
     for (text, action) in [("", TraceAction::SegmentFree), ("expandable_segments:True", TraceAction::SegmentUnmap)] {
-        let test = TestAllocator::with(text);
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::with(text).with_streams();
         drop(test.allocate(12 * MIB, &stream));
         let armed = panic_at(&test, action);
         assert!(panics(|| drop(test.allocator.empty_cache())));

@@ -41,8 +41,7 @@ fn m5_a_capture_gets_memory_from_its_pool_alone() {
 #[test]
 fn m5_elastic_pools_serve_captures_too() {
     for mode in MODES {
-        let test = TestAllocator::elastic("");
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::elastic("").with_streams();
         let pool = test.allocator.create_capture_pool();
         let capture = pool.begin_capture(&stream, mode).expect("it begins");
         let memory = test.allocate(6 * MIB, &stream);
@@ -64,8 +63,7 @@ fn p12_a_capture_has_every_segment_size_it_needs() {
     let sizes =
         [(512, 2 * MIB), (MIB, 2 * MIB), (MIB + 512, 20 * MIB), (10 * MIB - 512, 20 * MIB), (10 * MIB + 512, 12 * MIB)];
     for (bytes, segment) in sizes {
-        let test = TestAllocator::new();
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::new().with_streams();
         let (pool, capture) = test.capture(&stream);
         let memory = test.allocate(bytes, &stream);
         let graph = capture.end().expect("it is whole");
@@ -105,8 +103,7 @@ fn p12_a_stream_that_joins_is_served_by_the_same_pool() {
 
 #[test]
 fn p12_other_threads_and_streams_go_on_meanwhile() {
-    let test = TestAllocator::new();
-    let [stream, other] = test.streams();
+    let (test, [stream, other]) = TestAllocator::new().with_streams();
     let (pool, capture) = test.capture(&stream);
     thread::scope(|scope| {
         let worker = scope.spawn(|| {
@@ -189,8 +186,7 @@ fn p12_graphs_share_a_pool_until_the_last_is_gone() {
 
 #[test]
 fn p12_want_of_memory_takes_nothing_from_graphs() {
-    let test = TestAllocator::of(32 * MIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(32 * MIB, "").with_streams();
     let (pool, capture) = test.capture(&stream);
     drop(test.allocate(20 * MIB, &stream));
     let graph = capture.end().expect("it is whole");
@@ -239,8 +235,7 @@ fn p12_a_launch_in_progress_keeps_the_memory_of_its_graph() {
 #[test]
 fn p12_a_thousand_captures_leave_nothing_behind() {
     for text in ["", "expandable_segments:True"] {
-        let test = TestAllocator::with(text);
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::with(text).with_streams();
         let shared = test.allocator.create_capture_pool();
         let mut kept = None;
         for round in 0..1000 {
@@ -268,8 +263,7 @@ fn p12_a_thousand_captures_leave_nothing_behind() {
 
 #[test]
 fn p12_any_pool_can_serve_a_capture() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_pool();
     let (graph, memory) = test.filling(&pool, &stream, 5);
     run(&graph, &stream);
@@ -280,8 +274,7 @@ fn p12_any_pool_can_serve_a_capture() {
 
 #[test]
 fn p12_two_captures_at_once_have_a_pool_each() {
-    let test = TestAllocator::new();
-    let [stream, other] = test.streams();
+    let (test, [stream, other]) = TestAllocator::new().with_streams();
     let [one, two] = [(); 2].map(|()| test.allocator.create_capture_pool());
     let (first, second) = (begin_capture(&one, &stream), begin_capture(&two, &other));
     let memory = [test.allocate(MIB, &stream), test.allocate(MIB, &other)];
@@ -297,8 +290,7 @@ fn p12_two_captures_at_once_have_a_pool_each() {
 
 #[test]
 fn p4_a_route_by_capture_can_be_made_by_hand() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let [serving, routed] = [(); 2].map(|()| test.allocator.create_capture_pool());
     let capture = begin_capture(&serving, &stream);
     let driver = cachette::hal::Device::capture(&test.device).expect("the host device captures");
@@ -319,8 +311,7 @@ fn p4_a_route_by_capture_can_be_made_by_hand() {
 
 #[test]
 fn p12_raw_memory_is_led_to_the_capture_too() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let (pool, capture) = test.capture(&stream);
     let calls = test.calls_of(Call::Poll, || {
         let address = test.allocate_raw(4 * KIB, &stream);

@@ -38,8 +38,7 @@ fn break_it(test: &TestAllocator) {
 #[test]
 fn memory_that_a_failed_wait_kept_goes_with_the_next_emptying() {
     for text in ["", "never_block:True"] {
-        let test = TestAllocator::with(text);
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::with(text).with_streams();
         let (pool, capture) = test.capture(&stream);
         drop(test.allocate(MIB, &stream));
         let graph = capture.end().expect("it is whole");
@@ -58,8 +57,7 @@ fn memory_that_a_failed_wait_kept_goes_with_the_next_emptying() {
 #[test]
 fn work_after_a_graph_does_not_keep_the_memory_of_its_pool() {
     let host = HostConfig::default().free_without_waiting();
-    let test = TestAllocator::on(host, "never_block:True");
-    let [stream, other] = test.streams();
+    let (test, [stream, other]) = TestAllocator::on(host, "never_block:True").with_streams();
     let (pool, capture) = test.capture(&stream);
     drop(test.allocate(MIB, &stream));
     let graph = capture.end().expect("it is whole");
@@ -112,8 +110,7 @@ fn p12_any_single_failure_of_the_driver_loses_nothing() {
     ];
     for call in calls {
         for nth in 1.. {
-            let test = TestAllocator::on(HostConfig::default().stepped(4), "");
-            let [stream, side] = test.streams();
+            let (test, [stream, side]) = TestAllocator::on(HostConfig::default().stepped(4), "").with_streams();
             let pool = test.allocator.create_capture_pool();
             let before = test.device.calls(call);
             test.device.fail_next(call, nth, ErrorKind::Refused);
@@ -146,8 +143,7 @@ fn p12_the_default_stream_is_refused() {
 
 #[test]
 fn p12_a_capture_that_the_driver_refuses_changes_nothing() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_pool();
     test.device.fail_next(Call::BeginCapture, 1, ErrorKind::Other);
     let refused = pool.begin_capture(&stream, CaptureMode::Global);
@@ -160,8 +156,7 @@ fn p12_a_capture_that_the_driver_refuses_changes_nothing() {
 
 #[test]
 fn p12_a_stream_is_captured_once_at_a_time() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let [pool, other] = [(); 2].map(|()| test.allocator.create_capture_pool());
     let capture = begin_capture(&pool, &stream);
     let refused = other.begin_capture(&stream, CaptureMode::Global);
@@ -195,8 +190,7 @@ fn p12_a_broken_capture_is_an_error_and_no_more() {
 
 #[test]
 fn p12_memory_can_be_had_from_a_capture_that_is_broken_already() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let (pool, capture) = test.capture(&stream);
     break_it(&test);
     let memory = test.allocate(MIB, &stream);
@@ -207,8 +201,7 @@ fn p12_memory_can_be_had_from_a_capture_that_is_broken_already() {
 
 #[test]
 fn p12_a_stream_that_is_not_joined_breaks_its_capture_alone() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let (pool, capture) = test.capture(&stream);
     test.follow(&side, &stream);
     let memory = test.allocate(MIB, &side);
@@ -242,8 +235,7 @@ fn break_and_drop(test: &TestAllocator, capture: Capture) {
 
 #[test]
 fn p12_an_end_or_a_launch_that_fails_can_be_gone_on_from() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_capture_pool();
     let (graph, memory) = test.filling(&pool, &stream, 4);
     test.device.fail_next(Call::Launch, 1, ErrorKind::Other);
@@ -258,8 +250,7 @@ fn p12_an_end_or_a_launch_that_fails_can_be_gone_on_from() {
 
 #[test]
 fn m5_exhaustion_in_a_capture_does_not_break_it() {
-    let test = TestAllocator::of(32 * MIB, "");
-    let [stream, other] = test.streams();
+    let (test, [stream, other]) = TestAllocator::of(32 * MIB, "").with_streams();
     let kept = test.allocate(20 * MIB, &other);
     let (pool, capture) = test.capture(&stream);
     let refused = test.allocator.allocate(20 * MIB, &stream);
@@ -273,8 +264,7 @@ fn m5_exhaustion_in_a_capture_does_not_break_it() {
 
 #[test]
 fn m5_other_streams_are_served_under_pressure_during_a_capture() {
-    let test = TestAllocator::of(32 * MIB, "");
-    let [stream, other] = test.streams();
+    let (test, [stream, other]) = TestAllocator::of(32 * MIB, "").with_streams();
     drop(test.allocate(20 * MIB, &other));
     let (pool, capture) = test.capture(&stream);
     let memory = test.allocate(26 * MIB, &other);

@@ -80,8 +80,7 @@ fn e6_four_streams_reuse_after_the_last_has_joined() {
 
 #[test]
 fn e6_streams_that_join_by_way_of_each_other_count_as_joined() {
-    let test = test();
-    let [stream, near, far] = test.streams();
+    let (test, [stream, near, far]) = test().with_streams();
     let (_pool, capture) = test.capture(&stream);
     let address = use_and_free(&test, &stream, &[&near, &far]);
     test.follow(&near, &far);
@@ -93,8 +92,7 @@ fn e6_streams_that_join_by_way_of_each_other_count_as_joined() {
 
 #[test]
 fn e6_what_a_stream_does_after_the_free_is_not_waited_for() {
-    let test = test();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = test().with_streams();
     let out = test.allocate(MIB, &side);
     let (_pool, capture) = test.capture(&stream);
     let address = use_and_free(&test, &stream, &[&side]);
@@ -107,8 +105,7 @@ fn e6_what_a_stream_does_after_the_free_is_not_waited_for() {
 
 #[test]
 fn e6_a_recorded_use_without_work_is_no_obstacle() {
-    let test = test();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = test().with_streams();
     let (_pool, capture) = test.capture(&stream);
     test.follow(&side, &stream);
     let memory = test.allocate(MIB, &stream);
@@ -151,8 +148,7 @@ fn e6_contents_are_right_when_the_graph_runs() {
 
 #[test]
 fn e6_without_the_option_nothing_is_reused_and_nothing_is_asked() {
-    let test = TestAllocator::on(HostConfig::default().stepped(3), "");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::on(HostConfig::default().stepped(3), "").with_streams();
     let (_pool, capture) = test.capture(&stream);
     let address = use_and_free(&test, &stream, &[&side]);
     test.follow(&stream, &side);
@@ -164,8 +160,7 @@ fn e6_without_the_option_nothing_is_reused_and_nothing_is_asked() {
 
 #[test]
 fn e6_hits_ask_the_driver_nothing_while_no_memory_waits() {
-    let test = test();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = test().with_streams();
     let (_pool, capture) = test.capture(&stream);
     let address = use_and_free(&test, &stream, &[&side]);
     test.follow(&stream, &side);
@@ -182,8 +177,7 @@ fn e6_hits_ask_the_driver_nothing_while_no_memory_waits() {
 /// Only a request of the captured stream may look at its capture; its thread is the one that captures.
 #[test]
 fn e6_calls_on_every_heap_ask_nothing_of_a_capture() {
-    let test = test();
-    let [stream, side, other] = test.streams();
+    let (test, [stream, side, other]) = test().with_streams();
     let (_pool, capture) = test.capture(&stream);
     let address = use_and_free(&test, &stream, &[&side]);
     test.follow(&stream, &side);
@@ -230,8 +224,7 @@ fn e7_a_capture_reuses_what_came_free_before_it_began() {
 
 #[test]
 fn e6_e8_a_use_in_another_capture_is_waited_for() {
-    let test = test();
-    let [stream, side, stranger] = test.streams();
+    let (test, [stream, side, stranger]) = test().with_streams();
     let [pool, other] = [(); 2].map(|()| test.allocator.create_capture_pool());
     let begin = |pool: &Pool, stream| {
         let begun = pool.begin_capture(stream, CaptureMode::Relaxed);
@@ -257,8 +250,7 @@ fn e6_e8_a_use_in_another_capture_is_waited_for() {
 #[test]
 fn e7_at_the_end_of_the_capture_its_memory_comes_free() {
     for (config, left) in [(REUSE, 0), ("", 1)] {
-        let test = TestAllocator::on(HostConfig::default().stepped(3), config);
-        let [stream, side] = test.streams();
+        let (test, [stream, side]) = TestAllocator::on(HostConfig::default().stepped(3), config).with_streams();
         let (_pool, capture) = test.capture(&stream);
         use_and_free(&test, &stream, &[&side]);
         test.follow(&stream, &side);
@@ -298,8 +290,7 @@ fn e6_e7_two_captures_share_a_pool_and_its_memory() {
 /// Captures that are begun and ended past the allocator are known by their numbers.
 #[test]
 fn e6_e7_in_the_next_capture_the_uses_of_the_last_are_over() {
-    let test = test();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = test().with_streams();
     let begin = || {
         // SAFETY: 1. the stream lives.
         let begun = unsafe { test.device.begin_capture(stream.handle(), CaptureMode::Relaxed) };
@@ -356,8 +347,7 @@ fn e6_a_driver_that_cannot_say_loses_nothing() {
 
 #[test]
 fn e6_memory_released_behind_a_capture_is_reused_after_the_join() {
-    let test = test();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = test().with_streams();
     let (_pool, capture) = test.capture(&stream);
     test.follow(&side, &stream);
     let memory = test.allocate(MIB, &stream);

@@ -9,8 +9,7 @@ use crate::fixture::{Allocation, MIB, Pool, TestAllocator, begin_capture};
 #[test]
 fn a_request_whose_capture_cannot_be_told_gets_no_other_memory() {
     for text in ["", "expandable_segments:True"] {
-        let test = TestAllocator::with(text);
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::with(text).with_streams();
         let (pool, capture) = test.capture(&stream);
         test.device.fail_next(Call::CaptureStatus, 1, ErrorKind::Other);
         let asked = test.allocator.allocate(MIB, &stream);
@@ -26,8 +25,7 @@ type Step = fn(&TestAllocator, &Pool, Allocation);
 /// Events that a step records while a stream is captured and the `nth` question about a capture fails, and whether it
 /// asks so often.
 fn recorded(step: Step, nth: u64) -> (u64, bool) {
-    let test = TestAllocator::elastic("");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::elastic("").with_streams();
     let pool = test.allocator.create_pool();
     let graphs = test.allocator.create_capture_pool();
     let memory = pool.allocate(4 * MIB, &stream).expect("there is room");

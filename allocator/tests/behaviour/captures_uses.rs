@@ -39,8 +39,7 @@ fn e5_memory_freed_in_a_capture_with_uses_waits_for_its_end() {
 
 #[test]
 fn e5_what_waits_is_active_and_not_allocated() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let (pool, capture) = test.capture(&stream);
     let memory = test.allocate(MIB, &stream);
     memory.record_stream(&side);
@@ -106,8 +105,7 @@ fn e7_a_use_from_before_the_capture_is_waited_for_after_it() {
 
 #[test]
 fn e7_a_use_is_kept_although_the_stream_was_captured_once() {
-    let test = stepped("");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = stepped("").with_streams();
     let (pool, capture) = test.capture(&stream);
     test.follow(&side, &stream);
     let memory = test.allocate(MIB, &stream);
@@ -130,8 +128,7 @@ fn e7_a_use_is_kept_although_the_stream_was_captured_once() {
 
 #[test]
 fn e7_default_memory_that_a_capture_uses_waits_for_its_end() {
-    let test = TestAllocator::new();
-    let [stream, captured] = test.streams();
+    let (test, [stream, captured]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_capture_pool();
     let memory = test.allocate(MIB, &stream);
     let address = memory.address();
@@ -149,8 +146,7 @@ fn e7_default_memory_that_a_capture_uses_waits_for_its_end() {
 
 #[test]
 fn e7_uses_come_free_across_two_captures_that_share_a_pool() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_capture_pool();
     let mut addresses = Vec::new();
     let mut graphs = Vec::new();
@@ -174,8 +170,7 @@ fn e7_uses_come_free_across_two_captures_that_share_a_pool() {
 #[test]
 fn e5_events_of_other_streams_are_polled_during_a_capture() {
     for mode in [CaptureMode::Global, CaptureMode::ThreadLocal] {
-        let test = stepped("");
-        let [stream, other, side] = test.streams();
+        let (test, [stream, other, side]) = stepped("").with_streams();
         let memory = test.allocate(MIB, &other);
         let address = memory.address();
         memory.record_stream(&side);
@@ -193,8 +188,7 @@ fn e5_events_of_other_streams_are_polled_during_a_capture() {
 
 #[test]
 fn e5_no_event_of_the_same_stream_is_polled_during_its_capture() {
-    let test = stepped("");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = stepped("").with_streams();
     let pool = test.allocator.create_capture_pool();
     let memory = pool.allocate(MIB, &stream).expect("there is room");
     let address = memory.address();
@@ -214,8 +208,7 @@ fn e5_no_event_of_the_same_stream_is_polled_during_its_capture() {
 
 #[test]
 fn e5_memory_released_behind_other_work_breaks_no_capture() {
-    let test = stepped("");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = stepped("").with_streams();
     let pool = test.allocator.create_capture_pool();
     let memory = pool.allocate(MIB, &stream).expect("there is room");
     test.fill(&memory, 1, &side);
@@ -232,8 +225,7 @@ fn e5_memory_released_behind_other_work_breaks_no_capture() {
 
 #[test]
 fn e5_lending_does_not_cross_into_a_capture() {
-    let test = stepped("lend_across_streams:True");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = stepped("lend_across_streams:True").with_streams();
     let pool = test.allocator.create_capture_pool();
     drop(pool.allocate(12 * MIB, &side).expect("there is room"));
     let capture = begin_capture(&pool, &stream);

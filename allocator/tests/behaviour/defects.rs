@@ -15,8 +15,7 @@ fn free_in_use(test: &TestAllocator, memory: Allocation, side: &Stream) {
 
 #[test]
 fn d1_a_block_that_came_free_while_waiting_serves_the_request() {
-    let test = TestAllocator::of(20 * MIB, "");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::of(20 * MIB, "").with_streams();
     let live = test.allocate(9 * MIB, &stream);
     let waiting = test.allocate(9 * MIB, &stream);
     let address = waiting.address();
@@ -35,8 +34,7 @@ fn d1_a_block_that_came_free_while_waiting_serves_the_request() {
 
 #[test]
 fn d1_neighbours_that_come_free_together_serve_the_request() {
-    let test = TestAllocator::of(20 * MIB, "");
-    let [stream, left, right] = test.streams();
+    let (test, [stream, left, right]) = TestAllocator::of(20 * MIB, "").with_streams();
     let first = test.allocate(9 * MIB, &stream);
     let second = test.allocate(9 * MIB, &stream);
     let start_at = first.address();
@@ -53,8 +51,7 @@ fn d1_neighbours_that_come_free_together_serve_the_request() {
 
 #[test]
 fn d1_a_segment_freed_on_another_stream_is_released_and_serves() {
-    let test = TestAllocator::of(24 * MIB, "");
-    let [stream, owner, side] = test.streams();
+    let (test, [stream, owner, side]) = TestAllocator::of(24 * MIB, "").with_streams();
     let memory = test.allocate(20 * MIB, &owner);
     let hold = test.hold(&side);
     free_in_use(&test, memory, &side);
@@ -68,8 +65,8 @@ fn d1_a_segment_freed_on_another_stream_is_released_and_serves() {
 
 #[test]
 fn d2_only_the_blocks_that_are_enough_are_waited_for() {
-    let test = TestAllocator::on(HostConfig::default().capacity(24 * MIB).stepped(7), "");
-    let [stream, quick, stuck] = test.streams();
+    let (test, [stream, quick, stuck]) =
+        TestAllocator::on(HostConfig::default().capacity(24 * MIB).stepped(7), "").with_streams();
     let (first, second) = (test.allocate(12 * MIB, &stream), test.allocate(12 * MIB, &stream));
     let address = first.address();
     free_in_use(&test, first, &quick);
@@ -85,8 +82,8 @@ fn d2_only_the_blocks_that_are_enough_are_waited_for() {
 
 #[test]
 fn d2_of_several_segments_only_the_sufficient_one_is_waited_for() {
-    let test = TestAllocator::on(HostConfig::default().capacity(40 * MIB).stepped(7), "");
-    let [stream, stuck] = test.streams();
+    let (test, [stream, stuck]) =
+        TestAllocator::on(HostConfig::default().capacity(40 * MIB).stepped(7), "").with_streams();
     let quick = [test.stream(), test.stream()];
     let halves = [test.allocate(9 * MIB, &stream), test.allocate(9 * MIB, &stream)];
     let whole = test.allocate(20 * MIB, &stream);
@@ -104,8 +101,7 @@ fn d2_of_several_segments_only_the_sufficient_one_is_waited_for() {
 
 #[test]
 fn d2_a_block_that_is_stuck_does_not_delay_a_later_one() {
-    let test = TestAllocator::of(24 * MIB, "");
-    let [stream, quick, stuck] = test.streams();
+    let (test, [stream, quick, stuck]) = TestAllocator::of(24 * MIB, "").with_streams();
     let (first, second) = (test.allocate(12 * MIB, &stream), test.allocate(12 * MIB, &stream));
     let address = second.address();
     let (forever, briefly) = (test.hold(&stuck), test.hold(&quick));
@@ -122,8 +118,7 @@ fn d2_a_block_that_is_stuck_does_not_delay_a_later_one() {
 
 #[test]
 fn d2_a_request_that_may_not_block_fails_instead_of_waiting() {
-    let test = TestAllocator::of(24 * MIB, "never_block:True");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::of(24 * MIB, "never_block:True").with_streams();
     let memory = test.allocate(20 * MIB, &stream);
     let address = memory.address();
     let hold = test.hold(&side);
@@ -145,8 +140,7 @@ fn d2_a_request_that_may_not_block_fails_instead_of_waiting() {
 
 #[test]
 fn d2_without_blocking_the_cache_still_serves_and_still_grows() {
-    let test = TestAllocator::with("never_block:True");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("never_block:True").with_streams();
     let address = test.allocate(12 * MIB, &stream).address();
     assert_eq!(test.allocate(12 * MIB, &stream).address(), address);
     assert_ne!(test.allocate(14 * MIB, &stream).address(), address);

@@ -61,8 +61,7 @@ fn step(test: &TestAllocator, streams: &[Stream], random: &mut u64, live: &mut V
 /// A device whose allocations begin at other addresses, and are aligned otherwise.
 fn elsewhere(settings: &str) -> TestAllocator {
     let host = HostConfig::default().capacity(16 * GIB).phantom(true).base_alignment(64 * MIB);
-    let test = TestAllocator::on(host, settings);
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::on(host, settings).with_streams();
     drop(test.allocate(300 * MIB, &stream));
     drop(stream);
     test.allocator.empty_cache().expect("nothing fails");
@@ -93,8 +92,7 @@ fn s9_addresses_play_no_part() {
 #[test]
 fn s9_equals_serve_in_one_order_whether_addresses_rise_or_fall() {
     let served = |falling: bool| {
-        let test = TestAllocator::phantom(GIB, "");
-        let [spare, stream] = test.streams();
+        let (test, [spare, stream]) = TestAllocator::phantom(GIB, "").with_streams();
         if falling {
             // Phantom addresses come back last in, first out, so that of the next two the second is lower.
             let both = [0; 2].map(|_| test.allocate(12 * MIB, &spare));

@@ -8,8 +8,7 @@ use crate::fixture::{KIB, MIB, TestAllocator};
 /// An allocator that holds a little of everything: unused segments of two streams, memory that waits for
 /// another stream, memory behind a wait, and idle events.
 fn full_allocator() -> TestAllocator {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let blocks = [KIB, 12 * MIB, 14 * MIB].map(|bytes| test.allocate(bytes, &stream));
     drop(blocks);
     drop((test.allocate(KIB, &side), test.allocate(3 * MIB, &side)));
@@ -71,8 +70,7 @@ fn a_drop_loses_at_most_what_the_failing_call_was_to_free() {
 #[test]
 fn a_late_drop_loses_nothing_if_recording_its_use_fails() {
     for call in [Call::CreateEvent, Call::Record] {
-        let test = TestAllocator::new();
-        let [stream, side] = test.streams();
+        let (test, [stream, side]) = TestAllocator::new().with_streams();
         let memory = test.allocate(MIB, &stream);
         memory.record_stream(&side);
         let device = test.device.clone();
@@ -152,8 +150,7 @@ fn a_segment_that_could_not_be_freed_keeps_its_waits() {
 
 #[test]
 fn t1_a_segment_that_could_not_be_given_back_was_never_gone() {
-    let test = TestAllocator::with("max_split_size_mb:20");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("max_split_size_mb:20").with_streams();
     drop(test.allocate(20 * MIB, &stream));
     let before = test.stats();
     for call in [Call::Record, Call::Wait, Call::Free] {
@@ -167,8 +164,7 @@ fn t1_a_segment_that_could_not_be_given_back_was_never_gone() {
 
 #[test]
 fn m10_emptying_that_failed_half_way_can_be_finished() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     drop((test.allocate(12 * MIB, &stream), test.allocate(14 * MIB, &stream)));
     drop(test.allocate(16 * MIB, &side));
     test.device.fail_next(Call::Free, 1, ErrorKind::Other);

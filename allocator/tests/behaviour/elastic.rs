@@ -7,8 +7,7 @@ use crate::fixture::{GIB, KIB, MIB, TestAllocator};
 
 #[test]
 fn x1_one_segment_of_a_stream_serves_every_size() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let sizes = [KIB, 512 * KIB, 3 * MIB, 40 * MIB, 700, 11 * MIB];
     let live = sizes.map(|bytes| test.allocate(bytes, &stream));
     assert_eq!(test.device.live().reservations, 1);
@@ -27,8 +26,7 @@ fn x1_one_segment_of_a_stream_serves_every_size() {
 
 #[test]
 fn x3_a_block_that_ends_in_free_memory_grows_from_there() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let kept = test.allocate(2 * MIB, &stream);
     let start = test.allocate(4 * MIB, &stream).address();
     let created = test.calls_of(Call::CreateBacking, || {
@@ -42,8 +40,7 @@ fn x3_a_block_that_ends_in_free_memory_grows_from_there() {
 
 #[test]
 fn x3_the_place_with_the_fewest_missing_bytes_is_taken() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let live = [6, 2, 4, 2].map(|mib| test.allocate(mib * MIB, &stream));
     let [six, between, four, last] = live;
     let at = six.address();
@@ -61,8 +58,7 @@ fn x3_the_place_with_the_fewest_missing_bytes_is_taken() {
 
 #[test]
 fn x4_only_what_is_missing_is_mapped_in_whole_pages() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let first = test.allocate(3 * MIB, &stream);
     assert_eq!(test.device.physical_bytes(), 4 * MIB);
     let second = test.allocate(MIB, &stream);
@@ -78,8 +74,7 @@ fn x4_only_what_is_missing_is_mapped_in_whole_pages() {
 
 #[test]
 fn x5_only_whole_unused_chunks_go_back_and_the_rest_stays_free() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let first = test.allocate(3 * MIB, &stream);
     let second = test.allocate(8 * MIB, &stream);
     let third = test.allocate(MIB, &stream);
@@ -108,8 +103,7 @@ fn a_fresh_gibibyte_takes_no_more_than_twenty_chunks() {
     for setting in ["default", "quick"] {
         for before in [0, 1, 1000, 30_000] {
             let settings = format!("expandable_segments:True,elastic_setting:{setting}");
-            let test = TestAllocator::phantom(8 * GIB, &settings);
-            let stream = test.stream();
+            let (test, [stream]) = TestAllocator::phantom(8 * GIB, &settings).with_streams();
             let small: Vec<_> = (0..before).map(|_| test.allocate(10 * KIB, &stream)).collect();
             let created = test.calls_of(Call::CreateBacking, || {
                 drop(test.allocate(GIB, &stream));
@@ -125,8 +119,7 @@ fn x6_chunks_are_shareable_where_the_driver_supports_it() {
     use cachette::hal::Sharing;
     let host = || HostConfig::default().stepped(1);
     for (host, calls) in [(host(), 4), (host().without_sharing(Sharing::FileDescriptor), 5)] {
-        let test = TestAllocator::elastic_on(host, "");
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::elastic_on(host, "").with_streams();
         let created = test.calls_of(Call::CreateBacking, || {
             drop(test.allocate(8 * MIB, &stream));
         });
@@ -137,8 +130,7 @@ fn x6_chunks_are_shareable_where_the_driver_supports_it() {
 
 #[test]
 fn x6_a_failure_says_nothing_about_how_chunks_can_be_shared() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     test.device.fail_next(Call::CreateBacking, 1, ErrorKind::Other);
     let created = test.calls_of(Call::CreateBacking, || {
         assert!(test.allocator.allocate(2 * MIB, &stream).is_err());
@@ -148,8 +140,7 @@ fn x6_a_failure_says_nothing_about_how_chunks_can_be_shared() {
 
 #[test]
 fn x9_mapping_changes_reserved_bytes_and_no_segment_count() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let first = test.allocate(6 * MIB, &stream);
     let second = test.allocate(3 * MIB, &stream);
     let stats = test.stats();
@@ -173,8 +164,7 @@ fn x9_mapping_changes_reserved_bytes_and_no_segment_count() {
 
 #[test]
 fn x9_small_and_large_requests_count_by_their_own_size() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let live = [700, MIB, MIB + 1].map(|bytes| test.allocate(bytes, &stream));
     let stats = test.stats();
     assert_eq!(stats.allocation.small_pool.current, 2);
@@ -187,8 +177,7 @@ fn x9_small_and_large_requests_count_by_their_own_size() {
 
 #[test]
 fn x9_a_chunk_that_moves_between_streams_is_reserved_once() {
-    let test = TestAllocator::elastic("");
-    let [one, two] = test.streams();
+    let (test, [one, two]) = TestAllocator::elastic("").with_streams();
     drop(test.allocate(8 * MIB, &one));
     let memory = test.allocate(6 * MIB, &two);
     let stats = test.stats();
@@ -201,8 +190,7 @@ fn x9_a_chunk_that_moves_between_streams_is_reserved_once() {
 
 #[test]
 fn x12_every_stream_says_what_it_has() {
-    let test = TestAllocator::elastic("");
-    let [one, two, idle] = test.streams();
+    let (test, [one, two, idle]) = TestAllocator::elastic("").with_streams();
     assert_eq!(test.allocator.elastic_segments(), []);
     let live = [test.allocate(3 * MIB, &one), test.allocate(KIB, &two)];
     let segments = test.allocator.elastic_segments();
@@ -219,8 +207,7 @@ fn x12_every_stream_says_what_it_has() {
 #[test]
 fn x14_without_virtual_memory_segments_are_the_devices_own() {
     let host = HostConfig::default().without(Feature::VirtualMemory);
-    let test = TestAllocator::elastic_on(host, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic_on(host, "").with_streams();
     let live = [KIB, 3 * MIB, 40 * MIB].map(|bytes| test.allocate(bytes, &stream));
     assert_eq!(test.stats().segment.all.current, 3);
     assert_eq!(test.allocator.elastic_segments(), []);
@@ -232,8 +219,7 @@ fn x14_without_virtual_memory_segments_are_the_devices_own() {
 
 #[test]
 fn d10_a_bound_on_splitting_does_not_bind_elastic_segments() {
-    let test = TestAllocator::elastic(",max_split_size_mb:20");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic(",max_split_size_mb:20").with_streams();
     drop(test.allocate(64 * MIB, &stream));
     let live = [2 * MIB, 30 * MIB, 20 * MIB].map(|bytes| test.allocate(bytes, &stream));
     assert_eq!(test.device.physical_bytes(), 64 * MIB);
@@ -244,8 +230,7 @@ fn d10_a_bound_on_splitting_does_not_bind_elastic_segments() {
 #[test]
 fn small_requests_get_the_first_block_that_fits_when_compact() {
     for (setting, first) in [("", false), (",elastic_setting:compact", true)] {
-        let test = TestAllocator::elastic(setting);
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::elastic(setting).with_streams();
         let blocks = [64, 1, 16, 1].map(|grains| test.allocate(grains * KIB, &stream));
         let [large, _between, small, _end] = blocks;
         let places = (large.address(), small.address());

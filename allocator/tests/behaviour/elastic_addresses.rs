@@ -17,8 +17,7 @@ fn refuse_reservations(test: &TestAllocator, nth: u64) {
 
 #[test]
 fn x2_the_first_segment_reserves_the_device_and_an_eighth() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     drop(test.allocate(KIB, &stream));
     let segments = test.allocator.elastic_segments();
     assert_eq!(segments[0].addresses, GIB + GIB / 8);
@@ -26,8 +25,7 @@ fn x2_the_first_segment_reserves_the_device_and_an_eighth() {
 
 #[test]
 fn x2_a_smaller_reserve_is_a_setting_and_grows_where_needed() {
-    let test = TestAllocator::elastic(",expandable_segments_reserve:16M");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic(",expandable_segments_reserve:16M").with_streams();
     let first = test.allocate(10 * MIB, &stream);
     assert_eq!(test.allocator.elastic_segments()[0].addresses, 16 * MIB);
     let second = test.allocate(10 * MIB, &stream);
@@ -63,8 +61,7 @@ fn chunks_and_blocks_are_right_at_every_granularity() {
     for (granularity, page) in [(4 * KIB, 2 * MIB), (2 * MIB, 2 * MIB), (64 * MIB, 64 * MIB)] {
         for recommended in [granularity, granularity.max(2 * MIB)] {
             let host = HostConfig::default().granularity(granularity, recommended);
-            let test = TestAllocator::elastic_on(host.stepped(3), "");
-            let stream = test.stream();
+            let (test, [stream]) = TestAllocator::elastic_on(host.stepped(3), "").with_streams();
             let small = test.allocate(KIB, &stream);
             assert_eq!(test.device.physical_bytes(), page, "granularity {granularity}");
             let large = test.allocate(page + page / 2, &stream);
@@ -89,8 +86,7 @@ fn chunks_and_blocks_are_right_at_every_granularity() {
 
 #[test]
 fn without_addresses_only_the_request_fails() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     refuse_reservations(&test, 1);
     let refused = test.allocator.allocate(3 * MIB, &stream);
     let Err(Error::OutOfMemory(report)) = refused else {
@@ -108,8 +104,7 @@ fn without_addresses_only_the_request_fails() {
 #[test]
 fn fewer_addresses_do_where_many_are_not_to_be_had() {
     for refused in [1, 3, 9] {
-        let test = TestAllocator::elastic("");
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::elastic("").with_streams();
         for nth in 1..=refused {
             test.device.fail_next(Call::Reserve, nth, ErrorKind::OutOfMemory);
         }
@@ -123,8 +118,7 @@ fn fewer_addresses_do_where_many_are_not_to_be_had() {
 
 #[test]
 fn what_has_addresses_serves_on_when_there_are_no_more() {
-    let test = TestAllocator::elastic(",expandable_segments_reserve:8M");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic(",expandable_segments_reserve:8M").with_streams();
     let first = test.allocate(4 * MIB, &stream);
     refuse_reservations(&test, 1);
     assert!(test.allocator.allocate(16 * MIB, &stream).is_err());
@@ -138,8 +132,7 @@ fn what_has_addresses_serves_on_when_there_are_no_more() {
 #[test]
 fn a_request_beyond_the_device_fails_before_it_makes_memory() {
     let host = HostConfig::default().capacity(64 * GIB).phantom(true);
-    let test = TestAllocator::elastic_on(host, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic_on(host, "").with_streams();
     let created = test.calls_of(Call::CreateBacking, || {
         for bytes in [65 * GIB, TIB, 3000 * TIB] {
             let refused = test.allocator.allocate(bytes, &stream);
@@ -153,8 +146,7 @@ fn a_request_beyond_the_device_fails_before_it_makes_memory() {
 
 #[test]
 fn addresses_that_lost_their_memory_serve_again() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let first = test.allocate(4 * MIB, &stream);
     let kept = test.allocate(2 * MIB, &stream);
     let address = first.address();
@@ -168,8 +160,7 @@ fn addresses_that_lost_their_memory_serve_again() {
 
 #[test]
 fn only_a_want_of_addresses_makes_ranges_smaller() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     test.device.fail_next(Call::Reserve, 1, ErrorKind::Other);
     let reserved = test.calls_of(Call::Reserve, || {
         assert!(test.allocator.allocate(3 * MIB, &stream).is_err());
@@ -179,8 +170,7 @@ fn only_a_want_of_addresses_makes_ranges_smaller() {
 
 #[test]
 fn after_four_refusals_to_map_again_nothing_is_moved() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let spare = test.allocate(16 * MIB, &stream);
     let kept = test.allocate(2 * MIB, &stream);
     drop(spare);
@@ -196,8 +186,7 @@ fn after_four_refusals_to_map_again_nothing_is_moved() {
 /// Some drivers refuse such a range as an invalid value, which is no want of memory.
 #[test]
 fn x4_no_addresses_are_asked_for_more_than_the_device_has() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let kept = test.allocate(4 * MIB, &stream);
     let asked = test.calls_of(Call::Reserve, || {
         let refused = test.allocator.allocate(800_000_000 << 30, &stream);

@@ -36,8 +36,7 @@ const MODES: [CaptureMode; 3] = [CaptureMode::Global, CaptureMode::ThreadLocal, 
 #[test]
 fn memory_is_made_and_no_chunk_moves_during_a_capture() {
     for mode in MODES {
-        let test = TestAllocator::elastic("");
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::elastic("").with_streams();
         let other = test.stream();
         let (spare, kept) = (test.allocate(8 * MIB, &stream), test.allocate(2 * MIB, &stream));
         drop(test.allocate(4 * MIB, &other));
@@ -65,8 +64,7 @@ fn memory_is_made_and_no_chunk_moves_during_a_capture() {
 #[test]
 fn emptying_the_cache_leaves_a_captured_stream_alone() {
     for mode in MODES {
-        let test = TestAllocator::elastic("");
-        let [stream, other] = test.streams();
+        let (test, [stream, other]) = TestAllocator::elastic("").with_streams();
         drop(test.allocate(8 * MIB, &stream));
         let kept = test.allocate(2 * MIB, &other);
         drop(test.allocate(4 * MIB, &other));
@@ -88,8 +86,7 @@ fn emptying_the_cache_leaves_a_captured_stream_alone() {
 #[test]
 fn other_streams_neither_take_from_a_captured_one_nor_break_it() {
     for mode in MODES {
-        let test = TestAllocator::elastic("");
-        let [stream, other] = test.streams();
+        let (test, [stream, other]) = TestAllocator::elastic("").with_streams();
         drop(test.allocate(8 * MIB, &stream));
         begin(&test, &stream, mode);
         let apart = test.allocate(6 * MIB, &other);

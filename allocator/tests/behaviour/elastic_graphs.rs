@@ -32,8 +32,7 @@ fn figures_of_a_graphs_pool_are_pytorchs() {
     let cases = [(512, 2, 2), (MIB, 4, 2), (MIB + 512, 20, 20), (10 * MIB - 512, 40, 40), (10 * MIB + 512, 40, 20)];
     for (bytes, with_graph, without) in cases {
         let small = bytes <= MIB;
-        let test = TestAllocator::elastic("");
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::elastic("").with_streams();
         let input = test.allocate(bytes, &stream);
         let before = test.stats();
         let held = || {
@@ -78,8 +77,7 @@ fn captured(test: &TestAllocator, pool: &Pool, bytes: u64, stream: &Stream) -> u
 #[test]
 fn a_state_from_before_a_pool_grew_comes_back() {
     use BlockState::{Allocated, Free};
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let outside = test.allocate(512, &stream);
     let pool = graphs_pool(&test);
     drop(begin_capture(&pool, &stream).end().expect("it is whole"));

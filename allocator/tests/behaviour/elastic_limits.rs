@@ -28,8 +28,7 @@ fn a_full_device_is_shared_out_anew() {
     for setting in ["default", "compact", "quick"] {
         let settings = format!("expandable_segments:True,elastic_setting:{setting}");
         let host = HostConfig::default().capacity(64 * MIB).stepped(5);
-        let test = TestAllocator::on(host, &settings);
-        let [one, two] = test.streams();
+        let (test, [one, two]) = TestAllocator::on(host, &settings).with_streams();
         let pieces: Vec<_> = (0..32).map(|_| test.allocate(2 * MIB, &one)).collect();
         let kept: Vec<_> =
             pieces.into_iter().enumerate().filter_map(|(at, piece)| (at % 2 == 0).then_some(piece)).collect();
@@ -46,8 +45,7 @@ fn a_full_device_is_shared_out_anew() {
 fn never_block_recycles_and_gives_back_but_does_not_wait() {
     for setting in ["default", "compact", "quick"] {
         let settings = format!("expandable_segments:True,elastic_setting:{setting},memory_limit:128M,never_block:True");
-        let test = TestAllocator::on(HostConfig::default().stepped(5), &settings);
-        let [one, two] = test.streams();
+        let (test, [one, two]) = TestAllocator::on(HostConfig::default().stepped(5), &settings).with_streams();
         // Chunks of all sizes, then blocks that they do not fit under.
         for bytes in [2, 3, 5, 9, 17, 33, 60] {
             drop(test.allocate(bytes * MIB, &one));
@@ -62,8 +60,7 @@ fn never_block_recycles_and_gives_back_but_does_not_wait() {
 
 #[test]
 fn never_block_leaves_memory_of_a_held_stream_alone_and_says_so() {
-    let test = TestAllocator::elastic(",memory_limit:16M,never_block:True");
-    let [one, two] = test.streams();
+    let (test, [one, two]) = TestAllocator::elastic(",memory_limit:16M,never_block:True").with_streams();
     drop(test.allocate(12 * MIB, &one));
     let hold = test.hold(&one);
     let refused = test.allocator.allocate(8 * MIB, &two);
@@ -82,8 +79,7 @@ fn never_block_leaves_memory_of_a_held_stream_alone_and_says_so() {
 
 #[test]
 fn without_never_block_memory_of_a_busy_stream_is_waited_for() {
-    let test = TestAllocator::elastic(",memory_limit:16M");
-    let [one, two] = test.streams();
+    let (test, [one, two]) = TestAllocator::elastic(",memory_limit:16M").with_streams();
     let memory = test.allocate(12 * MIB, &one);
     for _ in 0..200 {
         test.fill(&memory, 1, &one);
@@ -95,8 +91,7 @@ fn without_never_block_memory_of_a_busy_stream_is_waited_for() {
 
 #[test]
 fn m19_the_figures_of_a_failure_are_those_of_elastic_segments() {
-    let test = TestAllocator::elastic(",memory_limit:16M");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic(",memory_limit:16M").with_streams();
     let first = test.allocate(5 * MIB, &stream);
     let second = test.allocate(3 * MIB, &stream);
     let third = test.allocate(6 * MIB, &stream);
@@ -122,8 +117,9 @@ fn m19_the_figures_of_a_failure_are_those_of_elastic_segments() {
 
 #[test]
 fn m21_a_request_is_refused_at_once_only_for_its_own_pages() {
-    let test = TestAllocator::elastic(",memory_limit:16M,throw_on_cudamalloc_oom:True,per_process_memory_fraction:1.0");
-    let stream = test.stream();
+    let (test, [stream]) =
+        TestAllocator::elastic(",memory_limit:16M,throw_on_cudamalloc_oom:True,per_process_memory_fraction:1.0")
+            .with_streams();
     let first = test.allocate(12 * MIB, &stream);
     // As a segment of the device's own it would take 20 MiB.
     let second = test.allocate(3 * MIB, &stream);
@@ -137,8 +133,7 @@ fn m21_a_request_is_refused_at_once_only_for_its_own_pages() {
 
 #[test]
 fn a_lower_limit_binds_what_comes_after() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let first = test.allocate(16 * MIB, &stream);
     let second = test.allocate(16 * MIB, &stream);
     test.allocator.set_memory_limit(Some(24 * MIB));
@@ -152,8 +147,8 @@ fn a_lower_limit_binds_what_comes_after() {
 
 #[test]
 fn a_request_for_the_whole_device_is_served() {
-    let test = TestAllocator::elastic_on(HostConfig::default().stepped(5).capacity(64 * MIB), "");
-    let stream = test.stream();
+    let (test, [stream]) =
+        TestAllocator::elastic_on(HostConfig::default().stepped(5).capacity(64 * MIB), "").with_streams();
     let whole = test.allocate(64 * MIB, &stream);
     assert_eq!(test.device.physical_bytes(), 64 * MIB);
     assert_eq!(test.stats().num_alloc_retries, 0, "nothing was in the way");

@@ -13,8 +13,7 @@ fn problem(freed: Result<(), Error>) -> PointerProblem {
 
 #[test]
 fn s18_only_the_start_of_an_allocation_is_freed_and_only_once() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let address = test.allocate_raw(5 * MIB, &stream);
     let owned = test.allocate(3 * MIB, &stream);
     let interior = problem(test.allocator.free_raw(address + 2 * MIB));
@@ -31,8 +30,7 @@ fn s18_only_the_start_of_an_allocation_is_freed_and_only_once() {
 
 #[test]
 fn s18_an_address_whose_chunk_has_moved_is_unknown() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let old = test.allocate_raw(8 * MIB, &stream);
     let kept = test.allocate_raw(2 * MIB, &stream);
     assert_eq!(test.allocator.free_raw(old), Ok(()));
@@ -46,8 +44,7 @@ fn s18_an_address_whose_chunk_has_moved_is_unknown() {
 
 #[test]
 fn the_base_of_an_elastic_block_is_that_of_its_segment() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let first = test.allocate(5 * MIB, &stream);
     let second = test.allocate(5 * MIB, &stream);
     for memory in [&first, &second] {
@@ -61,8 +58,7 @@ fn the_base_of_an_elastic_block_is_that_of_its_segment() {
 
 #[test]
 fn many_small_blocks_in_one_page_are_each_found() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let mut live: Vec<u64> = (0..4096).map(|_| test.allocate_raw(512, &stream)).collect();
     assert_eq!(test.device.physical_bytes(), 2 * MIB);
     live.sort_unstable();
@@ -91,8 +87,7 @@ fn many_small_blocks_in_one_page_are_each_found() {
 
 #[test]
 fn s17_addresses_of_all_chunks_are_found_after_they_moved() {
-    let test = TestAllocator::elastic("");
-    let [one, two] = test.streams();
+    let (test, [one, two]) = TestAllocator::elastic("").with_streams();
     for round in 1..20_u64 {
         let stream = if round % 2 == 0 { &one } else { &two };
         let live: Vec<u64> = (1..6).map(|part| test.allocate_raw(part * round * 300 * KIB, stream)).collect();

@@ -9,8 +9,7 @@ use crate::fixture::{MIB, TestAllocator, in_time};
 
 #[test]
 fn chunks_freed_on_a_stream_serve_a_larger_request_elsewhere() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let first = test.allocate(8 * MIB, &stream);
     let kept = test.allocate(4 * MIB, &stream);
     let third = test.allocate(4 * MIB, &stream);
@@ -34,8 +33,7 @@ fn chunks_freed_on_a_stream_serve_a_larger_request_elsewhere() {
 fn chunks_stay_without_recycling_or_without_safe_aliases() {
     let host = || HostConfig::default().stepped(5);
     for (host, text) in [(host(), ",elastic_recycling:False"), (host().without_aliases(), "")] {
-        let test = TestAllocator::elastic_on(host, text);
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::elastic_on(host, text).with_streams();
         let first = test.allocate(8 * MIB, &stream);
         let kept = test.allocate(2 * MIB, &stream);
         drop(first);
@@ -51,8 +49,7 @@ fn chunks_stay_without_recycling_or_without_safe_aliases() {
 #[test]
 fn slack_lets_memory_grow_before_chunks_move() {
     let settings = "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0.5";
-    let test = TestAllocator::on(HostConfig::default().stepped(5), settings);
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::on(HostConfig::default().stepped(5), settings).with_streams();
     let first = test.allocate(8 * MIB, &stream);
     let kept = test.allocate(32 * MIB, &stream);
     drop(first);
@@ -63,8 +60,7 @@ fn slack_lets_memory_grow_before_chunks_move() {
 
 #[test]
 fn chunks_of_an_idle_stream_serve_others_and_held_ones_do_not() {
-    let test = TestAllocator::elastic("");
-    let [one, two] = test.streams();
+    let (test, [one, two]) = TestAllocator::elastic("").with_streams();
     let memory = test.allocate(8 * MIB, &one);
     test.fill(&memory, 1, &one);
     let hold = test.hold(&one);
@@ -82,8 +78,7 @@ fn chunks_of_an_idle_stream_serve_others_and_held_ones_do_not() {
 
 #[test]
 fn old_addresses_are_unmapped_after_the_work_that_uses_them() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let first = test.allocate(8 * MIB, &stream);
     let kept = test.allocate(2 * MIB, &stream);
     let hold = test.hold(&stream);
@@ -111,8 +106,7 @@ fn old_addresses_are_unmapped_after_the_work_that_uses_them() {
 
 #[test]
 fn work_under_way_reads_what_it_should_through_old_addresses() {
-    let test = TestAllocator::elastic("");
-    let [one, two] = test.streams();
+    let (test, [one, two]) = TestAllocator::elastic("").with_streams();
     let first = test.allocate(6 * MIB, &one);
     let kept = test.allocate(2 * MIB, &one);
     test.fill(&first, 5, &one);
@@ -137,8 +131,7 @@ fn work_under_way_reads_what_it_should_through_old_addresses() {
 
 #[test]
 fn memory_that_another_stream_uses_does_not_move() {
-    let test = TestAllocator::elastic("");
-    let [one, two] = test.streams();
+    let (test, [one, two]) = TestAllocator::elastic("").with_streams();
     let memory = test.allocate(8 * MIB, &one);
     let hold = test.hold(&two);
     memory.record_stream(&two);
@@ -154,8 +147,8 @@ fn memory_that_another_stream_uses_does_not_move() {
 
 #[test]
 fn no_request_waits_for_a_held_stream() {
-    let test = Arc::new(TestAllocator::elastic_on(HostConfig::default(), ""));
-    let [busy, free] = test.streams();
+    let (test, [busy, free]) = TestAllocator::elastic_on(HostConfig::default(), "").with_streams();
+    let test = Arc::new(test);
     let memory = test.allocate(8 * MIB, &busy);
     let kept = test.allocate(2 * MIB, &busy);
     let hold = test.hold(&busy);
@@ -185,8 +178,7 @@ fn no_request_waits_for_a_held_stream() {
 
 #[test]
 fn memory_freed_behind_a_held_stream_is_released_after_it() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let hold = test.hold(&stream);
     drop(test.allocate(8 * MIB, &stream));
     assert_eq!(test.allocator.empty_cache(), Ok(0));
@@ -200,8 +192,7 @@ fn memory_freed_behind_a_held_stream_is_released_after_it() {
 
 #[test]
 fn every_alias_goes_whichever_heap_is_asked_first() {
-    let test = TestAllocator::elastic("");
-    let [one, two] = test.streams();
+    let (test, [one, two]) = TestAllocator::elastic("").with_streams();
     let anchor = test.allocate(2 * MIB, &one);
     drop(test.allocate(8 * MIB, &two));
     // The first stream's heap comes first, and has what the second's still maps.
@@ -216,8 +207,7 @@ fn every_alias_goes_whichever_heap_is_asked_first() {
 
 #[test]
 fn a_stream_whose_owner_is_gone_still_lends_its_memory() {
-    let test = TestAllocator::elastic("");
-    let one = test.stream();
+    let (test, [one]) = TestAllocator::elastic("").with_streams();
     let memory = test.allocate(8 * MIB, &one);
     drop(one);
     drop(memory);
@@ -232,8 +222,7 @@ fn a_stream_whose_owner_is_gone_still_lends_its_memory() {
 
 #[test]
 fn elastic_memory_outlives_its_allocator() {
-    let test = TestAllocator::elastic("");
-    let [one, two] = test.streams();
+    let (test, [one, two]) = TestAllocator::elastic("").with_streams();
     drop(test.allocate(8 * MIB, &one));
     let kept = test.allocate(6 * MIB, &two);
     test.fill(&kept, 3, &two);
@@ -247,8 +236,8 @@ fn elastic_memory_outlives_its_allocator() {
 
 #[test]
 fn a_chunk_that_cannot_be_mapped_twice_stays_in_place() {
-    let test = TestAllocator::elastic_on(HostConfig::default().stepped(5).refusing_aliases(), "");
-    let stream = test.stream();
+    let (test, [stream]) =
+        TestAllocator::elastic_on(HostConfig::default().stepped(5).refusing_aliases(), "").with_streams();
     let first = test.allocate(8 * MIB, &stream);
     let kept = test.allocate(2 * MIB, &stream);
     drop(first);
@@ -270,8 +259,7 @@ fn a_chunk_that_cannot_be_mapped_twice_stays_in_place() {
 #[test]
 fn chunks_that_stay_are_given_back_where_memory_is_scarce() {
     let host = HostConfig::default().stepped(5).refusing_aliases();
-    let test = TestAllocator::elastic_on(host.capacity(24 * MIB), "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic_on(host.capacity(24 * MIB), "").with_streams();
     for _ in 0..3 {
         let first = test.allocate(8 * MIB, &stream);
         let kept = test.allocate(2 * MIB, &stream);
@@ -288,8 +276,7 @@ fn chunks_that_stay_are_given_back_where_memory_is_scarce() {
 
 #[test]
 fn a_chunk_that_moves_keeps_its_guards() {
-    let test = TestAllocator::elastic("");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::elastic("").with_streams();
     let memory = test.allocate(6 * MIB, &stream);
     let kept = test.allocate(2 * MIB, &stream);
     let copy = test.allocate(6 * MIB, &side);
@@ -315,8 +302,7 @@ fn a_chunk_that_moves_keeps_its_guards() {
 
 #[test]
 fn what_is_left_of_a_block_whose_chunk_moved_keeps_its_guards() {
-    let test = TestAllocator::elastic("");
-    let [stream, side, borrower] = test.streams();
+    let (test, [stream, side, borrower]) = TestAllocator::elastic("").with_streams();
     let memory = test.allocate(8 * MIB, &stream);
     let copy = test.allocate(8 * MIB, &side);
     test.fill(&memory, 5, &stream);
@@ -342,8 +328,7 @@ fn what_is_left_of_a_block_whose_chunk_moved_keeps_its_guards() {
 
 #[test]
 fn memory_that_fills_a_hole_waits_for_nothing_that_stood_there() {
-    let test = TestAllocator::elastic("");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::elastic("").with_streams();
     let memory = test.allocate(4 * MIB, &stream);
     let address = memory.address();
     memory.release_after(&[&side]).expect("nothing fails");

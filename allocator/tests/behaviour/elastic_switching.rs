@@ -14,8 +14,7 @@ fn set(allocator: &Allocator<HostDevice>, text: &str) {
 #[test]
 fn x8_s12_elastic_memory_serves_no_request_while_it_is_off() {
     for off in [OFF, "expandable_segments:False,lend_across_streams:True"] {
-        let test = TestAllocator::elastic("");
-        let [stream, other] = test.streams();
+        let (test, [stream, other]) = TestAllocator::elastic("").with_streams();
         let kept = test.allocate(3 * MIB, &stream);
         test.fill(&kept, 1, &stream);
         let address = test.allocate(8 * MIB, &stream).address();
@@ -35,8 +34,7 @@ fn x8_s12_elastic_memory_serves_no_request_while_it_is_off() {
 
 #[test]
 fn x8_elastic_memory_keeps_its_place_and_serves_when_on_again() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let memory = test.allocate(8 * MIB, &stream);
     let address = memory.address();
     set(&test.allocator, OFF);
@@ -48,8 +46,7 @@ fn x8_elastic_memory_keeps_its_place_and_serves_when_on_again() {
 
 #[test]
 fn x8_segments_of_the_devices_own_serve_on_beside_elastic_ones() {
-    let test = TestAllocator::on(cachette_hal_host::HostConfig::default().stepped(2), OFF);
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::on(cachette_hal_host::HostConfig::default().stepped(2), OFF).with_streams();
     let kept = test.allocate(5 * MIB, &stream);
     test.fill(&kept, 8, &stream);
     set(&test.allocator, ELASTIC);

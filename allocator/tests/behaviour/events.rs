@@ -11,8 +11,7 @@ use crate::fixture::{KIB, MIB, TestAllocator};
 #[test]
 fn s10_a_hit_makes_no_driver_call() {
     let counts = Arc::new(Counts::new());
-    let test = TestAllocator::traced(HostConfig::default(), "", Arc::clone(&counts));
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::traced(HostConfig::default(), "", Arc::clone(&counts)).with_streams();
     let sizes = [1, 512, 700 * KIB, 3 * MIB, 12 * MIB];
     for bytes in sizes {
         drop(test.allocate(bytes, &stream));
@@ -28,8 +27,7 @@ fn s10_a_hit_makes_no_driver_call() {
 
 #[test]
 fn e4_events_are_used_again() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     for _ in 0..500 {
         let memory = test.allocate(KIB, &stream);
         memory.record_stream(&side);
@@ -41,8 +39,7 @@ fn e4_events_are_used_again() {
 
 #[test]
 fn e4_there_are_as_many_events_as_uses_wait_at_once() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     for _ in 0..10 {
         let hold = test.hold(&side);
         let blocks: Vec<_> = (0..8).map(|_| test.allocate(KIB, &stream)).collect();
@@ -60,8 +57,7 @@ fn e4_there_are_as_many_events_as_uses_wait_at_once() {
 
 #[test]
 fn e3_nothing_is_asked_when_nothing_waits() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let memory = test.allocate(KIB, &stream);
     memory.record_stream(&side);
     drop(memory);
@@ -76,8 +72,7 @@ fn e3_nothing_is_asked_when_nothing_waits() {
 
 #[test]
 fn e3_one_streams_waiting_blocks_cost_another_stream_nothing() {
-    let test = TestAllocator::new();
-    let [stream, side, busy] = test.streams();
+    let (test, [stream, side, busy]) = TestAllocator::new().with_streams();
     drop(test.allocate(KIB, &side));
     let memory = test.allocate(KIB, &stream);
     let hold = test.hold(&busy);

@@ -376,8 +376,7 @@ fn emptying_the_cache_goes_on_after_a_failure() {
 
 #[test]
 fn a_use_that_cannot_be_marked_stops_no_other_request() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let [used, free] = [(); 2].map(|()| test.allocate(MIB, &stream));
     let address = free.address();
     used.record_stream(&side);

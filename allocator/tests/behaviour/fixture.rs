@@ -137,6 +137,12 @@ impl<D: Device + 'static> TestAllocator<D> {
         std::array::from_fn(|_| self.stream())
     }
 
+    /// The fixture, and streams of its allocator.
+    pub(crate) fn with_streams<const N: usize>(self) -> (Self, [Stream<D>; N]) {
+        let streams = self.streams();
+        (self, streams)
+    }
+
     pub(crate) fn allocate(&self, bytes: u64, stream: &Stream<D>) -> Allocation<D> {
         self.allocator.allocate(bytes, stream).expect("there is room")
     }

@@ -6,8 +6,7 @@ use crate::fixture::{Allocation, MIB, Stream, TestAllocator};
 
 /// Three segments of 20 MiB under a limit of 100 MiB, of which half may be held before collection starts.
 fn test_with_ages() -> (TestAllocator, Stream) {
-    let test = TestAllocator::with("garbage_collection_threshold:0.5,memory_limit:100M");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("garbage_collection_threshold:0.5,memory_limit:100M").with_streams();
     drop(test.allocate(512, &stream));
     let blocks: Vec<Allocation> = (0..3).map(|_| test.allocate(20 * MIB, &stream)).collect();
     let mut blocks = blocks.into_iter();
@@ -39,8 +38,7 @@ fn m16_a_hit_collects_nothing() {
 
 #[test]
 fn m16_below_the_threshold_nothing_is_collected() {
-    let test = TestAllocator::with("garbage_collection_threshold:0.9,memory_limit:200M");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("garbage_collection_threshold:0.9,memory_limit:200M").with_streams();
     for mib in [12, 14, 16, 18] {
         drop(test.allocate(mib * MIB, &stream));
     }
@@ -49,8 +47,7 @@ fn m16_below_the_threshold_nothing_is_collected() {
 
 #[test]
 fn m16_without_a_limit_nothing_is_collected() {
-    let test = TestAllocator::with("garbage_collection_threshold:0.1");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("garbage_collection_threshold:0.1").with_streams();
     for mib in (12..40).step_by(2) {
         drop(test.allocate(mib * MIB, &stream));
     }
@@ -59,8 +56,7 @@ fn m16_without_a_limit_nothing_is_collected() {
 
 #[test]
 fn m17_collection_goes_on_until_enough_is_free() {
-    let test = TestAllocator::with("garbage_collection_threshold:0.25,memory_limit:200M");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("garbage_collection_threshold:0.25,memory_limit:200M").with_streams();
     drop(test.allocate(512, &stream));
     let blocks: Vec<_> = (0..6).map(|_| test.allocate(20 * MIB, &stream)).collect();
     for block in blocks {
@@ -76,8 +72,7 @@ fn m17_collection_goes_on_until_enough_is_free() {
 
 #[test]
 fn m17_small_and_split_segments_are_no_garbage() {
-    let test = TestAllocator::with("garbage_collection_threshold:0.1,memory_limit:100M");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("garbage_collection_threshold:0.1,memory_limit:100M").with_streams();
     let part = test.allocate(2 * MIB, &stream);
     drop(test.allocate(512, &stream));
     for _ in 0..10 {
@@ -90,8 +85,7 @@ fn m17_small_and_split_segments_are_no_garbage() {
 
 #[test]
 fn d6_segments_in_use_do_not_count_for_the_average_age() {
-    let test = TestAllocator::with("garbage_collection_threshold:0.5,memory_limit:100M");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("garbage_collection_threshold:0.5,memory_limit:100M").with_streams();
     // An ancient segment that cannot go, because a part of it is in use.
     let part = test.allocate(2 * MIB, &stream);
     let idle: Vec<_> = (0..2).map(|_| test.allocate(20 * MIB, &stream)).collect();
@@ -109,8 +103,8 @@ fn d6_segments_in_use_do_not_count_for_the_average_age() {
 
 #[test]
 fn m17_collection_never_takes_what_is_in_use_by_another_stream() {
-    let test = TestAllocator::with("garbage_collection_threshold:0.1,memory_limit:100M");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) =
+        TestAllocator::with("garbage_collection_threshold:0.1,memory_limit:100M").with_streams();
     let memory = test.allocate(20 * MIB, &stream);
     let hold = test.hold(&side);
     memory.record_stream(&side);
@@ -123,8 +117,8 @@ fn m17_collection_never_takes_what_is_in_use_by_another_stream() {
 
 #[test]
 fn m17_collection_leaves_a_captured_stream_alone() {
-    let test = TestAllocator::with("garbage_collection_threshold:0.2,memory_limit:200M");
-    let [captured, other] = test.streams();
+    let (test, [captured, other]) =
+        TestAllocator::with("garbage_collection_threshold:0.2,memory_limit:200M").with_streams();
     let old: Vec<_> = (0..3).map(|_| test.allocate(20 * MIB, &captured)).collect();
     drop(old);
     let (_pool, capture) = test.capture(&captured);

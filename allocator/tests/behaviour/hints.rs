@@ -42,8 +42,7 @@ fn in_pieces(test: &TestAllocator, stream: &Stream) -> Vec<Allocation> {
 
 #[test]
 fn d9_elastic_segments_are_recommended_where_they_would_help() {
-    let test = TestAllocator::of(60 * MIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(60 * MIB, "").with_streams();
     let kept = in_pieces(&test, &stream);
     let report = report_on(&test, 30 * MIB, &stream);
     assert_eq!(report.fragmented, 33 * MIB);
@@ -57,8 +56,7 @@ fn d9_elastic_segments_are_recommended_where_they_would_help() {
 
 #[test]
 fn d9_elastic_segments_are_not_recommended_where_they_are_on() {
-    let test = TestAllocator::elastic_on(HostConfig::default().capacity(60 * MIB), "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic_on(HostConfig::default().capacity(60 * MIB), "").with_streams();
     let kept = test.allocate(50 * MIB, &stream);
     let report = report_on(&test, 30 * MIB, &stream);
     assert_eq!(report.elastic, Some(true));
@@ -70,8 +68,7 @@ fn d9_elastic_segments_are_not_recommended_where_they_are_on() {
 #[test]
 fn d9_elastic_segments_are_recommended_only_where_supported() {
     let lacking = HostConfig::default().capacity(60 * MIB).without(cachette::hal::Feature::VirtualMemory);
-    let test = TestAllocator::on(lacking, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::on(lacking, "").with_streams();
     let kept = in_pieces(&test, &stream);
     let report = report_on(&test, 30 * MIB, &stream);
     assert_eq!(report.elastic, None);
@@ -81,8 +78,7 @@ fn d9_elastic_segments_are_recommended_only_where_supported() {
 
 #[test]
 fn d9_waiting_memory_is_named_where_there_is_some() {
-    let test = TestAllocator::of(64 * MIB, "never_block:True");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::of(64 * MIB, "never_block:True").with_streams();
     let memory = test.allocate(40 * MIB, &stream);
     let hold = test.hold(&side);
     memory.record_stream(&side);
@@ -99,15 +95,13 @@ fn d9_waiting_memory_is_named_where_there_is_some() {
 
 #[test]
 fn d9_never_block_is_blamed_only_where_it_prevented_a_wait() {
-    let test = TestAllocator::of(64 * MIB, "never_block:True");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::of(64 * MIB, "never_block:True").with_streams();
     assert_eq!(report_on(&test, 70 * MIB, &stream).hints(), [OomHint::AskForLess]);
     drop(test.allocate(40 * MIB, &side));
     let unused = report_on(&test, 40 * MIB, &stream);
     assert_eq!(unused.hints(), [OomHint::NeverBlock]);
     // A capture cannot wait either, but no setting is to blame for that.
-    let test = TestAllocator::of(64 * MIB, "");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::of(64 * MIB, "").with_streams();
     drop(test.allocate(40 * MIB, &side));
     let (_pool, capture) = test.capture(&stream);
     let captured = report_on(&test, 40 * MIB, &stream);
@@ -146,8 +140,7 @@ fn d11_no_process_is_blamed_without_figures_of_the_driver() {
 
 #[test]
 fn d9_memory_past_the_cache_is_the_allocators_own() {
-    let test = TestAllocator::of(64 * MIB, "caching:False");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(64 * MIB, "caching:False").with_streams();
     let past = test.allocate(20 * MIB, &stream);
     test.allocator.set_config(&config(""));
     assert_eq!(report(&test, 60 * MIB).elsewhere, Some(0));
@@ -156,8 +149,7 @@ fn d9_memory_past_the_cache_is_the_allocators_own() {
 
 #[test]
 fn m19_every_pool_is_listed_with_what_it_holds() {
-    let test = TestAllocator::of(64 * MIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(64 * MIB, "").with_streams();
     let pool = test.allocator.create_pool();
     let inside = pool.allocate(12 * MIB, &stream).unwrap();
     drop(pool.allocate(14 * MIB, &stream).unwrap());
@@ -174,8 +166,7 @@ fn m19_every_pool_is_listed_with_what_it_holds() {
 
 #[test]
 fn d9_another_pool_is_named_where_it_has_enough_and_keeps_it() {
-    let test = TestAllocator::of(64 * MIB, "");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::of(64 * MIB, "").with_streams();
     let pool = test.allocator.create_pool();
     drop(pool.allocate(40 * MIB, &side).unwrap());
     let kept = report_on(&test, 30 * MIB, &stream);
@@ -192,8 +183,7 @@ fn d9_another_pool_is_named_where_it_has_enough_and_keeps_it() {
 
 #[test]
 fn d9_a_request_inside_a_pool_is_not_told_to_use_that_pool() {
-    let test = TestAllocator::of(64 * MIB, "never_block:True");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::of(64 * MIB, "never_block:True").with_streams();
     let pool = test.allocator.create_pool_with(PoolOptions::new()).unwrap();
     drop(pool.allocate(40 * MIB, &side).unwrap());
     let Err(Error::OutOfMemory(report)) = pool.allocate(40 * MIB, &stream) else {

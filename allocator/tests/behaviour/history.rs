@@ -29,8 +29,7 @@ fn told(test: &TestAllocator) -> Vec<(TraceAction, u64, u64)> {
 
 #[test]
 fn h1_off_means_no_events() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let memory = test.allocate(1000, &stream);
     assert!(!test.allocator.records_history());
     let snapshot = test.allocator.snapshot();
@@ -40,8 +39,7 @@ fn h1_off_means_no_events() {
 
 #[test]
 fn h4_h6_every_event_is_kept_with_what_was_asked_for_or_held() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     test.allocator.record_history(events_only());
     let memory = test.allocate(1000, &stream);
     let at = memory.address();
@@ -63,8 +61,7 @@ fn h4_h6_every_event_is_kept_with_what_was_asked_for_or_held() {
 
 #[test]
 fn h4_the_end_of_a_free_is_kept_when_other_streams_are_done() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let memory = test.allocate(MIB, &stream);
     let at = memory.address();
     test.allocator.record_history(events_only());
@@ -81,8 +78,7 @@ fn h4_the_end_of_a_free_is_kept_when_other_streams_are_done() {
 
 #[test]
 fn h4_chunks_of_elastic_segments_are_mapped_and_unmapped() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     test.allocator.record_history(events_only());
     let memory = test.allocate(4 * MIB, &stream);
     let at = memory.address();
@@ -100,8 +96,7 @@ fn h4_chunks_of_elastic_segments_are_mapped_and_unmapped() {
 
 #[test]
 fn h5_h6_exhaustion_carries_device_free_and_rounded_size() {
-    let test = TestAllocator::of(64 * MIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(64 * MIB, "").with_streams();
     test.allocator.record_history(events_only());
     assert!(test.allocator.allocate(99 * MIB - 1, &stream).is_err());
     assert_eq!(told(&test), [(TraceAction::OutOfMemory, 64 * MIB, 99 * MIB)]);
@@ -109,8 +104,7 @@ fn h5_h6_exhaustion_carries_device_free_and_rounded_size() {
 
 #[test]
 fn h6_a_snapshot_is_an_event_that_the_next_one_tells() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     test.allocator.record_history(events_only());
     let live = test.allocate(1000, &stream);
     let waiting = test.allocate(MIB, &stream);
@@ -130,8 +124,7 @@ fn h6_a_snapshot_is_an_event_that_the_next_one_tells() {
 #[test]
 fn h3_the_oldest_events_are_overwritten_beyond_the_capacity() {
     for most in [1, 2, 7, 100, 5000, 70_000] {
-        let test = TestAllocator::phantom(1 << 40, "");
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::phantom(1 << 40, "").with_streams();
         test.allocator.record_history(HistoryOptions::new().stacks(false).max_entries(most));
         let pairs = 2 * most + 3;
         for n in 1..=pairs {
@@ -181,8 +174,7 @@ fn h3_a_busy_stream_overwrites_no_events_of_other_streams() {
 
 #[test]
 fn h3_what_was_recorded_stays_unless_it_is_to_be_forgotten() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let options = || events_only().skip([TraceAction::Snapshot]);
     let alloc = || drop(test.allocate(700, &stream));
     test.allocator.record_history(options());
@@ -212,8 +204,7 @@ fn h3_what_was_recorded_stays_unless_it_is_to_be_forgotten() {
 #[test]
 fn h4_actions_are_left_out_by_name() {
     for skipped in TraceAction::ALL {
-        let test = TestAllocator::new();
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::new().with_streams();
         let options = events_only().skip_named([skipped.name()]).unwrap();
         test.allocator.record_history(options);
         drop(test.allocate(700, &stream));
@@ -257,8 +248,7 @@ fn h15_times_are_microseconds_since_1970() {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         i64::try_from(time.as_micros()).unwrap()
     };
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     test.allocator.record_history(events_only());
     let before = epoch_us();
     let memory = test.allocate(700, &stream);
@@ -279,8 +269,7 @@ fn h15_times_are_microseconds_since_1970() {
 
 #[test]
 fn h5_events_name_their_pool() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     test.allocator.record_history(events_only());
     let pool = test.allocator.create_pool();
     let inside = pool.allocate(700, &stream).unwrap();
@@ -299,8 +288,7 @@ fn h5_events_name_their_pool() {
 
 #[test]
 fn a_history_begun_during_a_capture_leaves_it_whole() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let (pool, capture) = test.capture(&stream);
     test.allocator.record_history(events_only());
     let memory = test.allocate(700, &stream);
@@ -313,8 +301,7 @@ fn a_history_begun_during_a_capture_leaves_it_whole() {
 
 #[test]
 fn memory_freed_after_its_allocator_is_gone_hurts_no_history() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     test.allocator.record_history(HistoryOptions::new());
     let memory = test.allocate(700, &stream);
     drop((test, stream));

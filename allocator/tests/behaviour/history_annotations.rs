@@ -19,8 +19,7 @@ fn words(snapshot: &Snapshot) -> Vec<(&str, &str)> {
 
 #[test]
 fn h13_what_a_thread_says_is_on_every_event_until_it_is_changed() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     test.allocator.record_history(events_only());
     let alloc = || drop(test.allocate(700, &stream));
     alloc();

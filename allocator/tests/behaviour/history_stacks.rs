@@ -45,8 +45,7 @@ fn named(snapshot: &Snapshot, function: &str) -> Vec<(TraceAction, bool)> {
 
 /// A history at a level in which a block was allocated, freed and given back; and a live one.
 fn recorded(level: Level) -> (TestAllocator, Allocation, Snapshot) {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     test.allocator.record_history(HistoryOptions::new().level(level));
     let memory = the_alloc(&test, 12 * MIB, &stream);
     the_free(memory);
@@ -123,8 +122,7 @@ fn h16_the_allocator_is_not_among_its_own_callers() {
 
 #[test]
 fn h16_nothing_is_known_of_what_is_freed_or_was_never_there() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let before = test.allocate(700, &stream);
     test.allocator.record_history(HistoryOptions::new());
     let after = test.allocate(700, &stream);
@@ -148,8 +146,7 @@ fn h16_nothing_is_known_of_what_is_freed_or_was_never_there() {
 
 #[test]
 fn h1_what_waits_for_other_streams_is_known_until_it_is_free() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     test.allocator.record_history(HistoryOptions::new().level(Level::Alloc));
     let memory = the_alloc(&test, MIB, &stream);
     let hold = test.hold(&side);
@@ -206,8 +203,7 @@ impl StackSource for Counting {
 
 #[test]
 fn h5_another_stack_source_names_call_and_forward_pass() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let source = Arc::new(Counting::default());
     test.allocator.record_history(HistoryOptions::new().stack_source(Arc::<Counting>::clone(&source)));
     drop(test.allocate(700, &stream));
@@ -243,8 +239,7 @@ fn h5_another_stack_source_names_call_and_forward_pass() {
 
 #[test]
 fn what_another_source_said_is_forgotten_with_it() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     test.allocator.record_history(HistoryOptions::new().stack_source(Arc::new(Counting::default())));
     let live = test.allocate(700, &stream);
     test.allocator.record_history(HistoryOptions::new());
@@ -254,8 +249,7 @@ fn what_another_source_said_is_forgotten_with_it() {
 
 #[test]
 fn what_a_source_with_the_same_numbers_said_stays() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let first = Arc::new(Counting::default());
     let record = |source| {
         test.allocator.record_history(HistoryOptions::new().stack_source(source));
@@ -270,8 +264,7 @@ fn what_a_source_with_the_same_numbers_said_stays() {
 
 #[test]
 fn m19_the_report_names_the_top_allocation_sites() {
-    let test = TestAllocator::of(64 * MIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(64 * MIB, "").with_streams();
     let failed = || match test.allocator.allocate(60 * MIB, &stream) {
         Err(Error::OutOfMemory(report)) => report,
         other => panic!("{other:?}"),

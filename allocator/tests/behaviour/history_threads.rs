@@ -98,8 +98,7 @@ fn h3_no_event_is_torn_while_threads_write_and_another_reads() {
 
 #[test]
 fn h3_threads_that_share_a_stream_record_in_order() {
-    let test = TestAllocator::phantom(1 << 40, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::phantom(1 << 40, "").with_streams();
     test.allocator.record_history(HistoryOptions::new().stacks(false).max_entries(1 << 20));
     thread::scope(|scope| {
         for _ in 0..THREADS {

@@ -57,8 +57,7 @@ fn is_exhausted(answer: &Result<(), Error>) -> bool {
 #[test]
 fn m10_requests_wait_for_segments_on_their_way_back() {
     for text in ["", ELASTIC] {
-        let test = TestAllocator::of(24 * MIB, text);
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::of(24 * MIB, text).with_streams();
         drop(test.allocate(24 * MIB, &stream));
         // The segment is unused, but its stream is busy: the first request waits for the stream.
         let hold = test.hold(&stream);
@@ -75,8 +74,7 @@ fn m10_requests_wait_for_segments_on_their_way_back() {
 
 #[test]
 fn m10_a_request_that_may_not_block_waits_for_no_release() {
-    let test = TestAllocator::of(24 * MIB, "never_block:True");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(24 * MIB, "never_block:True").with_streams();
     drop(test.allocate(24 * MIB, &stream));
     let hold = test.hold(&stream);
     let allocator = test.allocator.clone();

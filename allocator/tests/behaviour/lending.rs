@@ -9,8 +9,7 @@ const LENDS: &str = "lend_across_streams:True";
 
 #[test]
 fn nothing_is_lent_unless_asked_for() {
-    let test = TestAllocator::new();
-    let [owner, borrower] = test.streams();
+    let (test, [owner, borrower]) = TestAllocator::new().with_streams();
     let address = test.allocate(12 * MIB, &owner).address();
     assert_ne!(test.allocate(12 * MIB, &borrower).address(), address);
     assert_eq!(test.device.calls(Call::StreamWait), 0);
@@ -19,8 +18,7 @@ fn nothing_is_lent_unless_asked_for() {
 #[test]
 fn an_idle_block_serves_a_stream_that_would_otherwise_grow() {
     for bytes in [KIB, 3 * MIB, 12 * MIB] {
-        let test = TestAllocator::with(LENDS);
-        let [owner, borrower] = test.streams();
+        let (test, [owner, borrower]) = TestAllocator::with(LENDS).with_streams();
         let first = test.allocate(bytes, &owner);
         let (address, hold) = (first.address(), test.hold(&owner));
         test.fill(&first, 1, &owner);
@@ -40,8 +38,7 @@ fn an_idle_block_serves_a_stream_that_would_otherwise_grow() {
 #[test]
 fn a_lent_block_comes_back_behind_the_borrowers_work() {
     for interface in Interface::BOTH {
-        let test = TestAllocator::with(LENDS);
-        let [owner, borrower] = test.streams();
+        let (test, [owner, borrower]) = TestAllocator::with(LENDS).with_streams();
         let address = test.allocate(12 * MIB, &owner).address();
         let lent = test.allocate_by(interface, 12 * MIB, &borrower);
         assert_eq!(lent.address(), address);
@@ -81,8 +78,7 @@ fn a_block_can_be_lent_on_from_stream_to_stream() {
 
 #[test]
 fn a_streams_own_block_comes_before_a_borrowed_one() {
-    let test = TestAllocator::with(LENDS);
-    let [owner, borrower] = test.streams();
+    let (test, [owner, borrower]) = TestAllocator::with(LENDS).with_streams();
     let own = test.allocate(12 * MIB, &borrower);
     let own_at = own.address();
     let other = test.allocate(12 * MIB, &owner);
@@ -95,8 +91,7 @@ fn a_streams_own_block_comes_before_a_borrowed_one() {
 
 #[test]
 fn a_use_of_lent_memory_by_a_third_stream_is_waited_for() {
-    let test = TestAllocator::with(LENDS);
-    let [owner, borrower, third] = test.streams();
+    let (test, [owner, borrower, third]) = TestAllocator::with(LENDS).with_streams();
     drop(test.allocate(12 * MIB, &owner));
     let lent = test.allocate(12 * MIB, &borrower);
     let hold = test.hold(&third);
@@ -111,8 +106,7 @@ fn a_use_of_lent_memory_by_a_third_stream_is_waited_for() {
 
 #[test]
 fn lent_memory_may_outlive_its_owners_stream_and_the_allocator() {
-    let test = TestAllocator::with(LENDS);
-    let [owner, borrower] = test.streams();
+    let (test, [owner, borrower]) = TestAllocator::with(LENDS).with_streams();
     drop(test.allocate(12 * MIB, &owner));
     let lent = test.allocate(12 * MIB, &borrower);
     test.fill(&lent, 3, &borrower);
@@ -126,8 +120,7 @@ fn lent_memory_may_outlive_its_owners_stream_and_the_allocator() {
 
 #[test]
 fn lending_to_and_fro_costs_the_same_every_time() {
-    let test = TestAllocator::with(LENDS);
-    let [owner, borrower] = test.streams();
+    let (test, [owner, borrower]) = TestAllocator::with(LENDS).with_streams();
     let rest = test.allocate(KIB, &owner);
     let waits = test.calls_of(Call::StreamWait, || {
         for _ in 0..200 {
@@ -143,8 +136,7 @@ fn lending_to_and_fro_costs_the_same_every_time() {
 
 #[test]
 fn what_is_left_of_a_lent_block_keeps_its_guards() {
-    let test = TestAllocator::with(LENDS);
-    let [owner, side, borrower] = test.streams();
+    let (test, [owner, side, borrower]) = TestAllocator::with(LENDS).with_streams();
     let memory = test.allocate(12 * MIB, &owner);
     let hold = test.hold(&side);
     test.fill(&memory, 1, &side);

@@ -10,8 +10,7 @@ use crate::fixture::{Allocation, KIB, MIB, Stream, TestAllocator, is_waiting, st
 
 #[test]
 fn everything_goes_back_with_the_allocator() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     for bytes in [512, MIB, 3 * MIB, 12 * MIB] {
         let memory = test.allocate(bytes, &stream);
         memory.record_stream(&side);
@@ -24,8 +23,7 @@ fn everything_goes_back_with_the_allocator() {
 
 #[test]
 fn allocations_outlive_the_allocator() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let live: Vec<_> = [KIB, 3 * MIB, 12 * MIB].map(|bytes| test.allocate(bytes, &stream)).into();
     for memory in &live {
         test.fill(memory, 3, &stream);
@@ -63,8 +61,7 @@ fn the_last_of_several_allocations_ends_the_heap() {
 
 #[test]
 fn e2_a_use_by_another_stream_outlasts_the_allocator() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let memory = test.allocate(12 * MIB, &stream);
     let (device, hold) = (test.device.clone(), test.hold(&side));
     memory.record_stream(&side);
@@ -78,8 +75,7 @@ fn e2_a_use_by_another_stream_outlasts_the_allocator() {
 
 #[test]
 fn a_stream_outlives_the_allocator() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     drop(test.allocate(KIB, &stream));
     let device = test.device.clone();
     drop(test);
@@ -91,8 +87,7 @@ fn a_stream_outlives_the_allocator() {
 
 #[test]
 fn clones_name_the_same_allocator_and_the_same_stream() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let (allocator, same) = (test.allocator.clone(), stream.clone());
     let address = test.allocate(MIB, &stream).address();
     assert_eq!(allocator.allocate(MIB, &same).unwrap().address(), address);
@@ -119,8 +114,7 @@ fn an_adopted_stream_is_not_destroyed() {
 
 #[test]
 fn allocations_are_dropped_on_any_thread() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let (send, receive) = mpsc::sync_channel::<Allocation>(64);
     let dropper = thread::spawn(move || receive.into_iter().map(drop).count());
     for step in 0..2000_u64 {
@@ -138,8 +132,7 @@ fn allocations_are_dropped_on_any_thread() {
 
 #[test]
 fn threads_on_one_stream_never_get_the_same_memory() {
-    let test = TestAllocator::phantom(1 << 33, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::phantom(1 << 33, "").with_streams();
     let live = Mutex::new(std::collections::BTreeMap::<u64, u64>::new());
     thread::scope(|scope| {
         for thread in 0..4_u64 {
@@ -167,8 +160,7 @@ fn claim(live: &Mutex<std::collections::BTreeMap<u64, u64>>, memory: &Allocation
 
 #[test]
 fn raw_memory_is_reported_as_leaked_with_the_allocators_drop() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let reported: Arc<Mutex<Vec<LeakedAllocation>>> = Arc::default();
     let log = Arc::clone(&reported);
     test.allocator.on_leak(move |leaks| log.lock().unwrap().extend_from_slice(leaks));

@@ -21,8 +21,7 @@ fn m15_a_fraction_outside_0_to_1_is_refused() {
 
 #[test]
 fn m15_a_fraction_bounds_what_is_held() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     test.allocator.set_memory_fraction(0.5).unwrap();
     drop(test.allocate(512 * MIB, &stream));
     test.allocator.empty_cache().unwrap();
@@ -36,8 +35,7 @@ fn m15_a_fraction_bounds_what_is_held() {
 
 #[test]
 fn m15_the_whole_is_no_bound_and_nothing_is_one() {
-    let test = TestAllocator::of(64 * MIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(64 * MIB, "").with_streams();
     test.allocator.set_memory_fraction(1.0).unwrap();
     assert_eq!(test.allocator.memory_limit(), None);
     drop(test.allocate(64 * MIB, &stream));
@@ -50,8 +48,7 @@ fn m15_the_whole_is_no_bound_and_nothing_is_one() {
 
 #[test]
 fn m15_a_bound_below_what_is_in_use_only_stops_growth() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let live = test.allocate(12 * MIB, &stream);
     drop(test.allocate(20 * MIB, &stream));
     test.allocator.set_memory_limit(Some(10 * MIB));
@@ -114,8 +111,7 @@ fn m15_the_bound_is_not_passed_by_several_threads_together() {
 
 #[test]
 fn m21_a_request_beyond_the_bound_is_rejected_if_configured() {
-    let test = TestAllocator::with("memory_limit:40M,throw_on_cudamalloc_oom:True");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::with("memory_limit:40M,throw_on_cudamalloc_oom:True").with_streams();
     drop(test.allocate(30 * MIB, &side));
     let calls = test.calls_of(Call::Free, || {
         let error = test.allocator.allocate(12 * MIB, &stream).unwrap_err();
@@ -132,8 +128,7 @@ fn m21_a_request_beyond_the_bound_is_rejected_if_configured() {
 
 #[test]
 fn m21_otherwise_room_is_made_first() {
-    let test = TestAllocator::with("memory_limit:40M");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::with("memory_limit:40M").with_streams();
     drop(test.allocate(30 * MIB, &side));
     drop(test.allocate(12 * MIB, &stream));
     let stats = test.stats();

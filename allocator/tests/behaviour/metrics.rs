@@ -33,8 +33,7 @@ fn samples(page: &str) -> BTreeMap<String, f64> {
 
 #[test]
 fn t7_every_figure_is_on_the_page_with_its_type_and_device() {
-    let test = TestAllocator::of(64 * MIB, "memory_limit:60M");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(64 * MIB, "memory_limit:60M").with_streams();
     let memory = test.allocate(1000, &stream);
     drop(test.allocate(12 * MIB, &stream));
     assert!(test.allocator.allocate(70 * MIB, &stream).is_err());

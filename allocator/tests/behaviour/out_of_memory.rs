@@ -6,8 +6,7 @@ use crate::fixture::{KIB, MIB, TestAllocator, is_waiting, start};
 
 #[test]
 fn a_half_fits_once_and_again_after_it_was_dropped() {
-    let test = TestAllocator::of(64 * MIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(64 * MIB, "").with_streams();
     let half = test.allocate(40 * MIB, &stream);
     let error = test.allocator.allocate(40 * MIB, &stream).unwrap_err();
     assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
@@ -32,8 +31,7 @@ fn m10_memory_cached_for_one_stream_is_given_back_for_another() {
 
 #[test]
 fn m18_after_exhaustion_work_goes_on() {
-    let test = TestAllocator::of(64 * MIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(64 * MIB, "").with_streams();
     let memory = test.allocate(MIB, &stream);
     test.fill(&memory, 5, &stream);
     for _ in 0..10 {
@@ -50,8 +48,7 @@ fn m18_after_exhaustion_work_goes_on() {
 
 #[test]
 fn waiting_blocks_are_reclaimed_instead_of_running_out() {
-    let test = TestAllocator::of(64 * MIB, "");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::of(64 * MIB, "").with_streams();
     for byte in 0..60 {
         let memory = test.allocate(12 * MIB, &stream);
         test.fill(&memory, byte, &side);
@@ -66,8 +63,7 @@ fn waiting_blocks_are_reclaimed_instead_of_running_out() {
 
 #[test]
 fn no_live_byte_is_overwritten_when_pending_blocks_are_reused() {
-    let test = TestAllocator::of(48 * MIB, "");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::of(48 * MIB, "").with_streams();
     let hold = test.hold(&side);
     let waiting: Vec<_> = (0..3).map(|_| test.allocate(12 * MIB, &stream)).collect();
     let live = test.allocate(12 * MIB, &stream);
@@ -90,8 +86,7 @@ fn no_live_byte_is_overwritten_when_pending_blocks_are_reused() {
 
 #[test]
 fn small_requests_survive_a_full_device() {
-    let test = TestAllocator::of(22 * MIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(22 * MIB, "").with_streams();
     let large = test.allocate(20 * MIB, &stream);
     let small: Vec<_> = (0..2048).map(|_| test.allocate(KIB, &stream)).collect();
     assert!(test.allocator.allocate(512, &stream).is_err());

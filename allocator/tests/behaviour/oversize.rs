@@ -6,8 +6,7 @@ use crate::fixture::{MIB, TestAllocator};
 
 #[test]
 fn s13_a_request_below_the_bound_takes_no_unsplittable_block() {
-    let test = TestAllocator::with("max_split_size_mb:40");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("max_split_size_mb:40").with_streams();
     drop(test.allocate(40 * MIB, &stream));
     let calls = test.calls_of(Call::Allocate, || drop(test.allocate(30 * MIB, &stream)));
     assert_eq!(calls, 1);
@@ -18,8 +17,7 @@ fn s13_a_request_below_the_bound_takes_no_unsplittable_block() {
 
 #[test]
 fn s13_a_bound_of_a_segments_size_allows_new_ones_to_be_split() {
-    let test = TestAllocator::with("max_split_size_mb:20");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("max_split_size_mb:20").with_streams();
     let first = test.allocator.allocate(2 * MIB, &stream).unwrap();
     assert_eq!(first.bytes(), 2 * MIB);
     let second = test.allocate(3 * MIB, &stream);
@@ -29,8 +27,7 @@ fn s13_a_bound_of_a_segments_size_allows_new_ones_to_be_split() {
 
 #[test]
 fn s14_a_request_from_the_bound_on_nearly_fills_its_block() {
-    let test = TestAllocator::with("max_split_size_mb:40");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("max_split_size_mb:40").with_streams();
     let address = test.allocate(60 * MIB, &stream).address();
     // 20 MiB too large is too much, and one step less is not.
     let (far, near) = (test.allocate(40 * MIB, &stream), test.allocate(42 * MIB, &stream));
@@ -40,16 +37,14 @@ fn s14_a_request_from_the_bound_on_nearly_fills_its_block() {
 
 #[test]
 fn s14_how_much_may_be_wasted_is_a_setting() {
-    let test = TestAllocator::with("max_split_size_mb:40,max_non_split_rounding_mb:30");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("max_split_size_mb:40,max_non_split_rounding_mb:30").with_streams();
     let address = test.allocate(68 * MIB, &stream).address();
     assert_eq!(test.allocate(40 * MIB, &stream).address(), address);
 }
 
 #[test]
 fn s15_a_request_from_the_bound_on_is_not_split() {
-    let test = TestAllocator::with("max_split_size_mb:40");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("max_split_size_mb:40").with_streams();
     drop(test.allocate(58 * MIB, &stream));
     let memory = test.allocate(40 * MIB, &stream);
     assert_eq!((memory.requested(), memory.bytes()), (40 * MIB, 58 * MIB));
@@ -58,8 +53,7 @@ fn s15_a_request_from_the_bound_on_is_not_split() {
 
 #[test]
 fn m9_a_single_block_that_is_enough_is_given_back() {
-    let test = TestAllocator::with("max_split_size_mb:40");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("max_split_size_mb:40").with_streams();
     let blocks = [44, 100, 70].map(|mib| test.allocate(mib * MIB, &stream));
     drop(blocks);
     drop(test.allocate(12 * MIB, &stream));
@@ -73,8 +67,7 @@ fn m9_a_single_block_that_is_enough_is_given_back() {
 
 #[test]
 fn m9_otherwise_the_largest_are_released_until_they_suffice() {
-    let test = TestAllocator::with("max_split_size_mb:40");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("max_split_size_mb:40").with_streams();
     let blocks = [40, 60, 50, 44].map(|mib| test.allocate(mib * MIB, &stream));
     drop(blocks);
     test.device.fail_next(Call::Allocate, 1, ErrorKind::OutOfMemory);
@@ -85,8 +78,7 @@ fn m9_otherwise_the_largest_are_released_until_they_suffice() {
 
 #[test]
 fn m9_other_streams_keep_theirs() {
-    let test = TestAllocator::with("max_split_size_mb:40");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::with("max_split_size_mb:40").with_streams();
     drop(test.allocate(80 * MIB, &side));
     drop(test.allocate(60 * MIB, &stream));
     test.device.fail_next(Call::Allocate, 1, ErrorKind::OutOfMemory);
@@ -102,8 +94,7 @@ fn m9_other_streams_keep_theirs() {
 
 #[test]
 fn m9_without_a_bound_nothing_is_given_back_piecemeal() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let blocks = [44, 100, 70].map(|mib| test.allocate(mib * MIB, &stream));
     drop(blocks);
     test.device.fail_next(Call::Allocate, 1, ErrorKind::OutOfMemory);

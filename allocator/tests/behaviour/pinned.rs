@@ -179,8 +179,7 @@ fn n8_emptying_frees_unused_blocks_and_no_device_cache() {
 
 #[test]
 fn nothing_goes_back_to_the_driver_by_itself() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     for round in 0..100 {
         let memory = test.pin(KIB << (round % 5));
         memory.record_stream(&stream);
@@ -251,8 +250,7 @@ fn a_device_without_pinned_memory_says_so() {
 
 #[test]
 fn memory_may_outlive_its_allocator() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let (plain, used) = (test.pin(KIB), test.pin(8 * KIB));
     used.record_stream(&stream);
     drop(test.pin(2 * KIB));
@@ -268,8 +266,7 @@ fn memory_may_outlive_its_allocator() {
 #[test]
 fn memory_may_be_dropped_by_threads_while_its_allocator_goes() {
     for round in 0..100 {
-        let test = TestAllocator::new();
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::new().with_streams();
         let owners: Vec<Vec<Staged>> = (0..3).map(|_| (0..8).map(|log2| test.pin(1 << log2)).collect()).collect();
         for memory in owners.iter().flatten().step_by(1 + round % 3) {
             memory.record_stream(&stream);
@@ -289,8 +286,7 @@ fn memory_may_be_dropped_by_threads_while_its_allocator_goes() {
 #[test]
 fn memory_is_made_and_freed_while_a_stream_is_captured() {
     for mode in [CaptureMode::Global, CaptureMode::ThreadLocal] {
-        let test = TestAllocator::new();
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::new().with_streams();
         let pool = test.allocator.create_capture_pool();
         let capture = pool.begin_capture(&stream, mode).expect("it begins");
         drop(test.pin(KIB));
@@ -299,8 +295,7 @@ fn memory_is_made_and_freed_while_a_stream_is_captured() {
         assert!(test.is_captured(&stream), "{mode:?}");
         capture.end().expect("it is whole");
     }
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_capture_pool();
     drop(begin_capture(&pool, &stream));
     drop((pool, stream));

@@ -30,8 +30,7 @@ fn exhaustion_gives_free_blocks_back_and_tries_again() {
 
 #[test]
 fn exhaustion_waits_for_streams_if_that_may_be() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let held = test.hold(&stream);
     let memory = test.pin(KIB);
     let at = memory.ptr();
@@ -171,8 +170,7 @@ fn every_call_may_fail_and_nothing_is_lost() {
 fn every_call_of_the_end_may_fail_and_nothing_is_lost() {
     for text in ["", "pinned_reserve_segment_size_mb:1"] {
         for nth in 1.. {
-            let test = TestAllocator::on(HostConfig::default().stepped(3), text);
-            let stream = test.stream();
+            let (test, [stream]) = TestAllocator::on(HostConfig::default().stepped(3), text).with_streams();
             let (late, used) = (test.pin(KIB), test.pin(2 * KIB));
             late.record_stream(&stream);
             used.record_stream(&stream);

@@ -57,8 +57,7 @@ fn n6_memory_that_a_graph_copies_is_not_reused_while_it_lives() {
 
 #[test]
 fn n6_memory_that_no_copy_uses_serves_in_the_capture_and_after() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let (_pool, capture) = test.capture(&stream);
     let at = test.pin(KIB).ptr();
     assert_eq!(test.pin(KIB).ptr(), at);
@@ -69,8 +68,7 @@ fn n6_memory_that_no_copy_uses_serves_in_the_capture_and_after() {
 
 #[test]
 fn n6_memory_from_before_the_capture_is_kept_too() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_capture_pool();
     let memory = test.pin(KIB);
     let at = memory.ptr();
@@ -87,8 +85,7 @@ fn n6_memory_from_before_the_capture_is_kept_too() {
 #[test]
 fn n6_two_graphs_keep_their_memory_apart_in_one_pool_or_two() {
     for shared in [true, false] {
-        let test = TestAllocator::new();
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::new().with_streams();
         let first_pool = test.allocator.create_capture_pool();
         let second_pool = test.allocator.create_capture_pool();
         let (first, one, at) = copying(&test, &first_pool, &stream, 1);
@@ -113,8 +110,7 @@ fn n6_two_graphs_keep_their_memory_apart_in_one_pool_or_two() {
 
 #[test]
 fn n6_memory_waits_for_streams_and_graphs_alike() {
-    let test = TestAllocator::on(HostConfig::default().stepped(4), "");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::on(HostConfig::default().stepped(4), "").with_streams();
     let pool = test.allocator.create_capture_pool();
     let memory = test.pin(KIB);
     let at = memory.ptr();
@@ -140,8 +136,7 @@ fn n6_memory_waits_for_streams_and_graphs_alike() {
 
 #[test]
 fn n6_a_stream_captured_during_the_free_is_waited_for_later() {
-    let test = TestAllocator::on(HostConfig::default().stepped(4), "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::on(HostConfig::default().stepped(4), "").with_streams();
     let pool = test.allocator.create_capture_pool();
     let memory = test.pin(KIB);
     let at = memory.ptr();
@@ -162,8 +157,7 @@ fn n6_a_stream_captured_during_the_free_is_waited_for_later() {
 #[test]
 fn n6_an_unknown_graph_keeps_its_memory_until_the_end() {
     use cachette::hal::{CaptureMode, Device};
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let capture = test.device.capture().expect("the host device captures");
     // SAFETY: 1. the stream is live.
     unsafe { capture.begin_capture(stream.handle(), CaptureMode::Global) }.expect("it begins");

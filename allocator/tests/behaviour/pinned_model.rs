@@ -87,8 +87,7 @@ proptest! {
 
     #[test]
     fn n1_n8_every_block_is_the_one_that_a_naive_model_says(steps in steps()) {
-        let test = TestAllocator::new();
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::new().with_streams();
         let (mut model, mut live) = (Model::default(), Vec::new());
         for step in &steps {
             take(step, &test, &stream, &mut model, &mut live);

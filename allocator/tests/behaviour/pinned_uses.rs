@@ -71,8 +71,7 @@ fn n3_a_copy_in_flight_reads_what_was_written_for_it() {
 
 #[test]
 fn n3_memory_waits_for_every_stream_with_one_event_each() {
-    let test = TestAllocator::on(HostConfig::default().stepped(2), "");
-    let [left, right] = test.streams();
+    let (test, [left, right]) = TestAllocator::on(HostConfig::default().stepped(2), "").with_streams();
     let memory = test.pin(KIB);
     let at = memory.ptr();
     for stream in [&left, &right, &left] {
@@ -94,8 +93,7 @@ fn n3_memory_waits_for_every_stream_with_one_event_each() {
 
 #[test]
 fn n3_a_hit_asks_for_nothing() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let held = test.hold(&stream);
     free_in_use(&test, &stream);
     drop(test.pin(KIB));
@@ -105,8 +103,7 @@ fn n3_a_hit_asks_for_nothing() {
 
 #[test]
 fn n3_uses_can_be_recorded_by_address() {
-    let test = TestAllocator::on(HostConfig::default().stepped(2), "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::on(HostConfig::default().stepped(2), "").with_streams();
     let pinned = test.allocator.pinned();
     let raw = pinned.allocate_raw(KIB).expect("there is room");
     let held = test.hold(&stream);
@@ -150,8 +147,7 @@ fn becomes_idle(test: &TestAllocator) -> bool {
 
 #[test]
 fn n3_a_background_thread_frees_and_ends_with_the_allocator() {
-    let test = TestAllocator::with("pinned_use_background_threads:True");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("pinned_use_background_threads:True").with_streams();
     for _ in 0..3 {
         let held = test.hold(&stream);
         free_in_use(&test, &stream);
@@ -172,8 +168,7 @@ fn n3_a_background_thread_frees_and_ends_with_the_allocator() {
 
 #[test]
 fn n3_a_background_thread_does_not_keep_the_allocator_alive() {
-    let test = TestAllocator::with("pinned_use_background_threads:True");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("pinned_use_background_threads:True").with_streams();
     let held = test.hold(&stream);
     free_in_use(&test, &stream);
     let released = std::thread::spawn(move || {
@@ -187,8 +182,7 @@ fn n3_a_background_thread_does_not_keep_the_allocator_alive() {
 
 #[test]
 fn n3_the_background_thread_can_be_switched_on_and_off() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let held = test.hold(&stream);
     free_in_use(&test, &stream);
     drop(held);

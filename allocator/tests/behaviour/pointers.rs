@@ -26,8 +26,7 @@ fn problem(address: u64, error: Error) -> PointerProblem {
 
 #[test]
 fn s18_a_second_free_is_refused() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let keeps = test.allocate_raw(KIB, &stream);
     for bytes in [KIB, MIB, 12 * MIB] {
         let address = test.allocate_raw(bytes, &stream);
@@ -44,8 +43,7 @@ fn s18_a_second_free_is_refused() {
 #[test]
 fn s18_e1_pending_memory_is_refused_as_freed_twice() {
     for interface in Interface::BOTH {
-        let test = TestAllocator::new();
-        let [stream, side] = test.streams();
+        let (test, [stream, side]) = TestAllocator::new().with_streams();
         let memory = test.allocate_by(interface, MIB, &stream);
         let address = memory.address();
         let hold = test.hold(&side);
@@ -64,8 +62,7 @@ fn s18_e1_pending_memory_is_refused_as_freed_twice() {
 
 #[test]
 fn s18_an_address_inside_an_allocation_is_refused() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     for bytes in [2 * KIB, 3 * MIB, 12 * MIB] {
         let start = test.allocate_raw(bytes, &stream);
         for offset in [1, 511, 512, KIB, bytes - 1] {
@@ -79,8 +76,7 @@ fn s18_an_address_inside_an_allocation_is_refused() {
 
 #[test]
 fn s18_an_unknown_address_is_refused() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let address = test.allocate_raw(12 * MIB, &stream);
     let end = address + 12 * MIB;
     for wrong in [1, 512, 0xdead_0000, end, 1 << 48, 1 << 60, u64::MAX] {
@@ -106,8 +102,7 @@ fn s18_memory_of_another_allocator_is_refused() {
 
 #[test]
 fn s18_memory_with_an_owner_is_the_owners_to_free() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let memory = test.allocate(KIB, &stream);
     assert_eq!(refusal(&test, memory.address()), PointerProblem::Owned);
     assert_eq!(test.stats().allocation.all.current, 1);
@@ -119,8 +114,7 @@ fn s18_memory_with_an_owner_is_the_owners_to_free() {
 
 #[test]
 fn s18_raw_memory_that_was_owned_before_can_be_freed() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let address = test.allocate(KIB, &stream).into_raw();
     test.allocator.free_raw(address).unwrap();
     let owned = test.allocate(KIB, &stream);
@@ -130,8 +124,7 @@ fn s18_raw_memory_that_was_owned_before_can_be_freed() {
 
 #[test]
 fn s18_the_base_is_that_of_the_segment() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let first = test.allocate(MIB, &stream);
     let second = test.allocate(MIB, &stream);
     let base = (first.address(), 2 * MIB);
@@ -151,8 +144,7 @@ fn s18_the_base_is_that_of_the_segment() {
 
 #[test]
 fn e1_a_record_on_memory_that_was_freed_is_refused() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     // SAFETY: 1. 2. the stream is this allocator's own.
     let record = |address| unsafe { test.allocator.record_stream_raw(address, side.handle()) };
     let address = test.allocate_raw(KIB, &stream);
@@ -193,8 +185,7 @@ fn a_stream_of_another_allocator_is_refused() {
 
 #[test]
 fn debug_of_an_allocator_is_short() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let memory = test.allocate(MIB, &stream);
     let message = format!("{:?}", test.allocator);
     assert!(message.len() < 64 << 10, "{} bytes", message.len());

@@ -32,8 +32,7 @@ fn p8_two_small_requests_share_a_segment_and_a_third_makes_one() {
 
 #[test]
 fn p8_pools_share_no_memory() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let [one, other] = [test.allocator.create_pool(), test.allocator.create_pool()];
     let address = one.allocate(MIB, &stream).expect("there is room").address();
     let apart = other.allocate(MIB, &stream).expect("there is room");
@@ -47,8 +46,7 @@ fn p8_pools_share_no_memory() {
 
 #[test]
 fn p8_memory_is_freed_to_its_pool_wherever_that_happens() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let [one, other] = [test.allocator.create_pool(), test.allocator.create_pool()];
     let memory = one.allocate(12 * MIB, &stream).expect("there is room");
     let address = memory.address();
@@ -103,8 +101,7 @@ fn p8_a_pool_may_stop_splitting_while_it_is_used() {
 
 #[test]
 fn p8_a_heap_that_is_used_again_splits_as_its_new_pool_says() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     for no_split in [true, false, true, false] {
         let pool = with(&test, PoolOptions::new().no_split(no_split));
         let two = [(); 2].map(|()| pool.allocate(MIB, &stream).expect("there is room"));
@@ -136,8 +133,7 @@ fn m2_a_pool_that_agreed_to_serves_others_before_they_fail() {
 
 #[test]
 fn m2_a_pool_without_the_option_serves_no_other_request() {
-    let test = TestAllocator::of(40 * MIB, "");
-    let [stream, other] = test.streams();
+    let (test, [stream, other]) = TestAllocator::of(40 * MIB, "").with_streams();
     let pool = test.allocator.create_pool();
     drop(pool.allocate(30 * MIB, &stream).expect("there is room"));
     let refused = test.allocator.allocate(30 * MIB, &stream);
@@ -149,8 +145,7 @@ fn m2_a_pool_without_the_option_serves_no_other_request() {
 
 #[test]
 fn m2_a_dropped_pool_serves_no_request_but_its_memory_does() {
-    let test = TestAllocator::of(40 * MIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(40 * MIB, "").with_streams();
     let pool = with(&test, PoolOptions::new().use_on_oom(true));
     let kept = pool.allocate(MIB, &stream).expect("there is room");
     drop(pool.allocate(30 * MIB, &stream).expect("there is room"));
@@ -165,8 +160,7 @@ fn m2_a_dropped_pool_serves_no_request_but_its_memory_does() {
 
 #[test]
 fn m10_a_pool_gives_its_own_unused_memory_for_its_own_requests() {
-    let test = TestAllocator::of(40 * MIB, "");
-    let [stream, other] = test.streams();
+    let (test, [stream, other]) = TestAllocator::of(40 * MIB, "").with_streams();
     let pool = test.allocator.create_pool();
     drop(pool.allocate(20 * MIB, &stream).expect("there is room"));
     drop(test.allocate(14 * MIB, &stream));
@@ -177,8 +171,7 @@ fn m10_a_pool_gives_its_own_unused_memory_for_its_own_requests() {
 
 #[test]
 fn p10_a_plain_pool_is_elastic_where_the_allocator_is() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let pool = test.allocator.create_pool();
     let memory = pool.allocate(6 * MIB, &stream).expect("there is room");
     test.fill(&memory, 8, &stream);
@@ -200,8 +193,7 @@ fn p10_a_plain_pool_is_elastic_where_the_allocator_is() {
 
 #[test]
 fn p10_switching_moves_a_pool_to_the_other_kind_of_segment() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     for _ in 0..3 {
         let [one, other] = [test.allocator.create_pool(), test.allocator.create_pool()];
         let allocate = |pool: &Pool| pool.allocate(3 * MIB, &stream).expect("there is room");
@@ -225,8 +217,7 @@ fn p10_switching_moves_a_pool_to_the_other_kind_of_segment() {
 
 #[test]
 fn t6_a_pool_has_statistics_that_count_in_the_total() {
-    let test = TestAllocator::new();
-    let [stream, other] = test.streams();
+    let (test, [stream, other]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_pool();
     assert_eq!(stats(&pool), [0; 4]);
     let memory =
@@ -242,8 +233,7 @@ fn t6_a_pool_has_statistics_that_count_in_the_total() {
 
 #[test]
 fn p13_live_memory_is_known_exactly() {
-    let test = TestAllocator::new();
-    let [stream, other] = test.streams();
+    let (test, [stream, other]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_pool();
     assert!(pool.check_live_allocations(&[]));
     let memory =

@@ -69,8 +69,7 @@ fn p1_a_handle_is_a_name_and_no_pool() {
 
 #[test]
 fn p1_an_id_chosen_by_the_caller_is_not_generated_again() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let with_options = || {
         let made = test.allocator.create_pool_with(PoolOptions::new());
         made.expect("another name is free")
@@ -137,8 +136,7 @@ fn p2_a_pool_that_is_gone_is_an_error_that_says_what_to_do() {
 
 #[test]
 fn p2_a_released_pool_with_live_memory_can_be_opened_again() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_pool();
     let id = pool.id();
     let memory = pool.allocate(MIB, &stream).expect("there is room");

@@ -68,8 +68,7 @@ fn p6_live_memory_keeps_its_segment_until_the_cache_is_emptied() {
 
 #[test]
 fn p6_memory_outlives_pool_and_allocator() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_pool();
     let kept = pool.allocate(12 * MIB, &stream).expect("there is room");
     test.fill(&kept, 5, &stream);
@@ -84,8 +83,7 @@ fn p6_memory_outlives_pool_and_allocator() {
 
 #[test]
 fn p6_memory_of_a_released_pool_is_freed_for_other_requests() {
-    let test = TestAllocator::of(32 * MIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(32 * MIB, "").with_streams();
     let pool = test.allocator.create_pool();
     let kept = pool.allocate(12 * MIB, &stream).expect("there is room");
     drop(pool);
@@ -117,8 +115,7 @@ fn p8_one_pool_is_emptied_and_no_other() {
 
 #[test]
 fn p8_a_pool_is_emptied_inside_its_own_guard_too() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_pool();
     let _inside = pool.enter(&stream).expect("it is there");
     drop(test.allocate(12 * MIB, &stream));
@@ -128,8 +125,7 @@ fn p8_a_pool_is_emptied_inside_its_own_guard_too() {
 
 #[test]
 fn p11_emptying_the_cache_leaves_the_pools_that_are_used() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_pool();
     drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
     drop(test.allocate(14 * MIB, &stream));
@@ -164,8 +160,7 @@ fn d12_an_entered_pool_does_not_prevent_emptying_the_cache() {
 
 #[test]
 fn d12_inside_a_pool_the_default_pool_is_still_emptied() {
-    let test = TestAllocator::of(32 * MIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(32 * MIB, "").with_streams();
     let pool = test.allocator.create_pool();
     drop(test.allocate(14 * MIB, &stream));
     let _inside = pool.enter_all();
@@ -183,8 +178,7 @@ fn d12_inside_a_pool_the_default_pool_is_still_emptied() {
 #[test]
 fn p6_a_thousand_pools_leave_nothing_behind() {
     for text in ["", "expandable_segments:True"] {
-        let test = TestAllocator::with(text);
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::with(text).with_streams();
         let mut kept = None;
         let mut held = Vec::new();
         for round in 0..1000 {
@@ -277,8 +271,7 @@ fn p6_release_waits_for_launches_by_other_code() {
 
 #[test]
 fn p6_a_wait_that_failed_does_not_stand_for_later_launches() {
-    let test = TestAllocator::on(HostConfig::default().free_without_waiting(), "");
-    let [stream, other] = test.streams();
+    let (test, [stream, other]) = TestAllocator::on(HostConfig::default().free_without_waiting(), "").with_streams();
     let pool = test.allocator.create_pool();
     drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
     pool.mark_external_graph_use();
@@ -294,8 +287,7 @@ fn p6_a_wait_that_failed_does_not_stand_for_later_launches() {
 
 #[test]
 fn p6_a_pool_without_users_and_memory_in_use_is_gone() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let pool = test.allocator.create_pool();
     let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
     test.fill(&memory, 3, &stream);

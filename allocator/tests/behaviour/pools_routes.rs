@@ -59,8 +59,7 @@ fn p4_a_guard_for_every_stream_includes_the_default_one() {
 
 #[test]
 fn p4_other_threads_keep_the_default_pool() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_pool();
     let _inside = pool.enter_all();
     thread::scope(|scope| {
@@ -94,8 +93,7 @@ fn p4_every_thread_has_the_pool_it_entered() {
 
 #[test]
 fn p7_guards_nest_and_the_innermost_serves() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let [outer, inner] = [test.allocator.create_pool(), test.allocator.create_pool()];
     let outer_guard = outer.enter(&stream).expect("it is there");
     {
@@ -114,8 +112,7 @@ fn p7_guards_nest_and_the_innermost_serves() {
 
 #[test]
 fn p7_an_inner_guard_of_another_stream_hides_nothing() {
-    let test = TestAllocator::new();
-    let [stream, other] = test.streams();
+    let (test, [stream, other]) = TestAllocator::new().with_streams();
     let [outer, inner] = [test.allocator.create_pool(), test.allocator.create_pool()];
     let _outer = outer.enter_all();
     let _inner = inner.enter(&other).expect("it is there");
@@ -125,8 +122,7 @@ fn p7_an_inner_guard_of_another_stream_hides_nothing() {
 
 #[test]
 fn p7_guards_may_go_in_any_order() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let [first, second, third] = [(); 3].map(|()| test.allocator.create_pool());
     let one = first.enter(&stream).expect("it is the test's");
     let two = second.enter(&stream).expect("it is the test's");
@@ -167,8 +163,7 @@ fn p4_a_stream_of_another_allocator_is_refused() {
 
 #[test]
 fn p7_raw_memory_is_led_as_well() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_pool();
     let led = {
         let _inside = pool.enter(&stream).expect("it is there");
@@ -209,8 +204,7 @@ fn p3_a_route_leads_every_thread_until_it_is_ended() {
 
 #[test]
 fn p4_a_route_by_stream_leads_that_stream_alone() {
-    let test = TestAllocator::new();
-    let [stream, other] = test.streams();
+    let (test, [stream, other]) = TestAllocator::new().with_streams();
     let [by_stream, by_all] = [test.allocator.create_pool(), test.allocator.create_pool()];
     let begin = |pool: &Pool, filter| test.allocator.begin_allocate_to_pool(pool.id(), filter);
     begin(&by_all, Filter::All).expect("it begins");
@@ -224,8 +218,7 @@ fn p4_a_route_by_stream_leads_that_stream_alone() {
 
 #[test]
 fn p4_a_guard_comes_before_a_route() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let [routed, entered] = [test.allocator.create_pool(), test.allocator.create_pool()];
     let inside = entered.enter(&stream).expect("it is there");
     test.allocator.begin_allocate_to_pool(routed.id(), Filter::All).expect("it begins");
@@ -236,8 +229,7 @@ fn p4_a_guard_comes_before_a_route() {
 
 #[test]
 fn p3_p5_a_route_is_begun_once_and_ended_once() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_pool();
     let id = pool.id();
     let ended = test.allocator.end_allocate_to_pool(id);
@@ -256,8 +248,7 @@ fn p3_p5_a_route_is_begun_once_and_ended_once() {
 
 #[test]
 fn p3_a_route_is_a_user_of_its_pool() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_pool();
     let id = pool.id();
     test.allocator.begin_allocate_to_pool(id, Filter::All).expect("it begins");
@@ -303,8 +294,7 @@ fn p4_a_route_by_a_function_leads_the_streams_it_names() {
 #[test]
 #[expect(clippy::mem_forget, reason = "a forgotten guard is the case")]
 fn p6_a_forgotten_guard_leads_into_no_later_pool() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let first = test.allocator.create_pool();
     // The guard is never dropped, so the thread stays inside of the first pool.
     std::mem::forget(first.enter(&stream).unwrap());

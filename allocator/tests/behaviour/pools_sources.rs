@@ -47,8 +47,7 @@ fn source(device: &HostDevice, calls: &Calls) -> FunctionSource {
 
 #[test]
 fn m8_the_source_is_told_of_uses_limits_and_emptying() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let calls = Calls::default();
     let note = || {
         let calls = Arc::clone(&calls);
@@ -128,8 +127,7 @@ fn m8_segments_come_from_the_source_are_cut_kept_and_given_back() {
 
 #[test]
 fn m8_the_default_pool_never_asks_the_source() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let (pool, calls) = pool_over(&test);
     asked(&calls);
     drop(test.allocate(MIB, &stream));
@@ -140,8 +138,7 @@ fn m8_the_default_pool_never_asks_the_source() {
 
 #[test]
 fn m8_the_source_is_told_who_is_served() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let (pool, calls) = pool_over(&test);
     let id = pool.id().user;
     let [began, ended] = [format!("begin {id}"), format!("end {id}")];
@@ -163,8 +160,7 @@ fn m8_the_source_is_told_who_is_served() {
 
 #[test]
 fn p9_the_source_is_kept_until_its_last_segment_is_back() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let calls = Calls::default();
     let source = Arc::new(source(&test.device, &calls));
     let watch = Arc::downgrade(&source);
@@ -180,8 +176,7 @@ fn p9_the_source_is_kept_until_its_last_segment_is_back() {
 
 #[test]
 fn p9_memory_returns_to_the_source_after_the_allocator_is_gone() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let (pool, calls) = pool_over(&test);
     let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
     let TestAllocator { device, allocator } = test;
@@ -194,8 +189,7 @@ fn p9_memory_returns_to_the_source_after_the_allocator_is_gone() {
 
 #[test]
 fn p10_a_pool_with_a_source_is_never_elastic() {
-    let test = TestAllocator::with("expandable_segments:True");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("expandable_segments:True").with_streams();
     let (pool, calls) = pool_over(&test);
     let held = pool.allocate(12 * MIB, &stream).expect("there is room");
     assert_eq!(pool.stats().segments, 1);
@@ -212,8 +206,7 @@ fn p10_a_pool_with_a_source_is_never_elastic() {
 
 #[test]
 fn m8_a_source_without_memory_is_out_of_memory() {
-    let test = TestAllocator::of(40 * MIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(40 * MIB, "").with_streams();
     let (pool, calls) = pool_over(&test);
     drop(test.allocate(30 * MIB, &stream));
     let memory = pool.allocate(30 * MIB, &stream).expect("the default pool gives way");
@@ -228,8 +221,7 @@ fn m8_a_source_without_memory_is_out_of_memory() {
 
 #[test]
 fn m8_null_is_out_of_memory() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let null = || DevicePtr::new(0).ok_or(SourceError::out_of_memory("the function returned null"));
     let pool = with(&test, answering(null));
     let refused = pool.allocate(MIB, &stream);
@@ -239,8 +231,7 @@ fn m8_null_is_out_of_memory() {
 
 #[test]
 fn m8_an_address_that_is_not_aligned_is_given_back_and_refused() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let freed = Arc::new(AtomicU64::new(0));
     for alignment in [512, 64] {
         let back = Arc::clone(&freed);
@@ -263,8 +254,7 @@ fn m8_an_address_that_is_not_aligned_is_given_back_and_refused() {
 
 #[test]
 fn m8_another_failure_of_a_source_is_told_at_once() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     drop(test.allocate(12 * MIB, &stream));
     let pool = with(&test, answering(|| Err(SourceError::other("the link is down", "call the operator"))));
     let failed = pool.allocate(MIB, &stream).expect_err("it is down");
@@ -278,8 +268,7 @@ fn m8_another_failure_of_a_source_is_told_at_once() {
 
 #[test]
 fn m8_a_source_that_fails_to_free_loses_nothing() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let (pool, _calls) = pool_over(&test);
     let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
     let address = memory.address();
@@ -296,8 +285,7 @@ fn m8_a_source_that_fails_to_free_loses_nothing() {
 
 #[test]
 fn m14_segments_of_a_source_are_told_to_trackers() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let tracker = Arc::clone(&seen);
     test.allocator.track(move |event| {

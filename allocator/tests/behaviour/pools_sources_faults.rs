@@ -57,8 +57,7 @@ fn m8_a_source_that_panics_uses_up_no_limit() {
 
 #[test]
 fn m8_memory_whose_free_panics_serves_again() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let panics = Arc::new(AtomicBool::new(true));
     let armed = Arc::clone(&panics);
     let free = move || assert!(!armed.load(Relaxed), "the source panics");
@@ -80,8 +79,7 @@ fn m8_memory_whose_free_panics_serves_again() {
 #[test]
 fn m8_memory_that_overlaps_a_segment_is_refused() {
     for offset in [0, 4 * MIB] {
-        let test = TestAllocator::new();
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::new().with_streams();
         let base = test.device.allocate(64 * MIB).expect("there is room");
         let next = Mutex::new(base.address());
         let allocate = move |_| {
@@ -109,8 +107,7 @@ fn m8_memory_that_overlaps_a_segment_is_refused() {
 fn m8_a_request_of_a_source_to_its_own_pool_is_refused() {
     for same_stream in [true, false] {
         let answer = in_time(move || {
-            let test = TestAllocator::new();
-            let stream = test.stream();
+            let (test, [stream]) = TestAllocator::new().with_streams();
             let inner = if same_stream { stream.clone() } else { test.stream() };
             let own: Arc<Mutex<Option<Pool>>> = Arc::default();
             let (inside, make) = (Arc::clone(&own), makes(&test));
@@ -136,8 +133,7 @@ fn m8_a_request_of_a_source_to_its_own_pool_is_refused() {
 
 #[test]
 fn m8_a_source_may_use_the_default_pool() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let (allocator, inner, make) = (test.allocator.clone(), stream.clone(), makes(&test));
     let allocate = move |bytes| {
         drop(allocator.allocate(MIB, &inner).expect("there is room"));
@@ -150,8 +146,7 @@ fn m8_a_source_may_use_the_default_pool() {
 
 #[test]
 fn m8_a_source_may_use_a_pool_with_another_source() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let (inner, lower) = (pool(&test, makes(&test), || ()), stream.clone());
     let below = test.allocator.open_pool(inner.id()).expect("it is there");
     let allocate = move |bytes, _: &AllocContext| {

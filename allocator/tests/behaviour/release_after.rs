@@ -27,8 +27,7 @@ fn released_memory_serves_the_next_request_at_once() {
 
 #[test]
 fn the_next_use_waits_for_every_stream_named() {
-    let test = TestAllocator::new();
-    let [stream, left, right] = test.streams();
+    let (test, [stream, left, right]) = TestAllocator::new().with_streams();
     for slow in [&left, &right] {
         let memory = test.allocate(MIB, &stream);
         let hold = test.hold(slow);
@@ -43,8 +42,7 @@ fn the_next_use_waits_for_every_stream_named() {
 
 #[test]
 fn the_owners_own_stream_needs_no_wait() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let memory = test.allocate(MIB, &stream);
     let calls = test.calls_during(|| {
         memory.release_after(&[&stream]).unwrap();
@@ -71,8 +69,7 @@ fn what_is_left_of_a_split_waits_too() {
 
 #[test]
 fn what_it_is_merged_into_waits_too() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let front = test.allocate(6 * MIB, &stream);
     let middle = test.allocate(6 * MIB, &stream);
     let back = test.allocate(6 * MIB, &stream);
@@ -89,8 +86,7 @@ fn what_it_is_merged_into_waits_too() {
 
 #[test]
 fn recorded_streams_are_waited_for_like_those_named() {
-    let test = TestAllocator::new();
-    let [stream, recorded, named] = test.streams();
+    let (test, [stream, recorded, named]) = TestAllocator::new().with_streams();
     let memory = test.allocate(MIB, &stream);
     let hold = test.hold(&recorded);
     test.fill(&memory, 1, &recorded);
@@ -117,8 +113,7 @@ fn released_memory_is_given_back_only_after_the_wait() {
 
 #[test]
 fn a_stream_is_waited_for_once_for_all_its_blocks() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let blocks: Vec<_> = (0..200).map(|_| test.allocate(KIB, &stream)).collect();
     for block in blocks {
         block.release_after(&[&side]).unwrap();
@@ -133,8 +128,7 @@ fn a_stream_is_waited_for_once_for_all_its_blocks() {
 
 #[test]
 fn events_of_released_memory_are_used_again() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     for _ in 0..300 {
         let memory = test.allocate(KIB, &stream);
         memory.release_after(&[&side]).unwrap();
@@ -149,8 +143,7 @@ fn the_block_freed_last_waits_like_any_other() {
     for interface in Interface::BOTH {
         // After enough turns the thread owns the heap's lock, and takes the block freed last without a search.
         for turns in [0, 10_000] {
-            let test = TestAllocator::new();
-            let [stream, side] = test.streams();
+            let (test, [stream, side]) = TestAllocator::new().with_streams();
             for _ in 0..turns {
                 drop(test.allocate(MIB, &stream));
             }
@@ -187,8 +180,7 @@ fn a_stream_of_another_driver_is_waited_for_by_polling() {
 
 #[test]
 fn neighbours_behind_one_stream_are_waited_for_once() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let front = test.allocate(6 * MIB, &stream);
     let back = test.allocate(6 * MIB, &stream);
     let start = front.address();
@@ -202,8 +194,7 @@ fn neighbours_behind_one_stream_are_waited_for_once() {
 
 #[test]
 fn the_parts_of_a_block_make_their_stream_wait_once() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     test.allocate(MIB, &stream).release_after(&[&side]).unwrap();
     let waits = test.calls_of(Call::StreamWait, || {
         let parts = [(); 4].map(|()| test.allocate(256 * KIB, &stream));

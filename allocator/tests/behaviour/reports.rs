@@ -17,8 +17,7 @@ fn report(test: &TestAllocator, bytes: u64) -> OutOfMemory {
 
 #[test]
 fn m18_m19_the_report_carries_the_figures_of_the_moment() {
-    let test = TestAllocator::of(64 * MIB, "memory_limit:60M");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::of(64 * MIB, "memory_limit:60M").with_streams();
     let live = test.allocate(11 * MIB, &stream);
     let waiting = test.allocate(14 * MIB, &stream);
     let part = test.allocate(3 * MIB, &stream);
@@ -100,8 +99,7 @@ fn d9_only_hints_that_apply_are_given() {
 
 #[test]
 fn d9_fragmentation_is_named_only_where_there_is_some() {
-    let test = TestAllocator::of(60 * MIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(60 * MIB, "").with_streams();
     let parts: Vec<_> = (0..3).map(|_| (test.allocate(9 * MIB, &stream), test.allocate(9 * MIB, &stream))).collect();
     let full = report(&test, 30 * MIB).hints();
     assert!(!full.contains(&OomHint::Fragmented), "{full:?}");
@@ -113,8 +111,7 @@ fn d9_fragmentation_is_named_only_where_there_is_some() {
 
 #[test]
 fn d9_other_streams_are_blamed_only_where_memory_waits_for_them() {
-    let test = TestAllocator::of(64 * MIB, "never_block:True");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(64 * MIB, "never_block:True").with_streams();
     drop(test.allocate(40 * MIB, &stream));
     let report = report(&test, 40 * MIB);
     assert_eq!(report.pending, 0);
@@ -138,8 +135,7 @@ fn d11_a_device_that_does_not_say_what_is_free_breaks_nothing() {
 
 #[test]
 fn errors_are_ordinary_errors_of_rust() {
-    let test = TestAllocator::of(64 * MIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(64 * MIB, "").with_streams();
     let error = test.allocator.allocate(100 * MIB, &stream).unwrap_err();
     let boxed: Box<dyn std::error::Error + Send + Sync> = Box::new(error);
     assert!(boxed.to_string().starts_with("out of memory"), "{boxed}");

@@ -12,8 +12,7 @@ use crate::fixture::{KIB, MIB, TestAllocator, in_time, is_waiting, start};
 
 #[test]
 fn m1_a_hit_asks_neither_helpers_nor_the_device() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     drop(test.allocate(MIB, &stream));
     test.allocator.on_pressure(|| panic!("nothing is short of memory"));
     assert_eq!(test.calls_during(|| drop(test.allocate(MIB, &stream))), 0);
@@ -21,8 +20,7 @@ fn m1_a_hit_asks_neither_helpers_nor_the_device() {
 
 #[test]
 fn m1_m3_helpers_are_asked_before_the_device() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let kept = Arc::new(Mutex::new(Some(test.allocate(12 * MIB, &stream))));
     let address = kept.lock().unwrap().as_ref().unwrap().address();
     let cache = Arc::clone(&kept);
@@ -35,8 +33,7 @@ fn m1_m3_helpers_are_asked_before_the_device() {
 
 #[test]
 fn m3_every_helper_is_asked_at_every_miss_and_only_then() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let asked = Arc::new(AtomicU64::new(0));
     for frees in [true, false, true] {
         let asked = Arc::clone(&asked);
@@ -55,8 +52,7 @@ fn m3_every_helper_is_asked_at_every_miss_and_only_then() {
 
 #[test]
 fn m4_beyond_the_limit_the_device_is_not_asked() {
-    let test = TestAllocator::with("memory_limit:30M");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("memory_limit:30M").with_streams();
     let first = test.allocate(20 * MIB, &stream);
     let calls = test.calls_of(Call::Allocate, || {
         let error = test.allocator.allocate(12 * MIB, &stream).unwrap_err();
@@ -70,8 +66,7 @@ fn m4_beyond_the_limit_the_device_is_not_asked() {
 
 #[test]
 fn m4_the_segment_counts_against_the_limit_and_not_the_request() {
-    let test = TestAllocator::with("memory_limit:21M");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("memory_limit:21M").with_streams();
     let large = test.allocate(2 * MIB, &stream);
     // The rest of the 20 MiB is free, but 512 bytes would take a segment of 2 MiB more.
     assert!(test.allocator.allocate(512, &stream).is_err());
@@ -82,8 +77,7 @@ fn m4_the_segment_counts_against_the_limit_and_not_the_request() {
 #[test]
 fn m6_only_exhaustion_of_the_device_is_retried() {
     for kind in [ErrorKind::Other, ErrorKind::Fault, ErrorKind::DeviceLost, ErrorKind::Refused] {
-        let test = TestAllocator::new();
-        let [stream, side] = test.streams();
+        let (test, [stream, side]) = TestAllocator::new().with_streams();
         drop(test.allocate(12 * MIB, &side));
         test.device.fail_next(Call::Allocate, 1, kind);
         let frees = test.calls_of(Call::Free, || {
@@ -100,8 +94,7 @@ fn m6_only_exhaustion_of_the_device_is_retried() {
 
 #[test]
 fn m6_m10_after_exhaustion_the_cache_is_released_for_a_retry() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     drop(test.allocate(12 * MIB, &side));
     drop(test.allocate(512, &side));
     drop(test.allocate(12 * MIB, &stream));
@@ -117,8 +110,7 @@ fn m6_m10_after_exhaustion_the_cache_is_released_for_a_retry() {
 
 #[test]
 fn m13_only_segments_that_are_wholly_free_are_given_back() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let small = test.allocate(512, &stream);
     let large = test.allocate(2 * MIB, &stream);
     drop(test.allocate(30 * MIB, &stream));
@@ -171,8 +163,7 @@ fn m7_a_hit_does_not_wait_for_a_thread_that_asks_the_device() {
             }
         }
     };
-    let test = TestAllocator::traced(HostConfig::default(), "", observer);
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::traced(HostConfig::default(), "", observer).with_streams();
     drop(test.allocate(KIB, &stream));
     slow.store(true, Ordering::Release);
     let (allocator, growing, on) = (test.allocator.clone(), test.allocator.clone(), stream.clone());
@@ -211,8 +202,7 @@ fn m10_what_another_thread_gives_back_meanwhile_serves_too() {
 
 #[test]
 fn m24_the_largest_request_that_could_be_served_is_known() {
-    let test = TestAllocator::of(64 * MIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(64 * MIB, "").with_streams();
     assert_eq!(test.allocator.largest_free(), 0);
     assert_eq!(test.allocator.largest_available(), Ok(64 * MIB));
     drop(test.allocate(40 * MIB, &stream));

@@ -15,8 +15,7 @@ fn an_allocator_says_how_it_is_configured() {
 
 #[test]
 fn s19_the_size_of_segments_can_change_at_run_time() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let before = test.allocate(2 * MIB, &stream);
     test.allocator.set_config(&config("large_segment_size_mb:40"));
     // What is cached still serves; the next segment is of the new size.
@@ -31,8 +30,7 @@ fn s19_the_size_of_segments_can_change_at_run_time() {
 
 #[test]
 fn s5_rounding_can_change_at_run_time() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let plain = test.allocate(84 * MIB, &stream);
     test.allocator.set_config(&config("roundup_power2_divisions:4"));
     let rounded = test.allocate(84 * MIB, &stream);
@@ -45,8 +43,7 @@ fn s5_rounding_can_change_at_run_time() {
 
 #[test]
 fn s13_the_bound_on_splitting_can_change_at_run_time() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     drop(test.allocate(60 * MIB, &stream));
     test.allocator.set_config(&config("max_split_size_mb:40"));
     let calls = test.calls_of(Call::Allocate, || drop(test.allocate(12 * MIB, &stream)));
@@ -59,8 +56,7 @@ fn s13_the_bound_on_splitting_can_change_at_run_time() {
 
 #[test]
 fn lending_can_change_at_run_time() {
-    let test = TestAllocator::new();
-    let [owner, borrower] = test.streams();
+    let (test, [owner, borrower]) = TestAllocator::new().with_streams();
     let address = test.allocate(12 * MIB, &owner).address();
     test.allocator.set_config(&config("lend_across_streams:True"));
     let lent = test.allocate(12 * MIB, &borrower);

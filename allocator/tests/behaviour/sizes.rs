@@ -13,8 +13,7 @@ fn rounded(test: &TestAllocator, bytes: u64) -> u64 {
 
 #[test]
 fn s2_no_bytes_are_no_memory_and_no_call() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let calls = test.calls_during(|| {
         let empty = test.allocate(0, &stream);
         assert!(empty.is_empty());
@@ -29,8 +28,7 @@ fn s2_no_bytes_are_no_memory_and_no_call() {
 
 #[test]
 fn s2_an_empty_allocation_can_be_recorded_and_released() {
-    let test = TestAllocator::new();
-    let [stream, other] = test.streams();
+    let (test, [stream, other]) = TestAllocator::new().with_streams();
     let empty = test.allocate(0, &stream);
     empty.record_stream(&other);
     empty.release_after(&[&other]).unwrap();
@@ -40,8 +38,7 @@ fn s2_an_empty_allocation_can_be_recorded_and_released() {
 
 #[test]
 fn s3_an_exbibyte_is_refused_before_anything_is_tried() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     for bytes in [1 << 60, (1 << 60) + 1, 1 << 63, u64::MAX] {
         let calls = test.calls_during(|| {
             let error = test.allocator.allocate(bytes, &stream).unwrap_err();
@@ -58,8 +55,7 @@ fn s3_an_exbibyte_is_refused_before_anything_is_tried() {
 
 #[test]
 fn s3_just_below_an_exbibyte_is_an_ordinary_exhaustion() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     for bytes in [1 << 41, (1 << 60) - 1] {
         let error = test.allocator.allocate(bytes, &stream).unwrap_err();
         assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
@@ -70,8 +66,7 @@ fn s3_just_below_an_exbibyte_is_an_ordinary_exhaustion() {
 
 #[test]
 fn s3_a_device_larger_than_a_segment_can_be_fails_cleanly() {
-    let test = TestAllocator::phantom(16 << 40, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::phantom(16 << 40, "").with_streams();
     let error = test.allocator.allocate(3 << 40, &stream).unwrap_err();
     assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
     test.assert_sound();
@@ -115,8 +110,7 @@ fn s6_each_interval_of_sizes_has_its_own_divisions() {
 
 #[test]
 fn s7_the_rounded_size_decides_between_small_and_large() {
-    let test = TestAllocator::with("roundup_power2_divisions:2");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("roundup_power2_divisions:2").with_streams();
     // 768 KiB + 1 becomes 1 MiB and stays small, 1 MiB + 1 becomes 1.5 MiB and is large.
     let small = test.allocate(768 * KIB + 1, &stream);
     let large = test.allocate(MIB + 1, &stream);
@@ -137,8 +131,7 @@ fn s8_segments_are_2_mib_20_mib_or_multiples_of_2_mib() {
         (10 * MIB + 1, 12 * MIB),
         (33 * MIB, 34 * MIB),
     ] {
-        let test = TestAllocator::new();
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::new().with_streams();
         let memory = test.allocate(asked, &stream);
         assert_eq!(test.device.physical_bytes(), segment, "{asked}");
         let base = test.allocator.base_allocation(memory.address()).unwrap();
@@ -193,8 +186,7 @@ fn s8_a_chain_of_temporaries_takes_the_references_segments() {
 
 #[test]
 fn s15_small_blocks_are_split_down_to_512_bytes() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let first = test.allocate(MIB, &stream);
     let second = test.allocate(MIB - 512, &stream);
     let third = test.allocate(512, &stream);
@@ -207,14 +199,12 @@ fn s15_small_blocks_are_split_down_to_512_bytes() {
 
 #[test]
 fn s15_large_blocks_are_split_only_if_more_than_1_mib_is_left() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let front = test.allocate(9 * MIB, &stream);
     let keeps = test.allocate(10 * MIB, &stream);
     assert_eq!(keeps.address(), front.address() + 9 * MIB);
     assert_eq!((keeps.requested(), keeps.bytes()), (10 * MIB, 11 * MIB));
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let front = test.allocate(9 * MIB, &stream);
     let parted = test.allocate(10 * MIB - 512, &stream);
     assert_eq!(parted.address(), front.address() + 9 * MIB);
@@ -225,8 +215,7 @@ fn s15_large_blocks_are_split_only_if_more_than_1_mib_is_left() {
 #[test]
 fn s16_freed_neighbours_become_one_block_in_every_order() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-        let test = TestAllocator::new();
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::new().with_streams();
         let mut blocks: Vec<_> = (0..3).map(|_| Some(test.allocate(6 * MIB, &stream))).collect();
         let start = blocks[0].as_ref().map(cachette::Allocation::address);
         for index in order {
@@ -244,8 +233,7 @@ fn s16_freed_neighbours_become_one_block_in_every_order() {
 #[test]
 fn s16_neighbours_in_different_segments_stay_apart() {
     // One address after the other, so that only the segments tell them apart.
-    let test = TestAllocator::phantom(GIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::phantom(GIB, "").with_streams();
     let first = test.allocate(12 * MIB, &stream);
     let second = test.allocate(12 * MIB, &stream);
     assert_eq!(second.address(), first.address() + 12 * MIB);
@@ -257,8 +245,7 @@ fn s16_neighbours_in_different_segments_stay_apart() {
 
 #[test]
 fn s9_the_smallest_sufficient_block_serves() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let wide = test.allocate(30 * MIB, &stream);
     let narrow = test.allocate(14 * MIB, &stream);
     let middle = test.allocate(22 * MIB, &stream);
@@ -272,8 +259,7 @@ fn s9_the_smallest_sufficient_block_serves() {
 #[test]
 fn s9_equal_blocks_serve_in_the_order_of_their_segments() {
     let served = |order: [usize; 4]| {
-        let test = TestAllocator::new();
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::new().with_streams();
         let blocks = [0; 4].map(|_| test.allocate(12 * MIB, &stream));
         let addresses = blocks.each_ref().map(cachette::Allocation::address);
         let mut blocks = blocks.map(Some);
@@ -296,8 +282,7 @@ fn s9_equal_blocks_serve_in_the_order_of_their_segments() {
 
 #[test]
 fn s19_the_size_of_large_segments_is_a_setting() {
-    let test = TestAllocator::with("large_segment_size_mb:32");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("large_segment_size_mb:32").with_streams();
     let memory = test.allocate(2 * MIB, &stream);
     assert_eq!(test.device.physical_bytes(), 32 * MIB);
     let own = test.allocate(12 * MIB, &stream);

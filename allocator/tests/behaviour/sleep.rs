@@ -228,8 +228,7 @@ fn an_allocator_may_go_while_a_pool_sleeps() {
 
 #[test]
 fn a_graph_runs_after_its_pool_has_slept() {
-    let test = TestAllocator::elastic_on(HostConfig::default(), "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic_on(HostConfig::default(), "").with_streams();
     let (pool, capture) = test.capture(&stream);
     let kept = test.allocate(3 * MIB, &stream);
     let passing = test.allocate(2 * MIB, &stream);
@@ -256,8 +255,7 @@ fn a_graph_runs_after_its_pool_has_slept() {
 
 #[test]
 fn pools_of_one_tag_sleep_and_wake_as_one() {
-    let test = TestAllocator::elastic_on(HostConfig::default(), "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic_on(HostConfig::default(), "").with_streams();
     let options = || PoolOptions::new().tag("weights");
     let pools = [(); 2].map(|()| test.allocator.create_pool_with(options()).unwrap());
     let other = test.allocator.create_pool();
@@ -274,8 +272,7 @@ fn pools_of_one_tag_sleep_and_wake_as_one() {
 
 #[test]
 fn a_tag_of_which_one_pool_cannot_sleep_stays_awake() {
-    let test = TestAllocator::elastic_on(HostConfig::default(), "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic_on(HostConfig::default(), "").with_streams();
     let options = || PoolOptions::new().tag("phase");
     let pools = [(); 2].map(|()| test.allocator.create_pool_with(options()).unwrap());
     let memory = pools[0].allocate(2 * MIB, &stream).unwrap();

@@ -146,8 +146,7 @@ fn a_buffer_call_under_way_ends_before_memory_goes() {
 
 #[test]
 fn a_captured_stream_that_copied_from_a_pool_keeps_it_awake() {
-    let test = test();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = test().with_streams();
     let pool = test.allocator.create_pool();
     let from = buffer(&test, &pool, &stream, 1);
     let mut to = test.allocator.allocate_buffer(BYTES, &side).unwrap();
@@ -263,8 +262,7 @@ fn a_freed_part_of_a_chunk_is_not_copied_back() {
 
 #[test]
 fn what_graphs_may_use_is_kept_although_it_is_free() {
-    let test = test();
-    let stream = test.stream();
+    let (test, [stream]) = test().with_streams();
     let (pool, capture) = test.capture(&stream);
     let passing = test.allocate(4 * MIB, &stream);
     test.fill(&passing, 6, &stream);

@@ -164,8 +164,7 @@ fn a_sleep_that_fails_half_way_is_undone_at_once() {
 
 #[test]
 fn pools_of_one_tag_tell_the_sum_of_what_went_back() {
-    let test = TestAllocator::elastic_on(HostConfig::default(), "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic_on(HostConfig::default(), "").with_streams();
     let pools = [2, 4, 8].map(|size| {
         let options = PoolOptions::new().tag("weights");
         let pool = test.allocator.create_pool_with(options).expect("it is new");

@@ -41,8 +41,7 @@ pub(crate) fn assert_tiles(snapshot: &Snapshot, test: &TestAllocator) {
 
 #[test]
 fn h8_h9_segments_come_by_address_with_their_blocks_and_states() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let small = test.allocate(1000, &stream);
     let waiting = test.allocate(MIB - 100, &stream);
     let large = test.allocate(5 * MIB, &side);
@@ -76,8 +75,7 @@ fn h8_h9_segments_come_by_address_with_their_blocks_and_states() {
 
 #[test]
 fn h8_segments_say_in_which_order_they_were_obtained() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let held = [test.allocate(12 * MIB, &stream), test.allocate(12 * MIB, &side), test.allocate(12 * MIB, &stream)];
     let snapshot = test.allocator.snapshot();
     for (order, memory) in (0_u64..).zip(&held) {
@@ -89,8 +87,7 @@ fn h8_segments_say_in_which_order_they_were_obtained() {
 
 #[test]
 fn h8_after_the_cache_is_emptied_what_went_back_is_not_there() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     test.allocator.record_history(events_only());
     let kept = test.allocate(700, &stream);
     drop(test.allocate(12 * MIB, &stream));
@@ -108,8 +105,7 @@ fn h8_after_the_cache_is_emptied_what_went_back_is_not_there() {
 
 #[test]
 fn h8_each_mapped_range_of_an_elastic_segment_is_a_segment() {
-    let test = TestAllocator::elastic("");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let memory: Vec<_> = (0..3).map(|_| test.allocate(4 * MIB, &stream)).collect();
     let at: Vec<u64> = memory.iter().map(cachette::Allocation::address).collect();
     let mapped = test.allocator.snapshot();
@@ -133,8 +129,7 @@ fn h8_each_mapped_range_of_an_elastic_segment_is_a_segment() {
 
 #[test]
 fn h11_without_traces_there_is_only_what_is_held() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     test.allocator.record_history(HistoryOptions::new());
     let memory = test.allocate(700, &stream);
     let full = test.allocator.snapshot();
@@ -206,8 +201,7 @@ fn h7_snapshots_of_two_devices_become_one() {
 
 #[test]
 fn a_snapshot_counts_as_no_use_and_calls_no_driver() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let memory = test.allocate(700, &stream);
     let before = test.stats();
     let calls = test.calls_during(|| drop(test.allocator.snapshot()));
@@ -218,8 +212,7 @@ fn a_snapshot_counts_as_no_use_and_calls_no_driver() {
 
 #[test]
 fn h9_a_free_block_tells_its_last_request() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     drop([1000, 65_536].map(|bytes| test.allocate(bytes, &stream)));
     let snapshot = test.allocator.snapshot();
     let [(state, bytes, requested)] = blocks(&snapshot.segments[0])[..] else {

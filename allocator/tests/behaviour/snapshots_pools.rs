@@ -22,8 +22,7 @@ fn is_of(snapshot: &Snapshot, pool: PoolId) -> bool {
 
 #[test]
 fn p8_h11_a_pool_shows_its_own_segments_and_events() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     test.allocator.record_history(events_only());
     let pools = [test.allocator.create_pool(), test.allocator.create_pool()];
     let held: Vec<_> = pools.iter().map(|pool| pool.allocate(3 * MIB, &stream).unwrap()).collect();
@@ -46,8 +45,7 @@ fn p8_h11_a_pool_shows_its_own_segments_and_events() {
 
 #[test]
 fn p8_a_pool_snapshot_can_leave_the_traces_out() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     test.allocator.record_history(events_only());
     let pool = test.allocator.create_pool();
     let memory = pool.allocate(700, &stream).unwrap();
@@ -59,8 +57,7 @@ fn p8_a_pool_snapshot_can_leave_the_traces_out() {
 
 #[test]
 fn p8_a_pool_that_holds_nothing_shows_nothing() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_pool();
     drop(pool.allocate(700, &stream).unwrap());
     assert_eq!(pool.snapshot().segments.len(), 1);
@@ -70,8 +67,7 @@ fn p8_a_pool_that_holds_nothing_shows_nothing() {
 
 #[test]
 fn h5_a_heap_that_changes_pools_names_the_one_it_serves() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     test.allocator.record_history(events_only());
     let mut names = Vec::new();
     for bytes in [600, 601, 602] {

@@ -6,8 +6,7 @@ use crate::fixture::{KIB, MIB, TestAllocator};
 
 #[test]
 fn t1_t3_an_allocation_moves_every_figure_by_what_it_is() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     for (name, array) in test.stats().arrays() {
         assert_eq!(*array, StatArray::default(), "{name}");
     }
@@ -40,8 +39,7 @@ fn t1_t3_an_allocation_moves_every_figure_by_what_it_is() {
 
 #[test]
 fn t1_active_bytes_follow_a_tensor_of_256_floats() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     test.allocator.empty_cache().unwrap();
     test.allocator.reset_peaks();
     test.allocator.reset_totals();
@@ -59,8 +57,7 @@ fn t1_active_bytes_follow_a_tensor_of_256_floats() {
 
 #[test]
 fn t1_large_and_small_are_counted_apart() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let small = test.allocate(MIB, &stream);
     let large = test.allocate(MIB + 1, &stream);
     let stats = test.stats();
@@ -75,8 +72,7 @@ fn t1_large_and_small_are_counted_apart() {
 
 #[test]
 fn t4_a_free_part_counts_until_its_segment_is_whole() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let split = || {
         let stats = test.stats();
         (stats.inactive_split.all.current, stats.inactive_split_bytes.all.current)
@@ -100,8 +96,7 @@ fn t4_a_free_part_counts_until_its_segment_is_whole() {
 
 #[test]
 fn t4_a_whole_block_is_no_part() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     drop(test.allocate(12 * MIB, &stream));
     let stats = test.stats();
     assert_eq!(stats.inactive_split.all.current, 0);
@@ -111,8 +106,7 @@ fn t4_a_whole_block_is_no_part() {
 
 #[test]
 fn t4_a_free_part_that_is_reused_at_once_counts_meanwhile() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let first = test.allocate(KIB, &stream);
     let second = test.allocate(KIB, &stream);
     assert_eq!(test.stats().inactive_split.all.peak, 1);
@@ -170,8 +164,7 @@ fn t1_peaks_are_exact_without_reads_between() {
 
 #[test]
 fn t1_what_waits_counts_into_the_active_peak_only() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let hold = test.hold(&side);
     for _ in 0..3 {
         let memory = test.allocate(MIB, &stream);
@@ -187,8 +180,7 @@ fn t1_what_waits_counts_into_the_active_peak_only() {
 
 #[test]
 fn t3_the_rounded_size_is_allocated_and_the_asked_one_requested() {
-    let test = TestAllocator::with("roundup_power2_divisions:2");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("roundup_power2_divisions:2").with_streams();
     let memory = test.allocate(5 * MIB, &stream);
     let stats = test.stats();
     assert_eq!(stats.allocated_bytes.all.current, 6 * MIB);
@@ -198,8 +190,7 @@ fn t3_the_rounded_size_is_allocated_and_the_asked_one_requested() {
 
 #[test]
 fn t3_what_is_not_split_off_counts_as_allocated() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let memory = test.allocate(11 * MIB, &stream);
     let stats = test.stats();
     assert_eq!(memory.bytes(), 12 * MIB);
@@ -209,8 +200,7 @@ fn t3_what_is_not_split_off_counts_as_allocated() {
 
 #[test]
 fn the_table_names_every_figure() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let memory = test.allocate(12 * MIB, &stream);
     let table = test.stats().to_string();
     for (name, _) in test.stats().arrays() {

@@ -9,8 +9,7 @@ use crate::fixture::{GIB, KIB, MIB, TestAllocator};
 #[test]
 fn s10_s18_a_freed_block_serves_its_stream_without_a_call() {
     for interface in Interface::BOTH {
-        let test = TestAllocator::new();
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::new().with_streams();
         for bytes in [1, KIB, MIB, 3 * MIB, 12 * MIB] {
             let memory = test.allocate_by(interface, bytes, &stream);
             let address = memory.address();
@@ -46,8 +45,7 @@ fn s10_a_block_never_serves_another_stream() {
 
 #[test]
 fn s10_work_of_one_stream_keeps_its_order_on_reused_memory() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let hold = test.hold(&stream);
     let first = test.allocate(MIB, &stream);
     test.fill(&first, 1, &stream);
@@ -80,8 +78,7 @@ fn s10_every_one_of_many_streams_keeps_its_own() {
 
 #[test]
 fn e1_the_streams_own_use_needs_no_record() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let memory = test.allocate(KIB, &stream);
     let address = memory.address();
     let hold = test.hold(&stream);
@@ -97,8 +94,7 @@ fn e1_the_streams_own_use_needs_no_record() {
 #[test]
 fn e1_e2_a_block_waits_for_the_stream_that_was_recorded() {
     for interface in Interface::BOTH {
-        let test = TestAllocator::new();
-        let [stream, side] = test.streams();
+        let (test, [stream, side]) = TestAllocator::new().with_streams();
         let memory = test.allocate_by(interface, MIB, &stream);
         let address = memory.address();
         let hold = test.hold(&side);
@@ -121,8 +117,7 @@ fn e1_e2_a_block_waits_for_the_stream_that_was_recorded() {
 
 #[test]
 fn e1_a_recorded_use_survives_the_loss_of_every_other_handle() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let memory = test.allocate(MIB, &stream);
     let address = memory.address();
     let hold = test.hold(&side);
@@ -135,8 +130,7 @@ fn e1_a_recorded_use_survives_the_loss_of_every_other_handle() {
 
 #[test]
 fn e2_a_block_waits_for_every_stream_that_was_recorded() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let sides = test.streams::<3>();
     let memory = test.allocate(12 * MIB, &stream);
     let address = memory.address();
@@ -159,8 +153,7 @@ fn e2_a_block_waits_for_every_stream_that_was_recorded() {
 
 #[test]
 fn e2_only_work_queued_before_the_free_counts() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let memory = test.allocate(MIB, &stream);
     let address = memory.address();
     memory.record_stream(&side);
@@ -172,8 +165,7 @@ fn e2_only_work_queued_before_the_free_counts() {
 
 #[test]
 fn e3_what_has_passed_is_found_at_the_next_request() {
-    let test = TestAllocator::new();
-    let [stream, side, slow] = test.streams();
+    let (test, [stream, side, slow]) = TestAllocator::new().with_streams();
     let stuck = test.allocate(MIB, &stream);
     let passes = test.allocate(MIB, &stream);
     let passed_at = passes.address();
@@ -191,8 +183,7 @@ fn e3_what_has_passed_is_found_at_the_next_request() {
 
 #[test]
 fn e3_points_of_one_stream_are_asked_in_their_order() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let blocks: Vec<_> = (0..20).map(|_| test.allocate(KIB, &stream)).collect();
     let hold = test.hold(&side);
     for block in blocks {
@@ -209,8 +200,7 @@ fn e3_points_of_one_stream_are_asked_in_their_order() {
 
 #[test]
 fn e9_a_waiting_block_is_active_and_not_allocated() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let memory = test.allocate(1000, &stream);
     let hold = test.hold(&side);
     memory.record_stream(&side);
@@ -235,8 +225,7 @@ fn e9_a_waiting_block_is_active_and_not_allocated() {
 
 #[test]
 fn s16_a_waiting_neighbour_is_not_merged() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let front = test.allocate(MIB, &stream);
     let back = test.allocate(MIB, &stream);
     let start = front.address();
@@ -276,8 +265,7 @@ fn e1_a_stream_of_another_device_can_be_recorded() {
 
 #[test]
 fn e2_one_of_two_uses_that_has_passed_frees_nothing() {
-    let test = TestAllocator::new();
-    let [stream, left, right] = test.streams();
+    let (test, [stream, left, right]) = TestAllocator::new().with_streams();
     for (early, late) in [(&left, &right), (&right, &left)] {
         let memory = test.allocate(MIB, &stream);
         let address = memory.address();
@@ -300,8 +288,7 @@ fn e2_one_of_two_uses_that_has_passed_frees_nothing() {
 
 #[test]
 fn a_handle_that_the_driver_does_not_know_is_refused() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let unknown = StreamRef::from_raw(0x1234);
     let address = test.allocate_raw(MIB, &stream);
     // SAFETY: none of these streams exists, which the host device notices.
@@ -321,8 +308,7 @@ fn a_handle_that_the_driver_does_not_know_is_refused() {
 #[test]
 fn a_stream_destroyed_too_early_costs_nothing_but_a_wait() {
     for text in ["", "expandable_segments:True"] {
-        let test = TestAllocator::of(64 * MIB, text);
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::of(64 * MIB, text).with_streams();
         let early = test.device.create_stream().unwrap();
         let used = test.allocate_raw(12 * MIB, &stream);
         // SAFETY: 1. the stream is live. 2. is broken below, on purpose.

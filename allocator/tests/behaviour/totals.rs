@@ -4,8 +4,7 @@ use crate::fixture::{KIB, MIB, TestAllocator, config};
 
 #[test]
 fn t5_resetting_peaks_makes_them_the_present() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let kept = test.allocate(MIB, &stream);
     drop(test.allocate(12 * MIB, &stream));
     assert_eq!(test.stats().allocated_bytes.all.peak, 13 * MIB);
@@ -24,8 +23,7 @@ fn t5_resetting_peaks_makes_them_the_present() {
 
 #[test]
 fn t5_resetting_totals_zeroes_sums_and_counts_alone() {
-    let test = TestAllocator::of(64 * MIB, "");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::of(64 * MIB, "").with_streams();
     let kept = test.allocate(MIB, &stream);
     drop(test.allocate(40 * MIB, &stream));
     drop(test.allocate(50 * MIB, &side));
@@ -55,8 +53,7 @@ fn t5_resetting_totals_zeroes_sums_and_counts_alone() {
 
 #[test]
 fn t5_sums_go_on_from_zero_after_a_reset() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let kept = test.allocate(KIB, &stream);
     for _ in 0..3 {
         test.allocator.reset_totals();
@@ -69,8 +66,7 @@ fn t5_sums_go_on_from_zero_after_a_reset() {
 
 #[test]
 fn t2_allocations_and_segments_from_the_bound_on_are_oversize() {
-    let test = TestAllocator::with("max_split_size_mb:32");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("max_split_size_mb:32").with_streams();
     assert_eq!(test.stats().max_split_size, 32 * MIB);
     let below = test.allocate(30 * MIB, &stream);
     let stats = test.stats();
@@ -104,8 +100,7 @@ fn t2_the_bound_that_is_reported_is_the_one_at_the_start() {
 
 #[test]
 fn t2_an_oversize_block_that_waits_is_no_longer_allocated() {
-    let test = TestAllocator::with("max_split_size_mb:32");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::with("max_split_size_mb:32").with_streams();
     let memory = test.allocate(32 * MIB, &stream);
     let hold = test.hold(&side);
     memory.record_stream(&side);
@@ -117,8 +112,7 @@ fn t2_an_oversize_block_that_waits_is_no_longer_allocated() {
 
 #[test]
 fn t2_every_segment_from_and_to_the_device_is_counted() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let live: Vec<_> = (0..5).map(|_| test.allocate(12 * MIB, &stream)).collect();
     assert_eq!(test.stats().num_device_alloc, 5);
     drop(live);

@@ -13,8 +13,7 @@ const OFF: &str = "caching:False";
 
 #[test]
 fn m23_every_request_goes_to_the_device_and_nothing_is_counted() {
-    let test = TestAllocator::with(OFF);
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with(OFF).with_streams();
     for bytes in [1, 1000, MIB, 3 * MIB] {
         let memory = test.allocate(bytes, &stream);
         assert_eq!((memory.requested(), memory.stream()), (bytes, stream.handle()));
@@ -43,8 +42,7 @@ fn m23_memory_is_freed_only_when_no_stream_uses_it() {
 
 #[test]
 fn m23_release_after_frees_like_a_drop() {
-    let test = TestAllocator::with(OFF);
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::with(OFF).with_streams();
     let memory = test.allocate(MIB, &stream);
     memory.release_after(&[&side]).unwrap();
     assert_eq!(test.device.live().allocations, 0);
@@ -52,8 +50,7 @@ fn m23_release_after_frees_like_a_drop() {
 
 #[test]
 fn m23_raw_memory_works_without_the_cache() {
-    let test = TestAllocator::with(OFF);
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::with(OFF).with_streams();
     let raw = test.allocate_raw(1000, &stream);
     let given_up = test.allocate(1000, &stream).into_raw();
     assert_eq!(test.device.live().allocations, 2);
@@ -71,8 +68,7 @@ fn m23_raw_memory_works_without_the_cache() {
 
 #[test]
 fn m23_raw_memory_without_the_cache_is_among_the_leaks() {
-    let test = TestAllocator::with(OFF);
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with(OFF).with_streams();
     let reported: Arc<Mutex<Vec<LeakedAllocation>>> = Arc::default();
     let log = Arc::clone(&reported);
     test.allocator.on_leak(move |leaks| log.lock().unwrap().extend_from_slice(leaks));
@@ -86,8 +82,7 @@ fn m23_raw_memory_without_the_cache_is_among_the_leaks() {
 
 #[test]
 fn m23_the_cache_can_be_switched_while_memory_is_out() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let cached = test.allocate(KIB, &stream);
     let cached_raw = test.allocate_raw(KIB, &stream);
     let before = test.stats();
@@ -110,8 +105,7 @@ fn m23_the_cache_can_be_switched_while_memory_is_out() {
 
 #[test]
 fn m23_bad_sizes_are_answered_as_ever() {
-    let test = TestAllocator::with(OFF);
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with(OFF).with_streams();
     assert!(test.allocate(0, &stream).is_empty());
     let error = test.allocator.allocate(1 << 60, &stream).unwrap_err();
     assert_eq!(error, Error::TooLarge { bytes: 1 << 60 });
@@ -123,8 +117,7 @@ fn m23_bad_sizes_are_answered_as_ever() {
 #[test]
 fn m23_memory_whose_free_failed_goes_with_the_allocator() {
     for call in [Call::SynchronizeDevice, Call::Free] {
-        let test = TestAllocator::with(OFF);
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::with(OFF).with_streams();
         let memory = test.allocate(KIB, &stream);
         test.device.fail_next(call, 1, ErrorKind::Other);
         drop(memory);
@@ -137,8 +130,7 @@ fn m23_memory_whose_free_failed_goes_with_the_allocator() {
 #[test]
 fn m23_threads_that_free_one_address_free_it_once() {
     const THREADS: usize = 4;
-    let test = TestAllocator::with(OFF);
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with(OFF).with_streams();
     for round in 0..200 {
         let address = test.allocate_raw(4 * KIB, &stream);
         let start = Barrier::new(THREADS);
@@ -158,8 +150,7 @@ fn m23_threads_that_free_one_address_free_it_once() {
 #[test]
 fn m23_memory_whose_free_failed_goes_with_the_next_emptying() {
     for raw in [false, true] {
-        let test = TestAllocator::with("caching:False");
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::with("caching:False").with_streams();
         test.device.fail_next(Call::Free, 1, ErrorKind::Other);
         if raw {
             let address = test.allocate_raw(4 * MIB, &stream);
@@ -177,8 +168,7 @@ fn m23_memory_whose_free_failed_goes_with_the_next_emptying() {
 #[test]
 fn m23_memory_of_a_graph_outlasts_its_owner() {
     for interface in Interface::BOTH {
-        let test = TestAllocator::with(OFF);
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::with(OFF).with_streams();
         let (pool, capture) = test.capture(&stream);
         let memory = test.allocate_by(interface, MIB, &stream);
         test.fill(&memory, 1, &stream);

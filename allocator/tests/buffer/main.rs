@@ -34,8 +34,7 @@ fn answer<T>(started: &Started<T>) -> T {
 #[test]
 fn what_is_written_is_read() {
     fn round_trip<T: Pod + Debug + PartialEq>(content: &[T]) {
-        let test = TestAllocator::new();
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::new().with_streams();
         let buffer = test.buffer(&stream, content);
         assert_eq!((buffer.len(), buffer.is_empty()), (content.len(), false));
         let bytes = size_of_val(content) as u64;
@@ -54,8 +53,7 @@ fn what_is_written_is_read() {
 
 #[test]
 fn a_fill_sets_every_byte_in_stream_order() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let mut buffer = test.buffer(&stream, &[7_u32; 1000]);
     let hold = test.hold(&stream);
     buffer.fill(0xAB).unwrap();
@@ -67,8 +65,7 @@ fn a_fill_sets_every_byte_in_stream_order() {
 
 #[test]
 fn work_without_waiting_keeps_its_order() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let mut buffer = test.allocator.allocate_buffer::<u64>(2, &stream).unwrap();
     let hold = test.hold(&stream);
     let (from, mut to) = ([3, 4], [0, 0]);
@@ -84,8 +81,7 @@ fn work_without_waiting_keeps_its_order() {
 
 #[test]
 fn elements_must_be_as_many_as_the_buffer_has() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let mut three = test.buffer(&stream, &[1_u8, 2, 3]);
     let two = test.buffer(&side, &[8_u8, 9]);
     let wrong = |given| Err(Error::LengthMismatch { len: 3, given });
@@ -106,8 +102,7 @@ fn elements_must_be_as_many_as_the_buffer_has() {
 
 #[test]
 fn lengths_beyond_any_device_are_refused() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let calls = test.device.total_calls();
     let error = test.allocator.allocate_buffer::<u64>(usize::MAX / 4, &stream);
     let error = error.unwrap_err();
@@ -122,8 +117,8 @@ fn lengths_beyond_any_device_are_refused() {
 #[test]
 fn a_buffer_without_bytes_queues_nothing() {
     fn of<T: Pod + Debug + PartialEq>(content: &[T]) {
-        let test = TestAllocator::on(HostConfig::default().without(Feature::Transfer), "");
-        let [stream, side] = test.streams();
+        let (test, [stream, side]) =
+            TestAllocator::on(HostConfig::default().without(Feature::Transfer), "").with_streams();
         let calls = test.device.total_calls();
         let mut empty = test.buffer(&stream, content);
         let other = test.buffer(&side, content);
@@ -139,8 +134,7 @@ fn a_buffer_without_bytes_queues_nothing() {
 
 #[test]
 fn a_device_that_cannot_transfer_says_why() {
-    let test = TestAllocator::on(HostConfig::default().without(Feature::Transfer), "");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::on(HostConfig::default().without(Feature::Transfer), "").with_streams();
     let mut buffer = test.allocator.allocate_buffer::<f32>(4, &stream).unwrap();
     let other = test.allocator.allocate_buffer::<f32>(4, &side).unwrap();
     let by = Reason::SwitchedOff("the host device's configuration");
@@ -156,8 +150,7 @@ fn a_device_that_cannot_transfer_says_why() {
 
 #[test]
 fn a_copy_comes_after_what_the_sources_stream_had_to_write() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let mut from = test.buffer(&stream, &[1_u8; 5000]);
     let mut to = test.buffer(&side, &[2_u8; 5000]);
     let hold = test.hold(&stream);
@@ -171,8 +164,7 @@ fn a_copy_comes_after_what_the_sources_stream_had_to_write() {
 
 #[test]
 fn a_copy_to_and_fro_waits_only_where_it_must() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let from = test.buffer(&stream, &[1_u8; 64]);
     let mut near = test.buffer(&stream, &[2_u8; 64]);
     let calls = test.device.calls(Call::StreamWait);
@@ -190,8 +182,7 @@ fn a_copy_to_and_fro_waits_only_where_it_must() {
 
 #[test]
 fn a_dropped_source_keeps_its_memory_until_the_copy_is_done() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let from = test.buffer(&stream, &[1_u8; 5000]);
     let mut to = test.buffer(&side, &[2_u8; 5000]);
     let address = from.ptr();
@@ -223,8 +214,7 @@ fn buffers_of_two_allocators_are_not_copied() {
 
 #[test]
 fn lent_memory_is_copied_in_order_too() {
-    let test = TestAllocator::with("lend_across_streams:True");
-    let [owner, borrower] = test.streams();
+    let (test, [owner, borrower]) = TestAllocator::with("lend_across_streams:True").with_streams();
     let address = test.buffer(&owner, &[1_u8; 5000]).ptr();
     let from = test.buffer(&borrower, &[2_u8; 5000]);
     assert_eq!(from.ptr(), address);
@@ -240,8 +230,7 @@ fn lent_memory_is_copied_in_order_too() {
 
 #[test]
 fn memory_past_the_cache_serves_as_well() {
-    let test = TestAllocator::with("caching:False");
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::with("caching:False").with_streams();
     let from = test.buffer(&stream, &[1_u64, 2, 3]);
     let mut to = test.buffer(&side, &[0_u64; 3]);
     to.copy_from(&from).unwrap();
@@ -253,8 +242,7 @@ fn memory_past_the_cache_serves_as_well() {
 
 #[test]
 fn t7_the_gauges_follow_a_buffer() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     assert_eq!(test.allocator.allocated_bytes(), 0);
     assert_eq!(test.allocator.reserved_bytes(), 0);
     let buffer = test.allocator.allocate_buffer::<f32>(200, &stream).unwrap();
@@ -269,8 +257,7 @@ fn t7_the_gauges_follow_a_buffer() {
 
 #[test]
 fn a_dropped_buffer_serves_the_next_one_at_once() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let address = test.buffer(&stream, &[1_u8; 100]).ptr();
     let calls = test.device.total_calls();
     let next = test.allocator.allocate_buffer::<u8>(100, &stream).unwrap();
@@ -295,8 +282,7 @@ fn work(from: &mut Buffer<u8, HostDevice>, to: &mut Buffer<u8, HostDevice>) -> R
 #[test]
 fn a_call_that_fails_loses_nothing() {
     for nth in 1.. {
-        let test = TestAllocator::new();
-        let [stream, side] = test.streams();
+        let (test, [stream, side]) = TestAllocator::new().with_streams();
         let mut from = test.buffer(&stream, &[0; 700]);
         let mut to = test.buffer(&side, &[0; 700]);
         // Each has a reader on the other stream already, which its first write waits for.

@@ -16,8 +16,7 @@ fn fail_waits(device: &HostDevice, nth: u64, kind: ErrorKind) {
 
 #[test]
 fn a_read_that_no_wait_ends_leaves_its_memory_to_the_device() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let buffer = test.buffer(&stream, &vec![0x49_u8; 64 << 10]);
     let hold = test.hold(&stream);
     fail_waits(&test.device, 1, ErrorKind::Other);
@@ -38,8 +37,7 @@ fn a_write_returns_once_the_device_has_read() {
     let failed = |device: &HostDevice| (1..=3).for_each(|nth| fail_waits(device, nth, ErrorKind::Other));
     let cases: [(Fault, ErrorKind); 2] = [(refused, ErrorKind::Refused), (failed, ErrorKind::Other)];
     for (fail, kind) in cases {
-        let test = TestAllocator::new();
-        let stream = test.stream();
+        let (test, [stream]) = TestAllocator::new().with_streams();
         let mut buffer = test.buffer(&stream, &[1_u8; 700]);
         let hold = test.hold(&stream);
         fail(&test.device);
@@ -57,8 +55,7 @@ fn a_write_returns_once_the_device_has_read() {
 
 #[test]
 fn a_write_to_a_lost_device_returns_at_once() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let mut buffer = test.buffer(&stream, &[1_u8; 700]);
     fail_waits(&test.device, 1, ErrorKind::DeviceLost);
     let writing = start(move || buffer.write(&[2; 700]));
@@ -67,8 +64,7 @@ fn a_write_to_a_lost_device_returns_at_once() {
 
 #[test]
 fn a_wait_breaks_a_capture_and_queues_nothing() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let mut buffer = test.buffer(&stream, &[1_u8; 700]);
     let pool = test.allocator.create_capture_pool();
     let capture = pool.begin_capture(&stream, CaptureMode::Relaxed).unwrap();
@@ -81,8 +77,7 @@ fn a_wait_breaks_a_capture_and_queues_nothing() {
 #[test]
 fn a_write_into_the_source_comes_after_the_copy() {
     for failing in [None, Some(Call::Record), Some(Call::StreamWait)] {
-        let test = TestAllocator::new();
-        let [stream, side] = test.streams();
+        let (test, [stream, side]) = TestAllocator::new().with_streams();
         let mut from = test.buffer(&stream, &[1_u8; 5000]);
         let mut to = test.buffer(&side, &[2_u8; 5000]);
         let hold = test.hold(&side);

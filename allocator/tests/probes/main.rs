@@ -39,8 +39,7 @@ fn t7_tools_find_the_probes_and_their_arguments() {
 #[test]
 fn t7_every_allocation_and_free_is_told_whether_hit_or_miss() {
     let listener = Listener::begin();
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let mut expected = Vec::new();
     // A miss, and then hits.
     for _ in 0..3 {
@@ -69,8 +68,7 @@ fn t7_every_allocation_and_free_is_told_whether_hit_or_miss() {
 #[test]
 fn t7_memory_by_address_is_told_as_memory_with_an_owner_is() {
     let listener = Listener::begin();
-    let test = TestAllocator::new();
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::new().with_streams();
     let mut expected = Vec::new();
     for bytes in [KIB, KIB, 3 * MIB] {
         let address = test.allocate_raw(bytes, &stream);
@@ -90,8 +88,7 @@ fn t7_memory_by_address_is_told_as_memory_with_an_owner_is() {
 #[test]
 fn t7_memory_past_the_cache_is_told_too() {
     let listener = Listener::begin();
-    let test = TestAllocator::with("caching:False");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::with("caching:False").with_streams();
     let owned = test.allocate(1000, &stream);
     let first = owned.address();
     drop(owned);
@@ -120,8 +117,7 @@ fn t7_the_device_is_told_by_its_number() {
 #[test]
 fn t7_the_stream_of_lent_memory_is_the_borrowers() {
     let listener = Listener::begin();
-    let test = TestAllocator::with("lend_across_streams:True");
-    let [owner, borrower] = test.streams();
+    let (test, [owner, borrower]) = TestAllocator::with("lend_across_streams:True").with_streams();
     let address = test.allocate(12 * MIB, &owner).address();
     assert_eq!(test.allocate(12 * MIB, &borrower).address(), address);
     let expected = [
@@ -156,8 +152,7 @@ fn t7_a_restored_state_is_told_as_what_is_freed_and_allocated() {
 #[test]
 fn t7_what_gives_no_memory_and_takes_none_is_not_told() {
     let listener = Listener::begin();
-    let test = TestAllocator::of(64 * MIB, "");
-    let stream = test.stream();
+    let (test, [stream]) = TestAllocator::of(64 * MIB, "").with_streams();
     drop(test.allocate(0, &stream));
     assert_eq!(test.allocate_raw(0, &stream), 0);
     test.allocator.free_raw(0).unwrap();
