@@ -12,7 +12,7 @@ use crate::fixture::{MIB, TestAllocator};
 
 type Seen<T> = Arc<Mutex<Vec<T>>>;
 
-/// Everything the allocator tells of from now on.
+/// All events of the allocator from now on.
 fn track(test: &TestAllocator) -> Seen<TraceEvent> {
     let seen: Seen<TraceEvent> = Arc::default();
     let log = Arc::clone(&seen);

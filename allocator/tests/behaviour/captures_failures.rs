@@ -1,4 +1,4 @@
-//! Captures that go wrong: refused, broken half-way, abandoned, or disturbed by what else goes on.
+//! Captures that fail: refused by the driver, broken, dropped, or disturbed by other calls.
 
 use cachette::Error;
 use cachette::hal::{Call, CaptureMode, Device, ErrorKind};
@@ -77,7 +77,7 @@ fn work_after_a_graph_does_not_keep_the_memory_of_its_pool() {
     assert_eq!(test.device.physical_bytes(), 0);
 }
 
-/// Captures, launches, and uses the pool besides.
+/// Captures and launches a graph, and allocates from its pool.
 fn work(test: &TestAllocator, pool: &Pool, stream: &Stream, side: &Stream) -> Result<(), Error> {
     let capture = pool.begin_capture(stream, CaptureMode::Global)?;
     let memory = test.allocator.allocate(MIB, stream)?;

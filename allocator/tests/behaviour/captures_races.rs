@@ -10,7 +10,7 @@ use crate::fixture::{
     Allocation, ELASTIC, Graph, MIB, Pool, Stream, TestAllocator, TracedHost, assert_consistent, launch,
 };
 
-/// What is done with memory of the first stream: the part before the capture can begin, and the part in which it does.
+/// Two steps with memory of the first stream: one before the capture, and one during which it begins.
 struct Scene {
     before: fn(Allocation<TracedHost>, &Stream<TracedHost>) -> Option<Allocation<TracedHost>>,
     amid: fn(&Allocator<TracedHost>, Option<Allocation<TracedHost>>),
@@ -18,8 +18,8 @@ struct Scene {
     captured: usize,
 }
 
-/// Begins a capture after the allocator has found that none uses a stream, and before it marks a point there. Then
-/// everything is freed.
+/// Begins a capture after the allocator has seen that a stream is not captured, and before it records an event there.
+/// Then everything is freed.
 fn capture_amid(settings: &str, scene: &Scene) {
     let (test, hook) = TestAllocator::hooked(HostConfig::default(), settings);
     let (allocator, streams) = (&test.allocator, test.streams::<2>());

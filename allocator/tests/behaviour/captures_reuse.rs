@@ -30,7 +30,7 @@ impl TestAllocator {
     }
 }
 
-/// Memory of `stream` that `sides` use and that is freed in the capture; its address.
+/// Allocates memory of `stream` in the capture, lets `sides` use it, and frees it. Returns its address.
 fn use_and_free(test: &TestAllocator, stream: &Stream, sides: &[&Stream]) -> u64 {
     let memory = test.allocate(MIB, stream);
     for (byte, side) in (1..).zip(sides) {
@@ -116,7 +116,7 @@ fn e6_a_recorded_use_without_work_is_no_obstacle() {
     capture.end().expect("it is whole");
 }
 
-/// Whatever order the graph's edges leave open, each of three users of one place sees what it wrote itself.
+/// In every order that the graph allows, each of three users of one address reads what it wrote.
 #[test]
 fn e6_contents_are_right_when_the_graph_runs() {
     for seed in 0..24 {
@@ -174,7 +174,7 @@ fn e6_hits_ask_the_driver_nothing_while_no_memory_waits() {
     capture.end().expect("it is whole");
 }
 
-/// Only a request of the captured stream may look at its capture; its thread is the one that captures.
+/// Only a request on the captured stream may query the capture: its thread is the capturing one.
 #[test]
 fn e6_calls_on_every_heap_ask_nothing_of_a_capture() {
     let (test, [stream, side, other]) = test().with_streams();
@@ -287,7 +287,7 @@ fn e6_e7_two_captures_share_a_pool_and_its_memory() {
     }
 }
 
-/// Captures that are begun and ended past the allocator are known by their numbers.
+/// The allocator recognises captures that other code begins and ends by their ids.
 #[test]
 fn e6_e7_in_the_next_capture_the_uses_of_the_last_are_over() {
     let (test, [stream, side]) = test().with_streams();

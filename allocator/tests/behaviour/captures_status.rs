@@ -1,4 +1,4 @@
-//! Questions about captures that the driver fails to answer.
+//! Queries of a capture's status that the driver fails to answer.
 
 use cachette::Error;
 use cachette::hal::{Call, ErrorKind};

@@ -1,4 +1,4 @@
-//! States of pools, saved and brought back.
+//! Checkpoints of pools: a saved state is restored.
 
 use cachette::Error;
 use cachette::pool::PoolProblem;

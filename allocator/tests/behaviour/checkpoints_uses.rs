@@ -1,4 +1,4 @@
-//! Saved states of pools, and what other streams use of them.
+//! Checkpoints of memory that other streams use.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! The same requests give the same places, whatever the addresses are.
+//! The same requests get the same places in segments, independent of addresses.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! Elastic segments: memory comes where a block needs it, in whole pages, and goes back in whole chunks.
+//! Elastic segments: memory is mapped in whole pages where a block needs it, and released in whole chunks.
 
 use cachette::hal::{Call, ErrorKind, Feature};
 use cachette_hal_host::HostConfig;

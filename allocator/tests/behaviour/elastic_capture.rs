@@ -1,4 +1,4 @@
-//! A stream that is being captured: memory comes without any chunk moving, and the capture stays whole.
+//! Elastic segments during a capture: memory is made, no chunk moves, and the capture stays valid.
 
 use cachette::hal::{Call, CaptureMode, CaptureStatus, Device, Graph};
 

@@ -59,7 +59,7 @@ impl ElasticTest {
         }
     }
 
-    /// The allocator's figures are the device's, once what is stale is gone.
+    /// The allocator's figures are the device's, after all pending unmaps.
     fn assert_sound(&self) {
         assert_consistent(&self.allocator);
         self.device.run_until_idle();
@@ -73,7 +73,7 @@ impl ElasticTest {
         assert_eq!(self.device.live().mappings as u64, chunks, "no alias is left");
     }
 
-    /// Ends everything; the device must have everything back, and no driver call have been wrong.
+    /// Drops everything. The device must have everything back, and no driver call may have been wrong.
     fn close(self) {
         drop((self.live, self.streams));
         self.test.assert_no_misuse();

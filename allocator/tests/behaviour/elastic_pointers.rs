@@ -1,4 +1,4 @@
-//! Memory by address alone in elastic segments.
+//! Raw memory in elastic segments.
 
 use cachette::{Error, PointerProblem};
 

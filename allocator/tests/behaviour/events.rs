@@ -1,4 +1,4 @@
-//! Events are few, are used again, and are asked only when something waits for them.
+//! Events are reused, and polled only while blocks are pending.
 
 use std::sync::Arc;
 

@@ -165,12 +165,12 @@ impl<D: Device + 'static> TestAllocator<D> {
         self.allocator.stats()
     }
 
-    /// Keeps a stream from going on.
+    /// Stops `stream` until the hold is released.
     pub(crate) fn hold(&self, stream: &Stream<D>) -> Hold {
         self.device.hold(stream.handle()).expect("the stream is live")
     }
 
-    /// Sets every byte of `memory`, when `stream` gets there.
+    /// Fills `memory` with `byte`, in stream order.
     pub(crate) fn fill(&self, memory: &impl Range, byte: u8, stream: &Stream<D>) {
         let transfer = self.allocator.device().transfer().expect("the host device copies");
         let (at, bytes) = memory.range();
@@ -179,7 +179,7 @@ impl<D: Device + 'static> TestAllocator<D> {
         unsafe { transfer.fill(at, byte, bytes, stream.handle()) }.expect("a fill is queued");
     }
 
-    /// The byte that fills the whole of `memory`, once `stream` has run dry; `None` if there are several.
+    /// The byte that fills `memory` when all work in `stream` is done; `None` if bytes differ.
     pub(crate) fn content(&self, memory: &impl Range, stream: &Stream<D>) -> Option<u8> {
         let transfer = self.allocator.device().transfer().expect("the host device copies");
         let (from, bytes) = memory.range();
@@ -294,7 +294,7 @@ pub(crate) fn launch<D: Device>(graph: &Graph<D>, stream: &Stream<D>) {
     unsafe { graph.launch(stream) }.expect("the graph is queued");
 }
 
-/// The configuration that `text` says.
+/// Parses a configuration.
 pub(crate) fn config(text: &str) -> Config {
     text.parse().expect("the configuration is right")
 }
@@ -307,7 +307,7 @@ pub(crate) fn assert_sound<D: Device>(allocator: &Allocator<D>) {
     assert_eq!(held, stats.segment.all.current, "segments are not what the device gave and got");
 }
 
-/// The same, whatever the segments are made of.
+/// The same for every kind of segment.
 pub(crate) fn assert_consistent<D: Device>(allocator: &Allocator<D>) {
     allocator.check().expect("every invariant holds");
     let stats = allocator.stats();
@@ -331,7 +331,7 @@ pub(crate) fn assert_consistent<D: Device>(allocator: &Allocator<D>) {
     assert!(in_split <= now("reserved_bytes"), "more is used than is held");
 }
 
-/// Tells threads to stop when dropped. A test that fails drops it too, so that its threads do not go on.
+/// Tells threads to stop when dropped. A test that fails drops it too, so its threads end.
 pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -340,7 +340,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Longer than any work of these tests takes, on a busy machine too.
+/// Longer than any work of these tests takes, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What `work` returns, or `None` if it takes so long that it must be waiting for something.
@@ -351,7 +351,7 @@ pub(crate) fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
 /// Work on another thread; its answer comes through the channel.
 pub(crate) struct Started<T> {
     answers: mpsc::Receiver<T>,
-    /// Where the system describes the thread.
+    /// The thread's file in `/proc`.
     stat: String,
 }
 
@@ -377,10 +377,9 @@ pub(crate) fn start<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
     Started { answers, stat }
 }
 
-/// Whether the answer does not come because the thread waits for something.
+/// Whether the thread is blocked, so that no answer comes.
 ///
-/// A thread that is merely slow, because other processes use the processors, is ready to run, and the system
-/// says so. Only one that the system has found blocked in many looks in a row waits.
+/// A slow thread is runnable, and `/proc` says so. Only a thread that is blocked in many samples in a row waits.
 pub(crate) fn is_waiting<T>(started: &Started<T>) -> bool {
     let mut blocked = 0;
     while blocked < 20 {

@@ -1,4 +1,4 @@
-//! Garbage collection: old unused segments go before the device is asked for more.
+//! Garbage collection: old unused segments are released before the device is asked for more.
 
 use cachette::hal::Call;
 

@@ -7,7 +7,7 @@ use cachette::snapshot::Event;
 use crate::fixture::TestAllocator;
 use crate::history::events_only;
 
-/// The words that the events of a snapshot carry: metadata and context.
+/// The annotations of a snapshot's events: metadata and context.
 fn words(snapshot: &Snapshot) -> Vec<(&str, &str)> {
     let texts = &snapshot.texts;
     let of = |event: &Event| (texts.get(event.metadata), texts.get(event.context));

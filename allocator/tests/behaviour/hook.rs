@@ -1,4 +1,4 @@
-//! What a test does in the middle of a call of the allocator.
+//! A callback in the middle of an allocator call.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use cachette_hal_testing::traced::{DriverCall, Observer};
 
 use crate::fixture::{TestAllocator, TracedHost};
 
-/// What to do once, after a driver call of one kind.
+/// A function that runs once, after a driver call of one kind.
 #[derive(Default)]
 pub(crate) struct Hook {
     act: Mutex<Option<Act>>,
@@ -17,7 +17,7 @@ pub(crate) struct Hook {
 type Act = (Call, Option<StreamRef>, Box<dyn FnOnce() + Send>);
 
 impl Hook {
-    /// Does `act` after the next such call, of any stream if none is named.
+    /// Runs `act` after the next such call. Without a stream, the call of any stream counts.
     pub(crate) fn set(&self, call: Call, stream: Option<StreamRef>, act: impl FnOnce() + Send + 'static) {
         *self.act.lock().expect("no test failed in it") = Some((call, stream, Box::new(act)));
     }

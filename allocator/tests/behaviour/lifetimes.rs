@@ -1,4 +1,4 @@
-//! Who may go before whom: allocators, streams, allocations and threads.
+//! The order in which allocators, streams, allocations and threads may end.
 
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;

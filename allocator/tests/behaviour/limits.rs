@@ -1,4 +1,4 @@
-//! Bounds on what the allocator may hold.
+//! Limits on the memory that the allocator reserves.
 
 use cachette::Error;
 use cachette::hal::Call;

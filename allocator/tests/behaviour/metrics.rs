@@ -1,4 +1,4 @@
-//! The figures as Prometheus reads them.
+//! Statistics in Prometheus' text format.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! When the device is full: what is given back, what is waited for, and that work goes on after a failure.
+//! A full device: what is released, what is waited for, and that the allocator works after a failure.
 
 use cachette::Error;
 

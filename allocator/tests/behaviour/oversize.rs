@@ -1,4 +1,4 @@
-//! Blocks that are not split: who gets them, and which are given back for a request.
+//! Oversize blocks, which are not split: which requests get them, and which are released.
 
 use cachette::hal::{Call, ErrorKind};
 

@@ -1,4 +1,4 @@
-//! Memory by address, and what is said about addresses that are wrong.
+//! Raw memory, and the errors about wrong addresses.
 
 use cachette::hal::StreamRef;
 use cachette::{Error, PointerProblem};
@@ -6,7 +6,7 @@ use cachette::{Error, PointerProblem};
 use crate::fixture::memory::Interface;
 use crate::fixture::{KIB, MIB, TestAllocator};
 
-/// What is wrong with freeing `address`.
+/// The reason why `address` cannot be freed.
 fn refusal(test: &TestAllocator, address: u64) -> PointerProblem {
     let freed = test.allocator.free_raw(address);
     problem(address, freed.expect_err("nothing to free begins there"))

@@ -1,4 +1,4 @@
-//! How a pool's memory is made: apart from others', split or not, elastic or not, and lent in need.
+//! The memory of a pool: separate, split or not, elastic or not, and used by others under pressure.
 
 use cachette::pool::PoolStats;
 use cachette::{Error, PoolOptions};

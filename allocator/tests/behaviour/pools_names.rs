@@ -1,4 +1,4 @@
-//! Pools: their names, who uses them, and what is said of one that is not there.
+//! Pools: names, use counts, and errors about pools that do not exist.
 
 use std::collections::HashSet;
 use std::thread;
@@ -8,7 +8,7 @@ use cachette::{Error, PoolId, PoolOptions};
 
 use crate::fixture::{MIB, Pool, TestAllocator};
 
-/// What is wrong, where something is.
+/// The problem, if there is one.
 fn problem<T>(result: Result<T, Error>) -> Option<(PoolId, PoolProblem)> {
     match result.err() {
         Some(Error::Pool { pool, why }) => Some((pool, why)),

@@ -1,4 +1,4 @@
-//! What a failed request says.
+//! The error of a failed request.
 
 use cachette::hal::{Call, ErrorKind};
 use cachette::{Error, OomHint, OutOfMemory};

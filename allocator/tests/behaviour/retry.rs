@@ -1,4 +1,4 @@
-//! What is done when no free block fits, and in which order.
+//! The retry steps when no free block fits, and their order.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex, OnceLock};

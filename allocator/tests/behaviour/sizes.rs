@@ -1,4 +1,4 @@
-//! How requests are rounded, which segments serve them, and what comes of splitting.
+//! Rounding of requests, sizes of segments, and splitting.
 
 use cachette::Error;
 use cachette::hal::Call;

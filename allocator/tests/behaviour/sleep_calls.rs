@@ -1,4 +1,4 @@
-//! Calls that meet a pool which sleeps: of its buffers, of progress callbacks, of other heaps.
+//! Calls on a sleeping pool: from its buffers, from progress callbacks, from other heaps.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

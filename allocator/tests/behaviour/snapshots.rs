@@ -1,4 +1,4 @@
-//! Snapshots: what is held, as a value.
+//! Snapshots of the allocator's memory.
 
 use cachette::Snapshot;
 use cachette::history::HistoryOptions;

@@ -1,4 +1,4 @@
-//! What is counted, to the byte.
+//! Statistics, exact to the byte.
 
 use cachette::{Stat, StatArray};
 

@@ -1,4 +1,4 @@
-//! Memory belongs to a stream, and other streams' uses keep it from being used again.
+//! Memory belongs to a stream; recorded uses of other streams delay its reuse.
 
 use cachette::Error;
 use cachette::hal::{Call, Device, StreamRef};

@@ -10,7 +10,7 @@ struct Streams {
     side: Stream,
 }
 
-/// A plain generator of numbers, so that a failure can be repeated.
+/// A simple random generator, so that a failure can be repeated.
 struct Random(u64);
 
 impl Random {
@@ -20,7 +20,7 @@ impl Random {
     }
 }
 
-/// Takes memory, marks it, looks whether the mark is still there, and gives it back in one of several ways.
+/// Allocates memory, fills it, checks its content, and frees it in one of several ways.
 fn churn(test: &TestAllocator, streams: &Streams, seed: u64, steps: u64) {
     let mut random = Random(seed);
     let mut live: Vec<(Allocation, u8)> = Vec::new();
@@ -42,7 +42,7 @@ fn churn(test: &TestAllocator, streams: &Streams, seed: u64, steps: u64) {
     }
 }
 
-/// Frees memory; in half of the ways another stream writes it first, and must not be overtaken.
+/// Frees memory. In half of the ways another stream writes it first, and the write must come before any reuse.
 fn give_back(test: &TestAllocator, streams: &Streams, memory: Allocation, way: u64) {
     match way {
         0 => {

@@ -1,4 +1,4 @@
-//! Without the cache: every request is one of the device's own.
+//! Without the cache, every request goes to the device.
 
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread::{self, ScopedJoinHandle};

@@ -1,4 +1,4 @@
-//! Memory that is shared with other processes, or opened of them, stays as it is when a child drops what stands for it.
+//! A child that drops its copies of exported or imported memory changes nothing in the parent.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;

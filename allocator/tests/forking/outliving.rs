@@ -1,4 +1,4 @@
-//! What outlives its allocator is left alone in a child as well.
+//! A forked child does not touch objects that outlive their allocator.
 
 use std::thread;
 

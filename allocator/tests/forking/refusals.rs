@@ -1,4 +1,4 @@
-//! What each call answers in a child.
+//! What each call returns in a child.
 
 use std::fmt::Debug;
 use std::thread;

@@ -1,4 +1,4 @@
-//! Forks at any moment: other threads hold every lock there is, now and then.
+//! Forks at any moment, while other threads hold any lock.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
