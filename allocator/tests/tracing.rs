@@ -16,7 +16,8 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use fixture::{MIB, PATIENCE, TestAllocator};
+use fixture::threads::PATIENCE;
+use fixture::{MIB, TestAllocator};
 
 /// A subscriber that records its events.
 #[derive(Clone, Default)]

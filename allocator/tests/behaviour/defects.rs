@@ -4,7 +4,8 @@ use cachette::Error;
 use cachette::hal::Call;
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{Allocation, MIB, Stream, TestAllocator, in_time, is_waiting, start};
+use crate::fixture::threads::{in_time, is_waiting, start};
+use crate::fixture::{Allocation, MIB, Stream, TestAllocator};
 
 /// Frees `memory` while `side` still has work for it.
 fn free_in_use(test: &TestAllocator, memory: Allocation, side: &Stream) {

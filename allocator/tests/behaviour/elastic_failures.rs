@@ -7,7 +7,7 @@ use cachette::Error;
 use cachette::hal::{Call, ErrorKind};
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{Allocation, CheckedHost, ELASTIC, MIB, Stream, TestAllocator, assert_consistent};
+use crate::fixture::{Allocation, CheckedHost, ELASTIC, MIB, Stream, TestAllocator, assert_consistent, fail_call};
 
 const KINDS: [ErrorKind; 2] = [ErrorKind::OutOfMemory, ErrorKind::Other];
 
@@ -97,15 +97,11 @@ fn enumerate_on<T>(
         for nth in 1.. {
             let mut test = ElasticTest::of(mib);
             prepare(&mut test);
-            let before = test.device.total_calls();
-            test.device.fail_nth_call(nth, kind);
-            let outcome = act(&test).map(drop);
-            test.device.clear_failures();
-            let blown = test.device.total_calls() - before >= nth;
+            let (outcome, reached) = fail_call(&test.device, nth, kind, || act(&test).map(drop));
             match outcome {
                 Ok(()) => {}
-                Err(Error::Device(error)) if blown => assert_eq!(error.kind(), kind),
-                Err(Error::OutOfMemory(_)) if blown && kind == ErrorKind::OutOfMemory => {}
+                Err(Error::Device(error)) if reached => assert_eq!(error.kind(), kind),
+                Err(Error::OutOfMemory(_)) if reached && kind == ErrorKind::OutOfMemory => {}
                 Err(error) => panic!("call {nth}, {kind:?}: {error}"),
             }
             assert_consistent(&test.allocator);
@@ -116,7 +112,7 @@ fn enumerate_on<T>(
             test.assert_contents();
             test.assert_sound();
             test.close();
-            if !blown {
+            if !reached {
                 calls = nth - 1;
                 break;
             }
@@ -260,9 +256,7 @@ fn a_destructor_tries_again_what_failed() {
             let ElasticTest { test: TestAllocator { device, allocator }, streams, live } = test;
             device.run_until_idle();
             drop(live);
-            device.fail_nth_call(nth, kind);
-            drop((streams, allocator));
-            device.clear_failures();
+            fail_call(&device, nth, kind, || drop((streams, allocator)));
             assert_eq!(device.physical_bytes(), 0, "call {nth}, {kind:?}");
         }
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use cachette::hal::{Call, Device};
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{MIB, TestAllocator, in_time};
+use crate::fixture::threads::in_time;
+use crate::fixture::{MIB, TestAllocator};
 
 #[test]
 fn chunks_freed_on_a_stream_serve_a_larger_request_elsewhere() {

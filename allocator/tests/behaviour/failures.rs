@@ -6,7 +6,7 @@ use cachette::Error;
 use cachette::hal::{Call, ErrorKind};
 use cachette_hal_host::{HostConfig, HostDevice};
 
-use crate::fixture::{CheckedHost, KIB, MIB, Stream, TestAllocator, assert_sound};
+use crate::fixture::{CheckedHost, KIB, MIB, Stream, TestAllocator, assert_sound, fail_call};
 
 const KINDS: [ErrorKind; 3] = [ErrorKind::OutOfMemory, ErrorKind::Other, ErrorKind::Fault];
 
@@ -38,21 +38,18 @@ impl TestAllocator<CheckedHost> {
 }
 
 /// Lets one driver call fail.
-struct Fuse<'a> {
+struct FailingCall<'a> {
     host: &'a HostDevice,
     nth: u64,
     kind: ErrorKind,
-    blown: Cell<bool>,
+    reached: Cell<bool>,
 }
 
-impl Fuse<'_> {
+impl FailingCall<'_> {
     /// Does `act` with the `nth` driver call in it failing.
-    fn burn<T>(&self, act: impl FnOnce() -> T) -> T {
-        let before = self.host.total_calls();
-        self.host.fail_nth_call(self.nth, self.kind);
-        let done = act();
-        self.host.clear_failures();
-        self.blown.set(self.host.total_calls() - before >= self.nth);
+    fn during<T>(&self, act: impl FnOnce() -> T) -> T {
+        let (done, reached) = fail_call(self.host, self.nth, self.kind, act);
+        self.reached.set(reached);
         done
     }
 
@@ -60,8 +57,8 @@ impl Fuse<'_> {
     fn explains(&self, outcome: &Result<(), Error>) -> bool {
         match outcome {
             Ok(()) => true,
-            Err(Error::Device(error)) => self.blown.get() && error.kind() == self.kind,
-            Err(Error::OutOfMemory(_)) => self.blown.get() && self.kind == ErrorKind::OutOfMemory,
+            Err(Error::Device(error)) => self.reached.get() && error.kind() == self.kind,
+            Err(Error::OutOfMemory(_)) => self.reached.get() && self.kind == ErrorKind::OutOfMemory,
             Err(_) => false,
         }
     }
@@ -70,19 +67,22 @@ impl Fuse<'_> {
 /// Runs `operation` with its first driver call failing, its second, and so on until none is left to fail.
 ///
 /// Returns how many calls there were.
-fn enumerate(settings: &str, operation: impl Fn(&TestAllocator<CheckedHost>, &Fuse<'_>) -> Result<(), Error>) -> u64 {
+fn enumerate(
+    settings: &str,
+    operation: impl Fn(&TestAllocator<CheckedHost>, &FailingCall<'_>) -> Result<(), Error>,
+) -> u64 {
     let mut calls = 0;
     for kind in KINDS {
         for nth in 1..100 {
             let test = checked(settings);
-            let fuse = Fuse { host: &test.device, nth, kind, blown: Cell::new(false) };
-            let outcome = operation(&test, &fuse);
-            assert!(fuse.explains(&outcome), "call {nth}, {kind:?}: {outcome:?}");
-            let blown = fuse.blown.get();
+            let failing = FailingCall { host: &test.device, nth, kind, reached: Cell::new(false) };
+            let outcome = operation(&test, &failing);
+            assert!(failing.explains(&outcome), "call {nth}, {kind:?}: {outcome:?}");
+            let reached = failing.reached.get();
             assert_sound(&test.allocator);
             test.assert_usable();
             test.assert_no_misuse();
-            if !blown {
+            if !reached {
                 calls = nth - 1;
                 break;
             }
@@ -93,10 +93,10 @@ fn enumerate(settings: &str, operation: impl Fn(&TestAllocator<CheckedHost>, &Fu
 
 #[test]
 fn a_hit_and_a_free_have_no_call_that_could_fail() {
-    let calls = enumerate("", |test, fuse| {
+    let calls = enumerate("", |test, failing| {
         let stream = test.stream();
         test.cache(KIB, &stream);
-        fuse.burn(|| test.allocator.allocate(KIB, &stream).map(drop))
+        failing.during(|| test.allocator.allocate(KIB, &stream).map(drop))
     });
     assert_eq!(calls, 0);
 }
@@ -104,9 +104,9 @@ fn a_hit_and_a_free_have_no_call_that_could_fail() {
 #[test]
 fn m6_a_miss_survives_every_failure() {
     for bytes in [KIB, 3 * MIB, 12 * MIB] {
-        let calls = enumerate("", |test, fuse| {
+        let calls = enumerate("", |test, failing| {
             let stream = test.stream();
-            fuse.burn(|| test.allocator.allocate(bytes, &stream).map(drop))
+            failing.during(|| test.allocator.allocate(bytes, &stream).map(drop))
         });
         // Besides the memory: whether the stream is captured, and the mode of captures there and back.
         assert_eq!(calls, 4);
@@ -115,8 +115,8 @@ fn m6_a_miss_survives_every_failure() {
 
 #[test]
 fn a_stream_that_could_not_be_made_leaves_nothing() {
-    let calls = enumerate("", |test, fuse| {
-        let made = fuse.burn(|| test.allocator.create_stream());
+    let calls = enumerate("", |test, failing| {
+        let made = failing.during(|| test.allocator.create_stream());
         made.map(drop)
     });
     assert_eq!(calls, 1);
@@ -124,12 +124,12 @@ fn a_stream_that_could_not_be_made_leaves_nothing() {
 
 #[test]
 fn e2_a_free_of_memory_in_use_survives_every_failure() {
-    let calls = enumerate("", |test, fuse| {
+    let calls = enumerate("", |test, failing| {
         let [stream, left, right] = test.streams();
         let memory = test.allocator.allocate(12 * MIB, &stream)?;
         memory.record_stream(&left);
         memory.record_stream(&right);
-        fuse.burn(|| drop(memory));
+        failing.during(|| drop(memory));
         assert_eq!(test.allocator.stats().active.all.current, 1);
         assert_sound(&test.allocator);
         Ok(())
@@ -141,22 +141,22 @@ fn e2_a_free_of_memory_in_use_survives_every_failure() {
 
 #[test]
 fn e3_a_request_that_polls_events_survives_every_failure() {
-    let calls = enumerate("", |test, fuse| {
+    let calls = enumerate("", |test, failing| {
         let [stream, side] = test.streams();
         test.cache_in_use(MIB, &stream, &side);
         test.cache_in_use(MIB, &stream, &side);
         test.device.run_until_idle();
-        fuse.burn(|| test.allocator.allocate(MIB, &stream).map(drop))
+        failing.during(|| test.allocator.allocate(MIB, &stream).map(drop))
     });
     assert!(calls >= 2, "{calls}");
 }
 
 #[test]
 fn release_after_survives_every_failure() {
-    let calls = enumerate("", |test, fuse| {
+    let calls = enumerate("", |test, failing| {
         let [stream, left, right] = test.streams();
         let memory = test.allocator.allocate(12 * MIB, &stream)?;
-        let released = fuse.burn(|| memory.release_after(&[&left, &right]));
+        let released = failing.during(|| memory.release_after(&[&left, &right]));
         assert_sound(&test.allocator);
         // On failure the memory is still given back, later.
         test.device.run_until_idle();
@@ -171,11 +171,11 @@ fn release_after_survives_every_failure() {
 
 #[test]
 fn a_request_behind_a_wait_survives_every_failure() {
-    let calls = enumerate("", |test, fuse| {
+    let calls = enumerate("", |test, failing| {
         let [stream, left, right] = test.streams();
         let memory = test.allocator.allocate(12 * MIB, &stream)?;
         memory.release_after(&[&left, &right])?;
-        let next = fuse.burn(|| test.allocator.allocate(12 * MIB, &stream));
+        let next = failing.during(|| test.allocator.allocate(12 * MIB, &stream));
         assert_sound(&test.allocator);
         next.map(drop)
     });
@@ -185,10 +185,10 @@ fn a_request_behind_a_wait_survives_every_failure() {
 
 #[test]
 fn lending_survives_every_failure() {
-    let calls = enumerate("lend_across_streams:True", |test, fuse| {
+    let calls = enumerate("lend_across_streams:True", |test, failing| {
         let [owner, borrower] = test.streams();
         test.cache(12 * MIB, &owner);
-        let lent = fuse.burn(|| test.allocator.allocate(12 * MIB, &borrower));
+        let lent = failing.during(|| test.allocator.allocate(12 * MIB, &borrower));
         assert_sound(&test.allocator);
         lent.map(drop)
     });
@@ -197,11 +197,11 @@ fn lending_survives_every_failure() {
 
 #[test]
 fn the_return_of_lent_memory_survives_every_failure() {
-    enumerate("lend_across_streams:True", |test, fuse| {
+    enumerate("lend_across_streams:True", |test, failing| {
         let [owner, borrower] = test.streams();
         test.cache(12 * MIB, &owner);
         let lent = test.allocator.allocate(12 * MIB, &borrower)?;
-        fuse.burn(|| drop(lent));
+        failing.during(|| drop(lent));
         assert_sound(&test.allocator);
         test.allocator.allocate(12 * MIB, &owner).map(drop)
     });
@@ -209,14 +209,14 @@ fn the_return_of_lent_memory_survives_every_failure() {
 
 #[test]
 fn m10_emptying_the_cache_survives_every_failure() {
-    let calls = enumerate("", |test, fuse| {
+    let calls = enumerate("", |test, failing| {
         let [stream, side] = test.streams();
         test.cache(KIB, &stream);
         test.cache(KIB, &side);
         test.cache_in_use(MIB, &side, &stream);
         let memory = test.allocator.allocate(12 * MIB, &stream)?;
         memory.release_after(&[&side])?;
-        let emptied = fuse.burn(|| test.allocator.empty_cache());
+        let emptied = failing.during(|| test.allocator.empty_cache());
         assert_sound(&test.allocator);
         emptied.map(drop)
     });
@@ -225,11 +225,11 @@ fn m10_emptying_the_cache_survives_every_failure() {
 
 #[test]
 fn m10_making_room_survives_every_failure() {
-    let calls = enumerate("", |test, fuse| {
+    let calls = enumerate("", |test, failing| {
         let [stream, side] = test.streams();
         test.cache(12 * MIB, &side);
         test.cache(10 * MIB, &stream);
-        let next = fuse.burn(|| test.allocator.allocate(20 * MIB, &stream));
+        let next = failing.during(|| test.allocator.allocate(20 * MIB, &stream));
         assert_sound(&test.allocator);
         next.map(drop)
     });
@@ -238,13 +238,13 @@ fn m10_making_room_survives_every_failure() {
 
 #[test]
 fn d1_waiting_for_other_streams_survives_every_failure() {
-    let calls = enumerate("", |test, fuse| {
+    let calls = enumerate("", |test, failing| {
         let [stream, left, right] = test.streams();
         let halves = [9, 9].map(|mib| test.allocator.allocate(mib * MIB, &stream));
         for (half, side) in halves.into_iter().zip([&left, &right]) {
             half?.record_stream(side);
         }
-        let next = fuse.burn(|| test.allocator.allocate(18 * MIB, &stream));
+        let next = failing.during(|| test.allocator.allocate(18 * MIB, &stream));
         assert_sound(&test.allocator);
         next.map(drop)
     });
@@ -253,10 +253,10 @@ fn d1_waiting_for_other_streams_survives_every_failure() {
 
 #[test]
 fn d1_waiting_for_a_foreign_segment_survives_every_failure() {
-    let calls = enumerate("", |test, fuse| {
+    let calls = enumerate("", |test, failing| {
         let [stream, owner, side] = test.streams();
         test.cache_in_use(20 * MIB, &owner, &side);
-        let next = fuse.burn(|| test.allocator.allocate(20 * MIB, &stream));
+        let next = failing.during(|| test.allocator.allocate(20 * MIB, &stream));
         assert_sound(&test.allocator);
         next.map(drop)
     });
@@ -265,11 +265,11 @@ fn d1_waiting_for_a_foreign_segment_survives_every_failure() {
 
 #[test]
 fn m18_running_out_survives_every_failure() {
-    enumerate("", |test, fuse| {
+    enumerate("", |test, failing| {
         let [stream, side] = test.streams();
         test.cache_in_use(12 * MIB, &stream, &side);
         test.cache(KIB, &side);
-        let failed = fuse.burn(|| test.allocator.allocate(100 * MIB, &stream));
+        let failed = failing.during(|| test.allocator.allocate(100 * MIB, &stream));
         assert_sound(&test.allocator);
         match failed.map(drop) {
             Err(Error::OutOfMemory(_)) => Ok(()),
@@ -281,11 +281,11 @@ fn m18_running_out_survives_every_failure() {
 
 #[test]
 fn m9_giving_back_unsplittable_segments_survives_every_failure() {
-    enumerate("large_segment_size_mb:11,max_split_size_mb:12", |test, fuse| {
+    enumerate("large_segment_size_mb:11,max_split_size_mb:12", |test, failing| {
         let stream = test.stream();
         test.cache(12 * MIB, &stream);
         test.cache(10 * MIB, &stream);
-        let next = fuse.burn(|| test.allocator.allocate(14 * MIB, &stream));
+        let next = failing.during(|| test.allocator.allocate(14 * MIB, &stream));
         assert_sound(&test.allocator);
         next.map(drop)
     });
@@ -294,10 +294,10 @@ fn m9_giving_back_unsplittable_segments_survives_every_failure() {
 #[test]
 fn m17_garbage_collection_survives_every_failure() {
     let text = "garbage_collection_threshold:0.1,memory_limit:24M";
-    let calls = enumerate(text, |test, fuse| {
+    let calls = enumerate(text, |test, failing| {
         let stream = test.stream();
         test.cache(10 * MIB, &stream);
-        let next = fuse.burn(|| test.allocator.allocate(12 * MIB, &stream));
+        let next = failing.during(|| test.allocator.allocate(12 * MIB, &stream));
         assert_sound(&test.allocator);
         next.map(drop)
     });
@@ -306,21 +306,21 @@ fn m17_garbage_collection_survives_every_failure() {
 
 #[test]
 fn raw_memory_survives_every_failure() {
-    enumerate("", |test, fuse| {
+    enumerate("", |test, failing| {
         let [stream, side] = test.streams();
         // SAFETY: 1. 2. the stream is this allocator's own.
-        let raw = fuse.burn(|| unsafe { test.allocator.allocate_raw(MIB, stream.handle()) })?;
+        let raw = failing.during(|| unsafe { test.allocator.allocate_raw(MIB, stream.handle()) })?;
         test.allocator.free_raw(raw)?;
         drop(side);
         Ok(())
     });
-    enumerate("", |test, fuse| {
+    enumerate("", |test, failing| {
         let [stream, side] = test.streams();
         // SAFETY: 1. 2. the stream is this allocator's own.
         let raw = unsafe { test.allocator.allocate_raw(MIB, stream.handle()) }?;
         // SAFETY: 1. 2. the stream is this allocator's own.
         unsafe { test.allocator.record_stream_raw(raw, side.handle()) }?;
-        let freed = fuse.burn(|| test.allocator.free_raw(raw));
+        let freed = failing.during(|| test.allocator.free_raw(raw));
         // It counts as freed all the same.
         assert!(test.allocator.free_raw(raw).is_err());
         assert_sound(&test.allocator);
@@ -330,16 +330,16 @@ fn raw_memory_survives_every_failure() {
 
 #[test]
 fn m23_requests_past_the_cache_survive_every_failure() {
-    let calls = enumerate("caching:False", |test, fuse| {
+    let calls = enumerate("caching:False", |test, failing| {
         let stream = test.stream();
-        fuse.burn(|| test.allocator.allocate(MIB, &stream)).map(drop)
+        failing.during(|| test.allocator.allocate(MIB, &stream)).map(drop)
     });
     assert_eq!(calls, 1);
-    enumerate("caching:False", |test, fuse| {
+    enumerate("caching:False", |test, failing| {
         let stream = test.stream();
         // SAFETY: 1. 2. the stream is this allocator's own.
         let raw = unsafe { test.allocator.allocate_raw(MIB, stream.handle()) }?;
-        let freed = fuse.burn(|| test.allocator.free_raw(raw));
+        let freed = failing.during(|| test.allocator.free_raw(raw));
         if freed.is_err() {
             // It counts as freed all the same.
             let again = test.allocator.free_raw(raw);

@@ -1,16 +1,14 @@
-//! The fixture of the behaviour tests: an allocator on a device made of host memory, and threads that may block.
+//! The fixture of the behaviour tests: an allocator on a device made of host memory.
 
 #[path = "fixture/memory.rs"]
 pub(crate) mod memory;
+#[path = "fixture/threads.rs"]
+pub(crate) mod threads;
 
-use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, mpsc};
-use std::thread;
-use std::time::Duration;
+use std::sync::Arc;
 
 use cachette::hal::owned::OwnedEvent;
-use cachette::hal::{Call, CaptureMode, CaptureStatus, Device, Ordinal};
+use cachette::hal::{Call, CaptureMode, CaptureStatus, Device, ErrorKind, Ordinal};
 use cachette::{Allocator, Config, Stats};
 use cachette_hal_host::{Hold, HostBackend, HostConfig, HostDevice, Live};
 use cachette_hal_testing::traced::Observer;
@@ -294,6 +292,15 @@ pub(crate) fn launch<D: Device>(graph: &Graph<D>, stream: &Stream<D>) {
     unsafe { graph.launch(stream) }.expect("the graph is queued");
 }
 
+/// Runs `act` while its `nth` driver call fails. Returns its result, and whether there were that many calls.
+pub(crate) fn fail_call<T>(device: &HostDevice, nth: u64, kind: ErrorKind, act: impl FnOnce() -> T) -> (T, bool) {
+    let before = device.total_calls();
+    device.fail_nth_call(nth, kind);
+    let done = act();
+    device.clear_failures();
+    (done, device.total_calls() - before >= nth)
+}
+
 /// Parses a configuration.
 pub(crate) fn config(text: &str) -> Config {
     text.parse().expect("the configuration is right")
@@ -329,68 +336,4 @@ pub(crate) fn assert_consistent<D: Device>(allocator: &Allocator<D>) {
     assert!(now("requested_bytes") <= now("active_bytes"));
     let in_split = now("active_bytes") + now("inactive_split_bytes");
     assert!(in_split <= now("reserved_bytes"), "more is used than is held");
-}
-
-/// Tells threads to stop when dropped. A test that fails drops it too, so its threads end.
-pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
-
-/// Longer than any work of these tests takes, even on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
-
-/// What `work` returns, or `None` if it takes so long that it must be waiting for something.
-pub(crate) fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    start(work).recv_timeout(PATIENCE).ok()
-}
-
-/// Work on another thread; its answer comes through the channel.
-pub(crate) struct Started<T> {
-    answers: mpsc::Receiver<T>,
-    /// The thread's file in `/proc`.
-    stat: String,
-}
-
-impl<T> Deref for Started<T> {
-    type Target = mpsc::Receiver<T>;
-
-    fn deref(&self) -> &mpsc::Receiver<T> {
-        &self.answers
-    }
-}
-
-/// Begins `work` on another thread.
-pub(crate) fn start<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Started<T> {
-    let (answer, answers) = mpsc::channel();
-    let (number, numbers) = mpsc::channel();
-    thread::spawn(move || {
-        number.send(rustix::thread::gettid()).expect("the test waits for it");
-        // A test that has given up does not hear the answer.
-        drop(answer.send(work()));
-    });
-    let thread = numbers.recv().expect("the thread begins");
-    let stat = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
-    Started { answers, stat }
-}
-
-/// Whether the thread is blocked, so that no answer comes.
-///
-/// A slow thread is runnable, and `/proc` says so. Only a thread that is blocked in many samples in a row waits.
-pub(crate) fn is_waiting<T>(started: &Started<T>) -> bool {
-    let mut blocked = 0;
-    while blocked < 20 {
-        match started.answers.recv_timeout(Duration::from_millis(2)) {
-            Err(mpsc::RecvTimeoutError::Timeout) => {}
-            Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => return false,
-        }
-        // The state is the letter behind the name, which is in brackets.
-        let stat = std::fs::read_to_string(&started.stat).unwrap_or_default();
-        let state = stat.rsplit(") ").next().unwrap_or_default();
-        blocked = if state.starts_with('S') { blocked + 1 } else { 0 };
-    }
-    true
 }

@@ -7,7 +7,8 @@ use std::thread;
 use cachette::history::HistoryOptions;
 use cachette::snapshot::{Event, TraceAction};
 
-use crate::fixture::{Stop, TestAllocator};
+use crate::fixture::TestAllocator;
+use crate::fixture::threads::Stop;
 
 const THREADS: u64 = 4;
 

@@ -6,7 +6,8 @@ use cachette::hal::{Device, DevicePtr};
 use cachette::source::{AllocContext, FunctionSource, SourceError};
 use cachette::{Error, PoolOptions};
 
-use crate::fixture::{ELASTIC, MIB, Pool, Started, TestAllocator, in_time, is_waiting, start};
+use crate::fixture::threads::{Started, in_time, is_waiting, start};
+use crate::fixture::{ELASTIC, MIB, Pool, TestAllocator};
 
 /// A pool whose source blocks in every request until the test sends an answer.
 struct Slow {

@@ -6,7 +6,8 @@ use std::thread;
 use cachette::{Allocator, LeakedAllocation, TraceAction};
 use cachette_hal_host::{HostDevice, Live};
 
-use crate::fixture::{Allocation, KIB, MIB, Stream, TestAllocator, is_waiting, start};
+use crate::fixture::threads::{is_waiting, start};
+use crate::fixture::{Allocation, KIB, MIB, Stream, TestAllocator};
 
 #[test]
 fn everything_goes_back_with_the_allocator() {

@@ -2,7 +2,8 @@
 
 use cachette::Error;
 
-use crate::fixture::{KIB, MIB, TestAllocator, is_waiting, start};
+use crate::fixture::threads::{is_waiting, start};
+use crate::fixture::{KIB, MIB, TestAllocator};
 
 #[test]
 fn a_half_fits_once_and_again_after_it_was_dropped() {

@@ -4,7 +4,7 @@ use cachette::Error;
 use cachette::hal::{Call, ErrorKind};
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{CheckedHost, TestAllocator};
+use crate::fixture::{CheckedHost, TestAllocator, fail_call};
 
 const KIB: usize = 1 << 10;
 
@@ -144,21 +144,17 @@ fn every_call_may_fail_and_nothing_is_lost() {
         for kind in [ErrorKind::OutOfMemory, ErrorKind::Other, ErrorKind::Fault] {
             for nth in 1.. {
                 let test = TestAllocator::checked(HostConfig::default().stepped(11), text);
-                let before = test.device.total_calls();
-                test.device.fail_nth_call(nth, kind);
-                let errors = test.use_pinned();
-                let blown = test.device.total_calls() - before >= nth;
-                test.device.clear_failures();
+                let (errors, reached) = fail_call(&test.device, nth, kind, || test.use_pinned());
                 let explained = |error: &Error| match error {
                     Error::Device(error) => error.kind() == kind,
                     Error::OutOfPinnedMemory { .. } => kind == ErrorKind::OutOfMemory,
                     _ => false,
                 };
-                assert!(blown || errors.is_empty(), "call {nth}: {errors:?}");
+                assert!(reached || errors.is_empty(), "call {nth}: {errors:?}");
                 assert!(errors.iter().all(explained), "call {nth}: {errors:?}");
                 assert_eq!(test.use_pinned(), [], "usable after call {nth} failed with {kind:?}");
                 test.assert_no_misuse();
-                if !blown {
+                if !reached {
                     break;
                 }
             }
@@ -176,14 +172,12 @@ fn every_call_of_the_end_may_fail_and_nothing_is_lost() {
             used.record_stream(&stream);
             drop((used, test.pin(4 * KIB)));
             let TestAllocator { device, allocator } = test;
-            let before = device.total_calls();
-            device.fail_nth_call(nth, ErrorKind::Other);
-            drop((stream, allocator));
-            drop(late);
-            let blown = device.total_calls() - before >= nth;
-            device.clear_failures();
+            let ((), reached) = fail_call(&device, nth, ErrorKind::Other, || {
+                drop((stream, allocator));
+                drop(late);
+            });
             assert_eq!(device.live().pinned, 0, "{text}: call {nth}");
-            if !blown {
+            if !reached {
                 break;
             }
         }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use cachette::hal::Call;
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{Allocation, PATIENCE, Stream, TestAllocator, config, in_time};
+use crate::fixture::threads::{PATIENCE, in_time};
+use crate::fixture::{Allocation, Stream, TestAllocator, config};
 use crate::pinned::Staged;
 
 const KIB: usize = 1 << 10;

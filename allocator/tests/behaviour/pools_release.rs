@@ -8,7 +8,8 @@ use cachette::hal::{Call, Device, ErrorKind};
 use cachette::pool::PoolStats;
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{KIB, MIB, Pool, TestAllocator, is_waiting, start};
+use crate::fixture::threads::{is_waiting, start};
+use crate::fixture::{KIB, MIB, Pool, TestAllocator};
 
 fn segments(pool: &Pool) -> (u64, u64) {
     let PoolStats { segments, reserved_bytes, .. } = pool.stats();

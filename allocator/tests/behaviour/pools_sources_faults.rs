@@ -8,7 +8,8 @@ use cachette::hal::{Device, DevicePtr};
 use cachette::source::{AllocContext, FunctionSource, SourceError};
 use cachette::{Error, PoolOptions};
 
-use crate::fixture::{MIB, Pool, TestAllocator, in_time};
+use crate::fixture::threads::in_time;
+use crate::fixture::{MIB, Pool, TestAllocator};
 
 type Made = Result<DevicePtr, SourceError>;
 

@@ -4,7 +4,8 @@ use cachette::hal::Call;
 use cachette_hal_host::HostConfig;
 
 use crate::fixture::memory::Interface;
-use crate::fixture::{KIB, MIB, TestAllocator, is_waiting, start};
+use crate::fixture::threads::{is_waiting, start};
+use crate::fixture::{KIB, MIB, TestAllocator};
 
 #[test]
 fn released_memory_serves_the_next_request_at_once() {

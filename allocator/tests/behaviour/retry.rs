@@ -8,7 +8,8 @@ use cachette::{Allocator, Error};
 use cachette_hal_host::HostConfig;
 use cachette_hal_testing::traced::DriverCall;
 
-use crate::fixture::{KIB, MIB, TestAllocator, in_time, is_waiting, start};
+use crate::fixture::threads::{in_time, is_waiting, start};
+use crate::fixture::{KIB, MIB, TestAllocator};
 
 #[test]
 fn m1_a_hit_asks_neither_helpers_nor_the_device() {

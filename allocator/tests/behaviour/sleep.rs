@@ -6,7 +6,8 @@ use cachette::sleep::{Contents, Progress, SleepStats};
 use cachette::{Error, PoolOptions};
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{Allocation, GIB, MIB, Pool, Stop, Stream, TestAllocator, config, is_waiting, start};
+use crate::fixture::threads::{Stop, is_waiting, start};
+use crate::fixture::{Allocation, GIB, MIB, Pool, Stream, TestAllocator, config};
 
 /// A pool with three pieces of memory, filled with 1, 2 and 3.
 pub(crate) fn filled(test: &TestAllocator) -> (Stream, Pool, [Allocation; 3]) {

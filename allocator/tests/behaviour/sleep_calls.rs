@@ -10,7 +10,8 @@ use cachette::pool::PoolProblem;
 use cachette::sleep::{Contents, Progress};
 use cachette_hal_host::{HostConfig, HostDevice};
 
-use crate::fixture::{MIB, Pool, Stream, TestAllocator, in_time, launch};
+use crate::fixture::threads::in_time;
+use crate::fixture::{MIB, Pool, Stream, TestAllocator, launch};
 use crate::sleep::{assert_asleep_sound, assert_filled, filled, problem};
 
 const BYTES: usize = 5 << 20;

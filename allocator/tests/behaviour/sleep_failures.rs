@@ -9,7 +9,7 @@ use cachette::pool::{PoolOptions, PoolProblem};
 use cachette::sleep::Contents;
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{Allocation, MIB, Stream, TestAllocator};
+use crate::fixture::{Allocation, MIB, Stream, TestAllocator, fail_call};
 use crate::sleep::{assert_asleep_sound, assert_filled, filled, problem};
 
 #[test]
@@ -77,11 +77,9 @@ fn survives_every_failure(kind: ErrorKind, waking: bool, host: &HostConfig, real
         if waking {
             pool.sleep(Contents::Keep).expect("it can sleep");
         }
-        test.device.fail_nth_call(nth, kind);
-        let before = test.device.total_calls();
-        let done = if waking { pool.wake().map(|_| ()) } else { pool.sleep(Contents::Keep).map(|_| ()) };
-        let reached = test.device.total_calls() - before >= nth;
-        test.device.clear_failures();
+        let (done, reached) = fail_call(&test.device, nth, kind, || {
+            if waking { pool.wake().map(|_| ()) } else { pool.sleep(Contents::Keep).map(|_| ()) }
+        });
         test.allocator.check().expect("every invariant holds");
         pool.wake().expect("nothing stands in the way any more");
         assert_filled(&test, &memory, &stream);

@@ -7,7 +7,8 @@ use cachette::hal::{Call, ErrorKind};
 use cachette::{Error, LeakedAllocation, PointerProblem};
 
 use crate::fixture::memory::Interface;
-use crate::fixture::{KIB, MIB, TestAllocator, config, is_waiting, launch, start};
+use crate::fixture::threads::{is_waiting, start};
+use crate::fixture::{KIB, MIB, TestAllocator, config, launch};
 
 const OFF: &str = "caching:False";
 

@@ -14,7 +14,8 @@ use cachette::hal::{Call, ErrorKind, Feature, Missing, Reason};
 use cachette::{Buffer, Error};
 use cachette_hal_host::{HostConfig, HostDevice};
 
-use fixture::{PATIENCE, Started, Stream, TestAllocator, is_waiting, start};
+use fixture::threads::{PATIENCE, Started, is_waiting, start};
+use fixture::{Stream, TestAllocator, fail_call};
 
 impl TestAllocator {
     /// A buffer on `stream` with `content`.
@@ -289,12 +290,8 @@ fn a_call_that_fails_loses_nothing() {
         let mut more = [&side, &stream].map(|stream| test.buffer(stream, &[0; 700]));
         more[0].copy_from(&from).unwrap();
         more[1].copy_from(&to).unwrap();
-        let before = test.device.total_calls();
-        test.device.fail_nth_call(nth, ErrorKind::Refused);
-        let failed = work(&mut from, &mut to);
-        test.device.clear_failures();
         // Not every call must succeed: whether a stream is captured, a device need not be able to say.
-        let done = test.device.total_calls() - before < nth;
+        let (failed, reached) = fail_call(&test.device, nth, ErrorKind::Refused, || work(&mut from, &mut to));
         if let Err(error) = failed {
             assert!(matches!(error, Error::Device(e) if e.kind() == ErrorKind::Refused));
             work(&mut from, &mut to).unwrap();
@@ -303,7 +300,7 @@ fn a_call_that_fails_loses_nothing() {
         assert_eq!(to.read().unwrap(), [1; 700]);
         drop((from, to, more, stream, side));
         test.assert_returns_everything();
-        if done {
+        if !reached {
             assert!(nth > 10, "too little was made to fail");
             return;
         }

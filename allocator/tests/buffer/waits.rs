@@ -5,7 +5,8 @@ use cachette::hal::{Call, CaptureMode, ErrorKind};
 use cachette_hal_host::HostDevice;
 
 use crate::answer;
-use crate::fixture::{TestAllocator, is_waiting, start};
+use crate::fixture::TestAllocator;
+use crate::fixture::threads::{is_waiting, start};
 
 /// Lets the `nth` wait of every kind fail.
 fn fail_waits(device: &HostDevice, nth: u64, kind: ErrorKind) {
