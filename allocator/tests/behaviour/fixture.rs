@@ -288,7 +288,7 @@ pub(crate) fn begin_capture<D: Device>(pool: &Pool<D>, stream: &Stream<D>) -> Ca
 
 /// Launches a graph in `stream`.
 pub(crate) fn launch<D: Device>(graph: &Graph<D>, stream: &Stream<D>) {
-    // SAFETY: 1. it names memory that the test keeps. 2. graphs run one after the other. 3. the stream is the allocator's.
+    // SAFETY: 1. it names memory that the test keeps. 2. graphs run in turn. 3. the stream is the allocator's.
     unsafe { graph.launch(stream) }.expect("the graph is queued");
 }
 

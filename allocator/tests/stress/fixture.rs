@@ -11,7 +11,7 @@ use cachette_hal_testing::{Checked, Traced};
 
 use crate::bytes::assert_filled;
 use crate::kind::Kind;
-use crate::trace::{Line, Tape};
+use crate::trace::{CallLog, Line};
 
 /// The device: it knows every handle, and tells of every call.
 pub(crate) type TestDevice = Arc<Checked<Traced<HostDevice>>>;
@@ -31,7 +31,7 @@ pub(crate) struct Held {
 pub(crate) struct Fixture {
     pub(crate) kind: Kind,
     pub(crate) host: HostDevice,
-    pub(crate) tape: Arc<Tape>,
+    pub(crate) log: Arc<CallLog>,
     pub(crate) allocator: Allocator<TestDevice>,
     pub(crate) streams: Vec<Stream>,
     pub(crate) pools: [Pool<TestDevice>; 2],
@@ -58,15 +58,15 @@ impl Fixture {
         let host = if stepped { host.stepped(kind.seed) } else { host };
         let backend = HostBackend::new(host).expect("such a device can be made");
         let host = backend.device(Ordinal(0)).expect("there is a first device");
-        let tape = Arc::new(Tape::new(stepped));
-        let device = Arc::new(Checked::new(Traced::new(host.clone(), Arc::clone(&tape))));
+        let log = Arc::new(CallLog::new(stepped));
+        let device = Arc::new(Checked::new(Traced::new(host.clone(), Arc::clone(&log))));
         let config: Config = kind.setting.config.parse().expect("it is right");
         let allocator = Allocator::with_config(device, &config);
         let streams = (0..STREAMS).map(|_| allocator.create_stream().expect("nothing fails yet"));
         let fixture = Self {
             kind,
             host,
-            tape,
+            log,
             streams: streams.collect(),
             pools: [allocator.create_pool(), allocator.create_pool()],
             allocator,
@@ -156,9 +156,9 @@ impl Fixture {
             let read = item.buffer.read().expect("no call fails any more");
             assert_filled(&read, item.byte, "exchanged memory");
         }
-        let Self { kind, host, tape, allocator, streams, pools, .. } = self;
+        let Self { kind, host, log, allocator, streams, pools, .. } = self;
         drop(pools);
-        // Where waiting is forbidden, an emptying marks where streams stand, and the next one gives back what has ended.
+        // With `never_block`, one call records events in the streams, and the next one frees what has passed.
         for turn in 0..10 {
             host.synchronize_device().expect("no call fails any more");
             allocator.empty_cache().expect("no call fails any more");
@@ -177,25 +177,25 @@ impl Fixture {
         }
         let pinned = allocator.pinned().stats();
         // Memory of which the driver could not say whether a graph uses it is kept until the end.
-        let kept = tape.failed(Call::CaptureStatus);
+        let kept = log.failed(Call::CaptureStatus);
         let active = pinned.active_requests.current;
         assert!(active <= kept, "{active} pieces of pinned memory in use");
         let kept = kind.withholds();
         assert!(kept || host.physical_bytes() == 0, "{} bytes are left on the device", host.physical_bytes());
         let device = Arc::clone(allocator.device());
         drop((streams, allocator));
-        assert_nothing_left(&host, &tape);
+        assert_nothing_left(&host, &log);
         let misuses = device.misuses();
         assert!(misuses.is_empty(), "{misuses:?}");
-        Tally { steps: 0, failed: Call::ALL.iter().map(|call| tape.failed(*call)).collect(), lines: tape.lines() }
+        Tally { steps: 0, failed: Call::ALL.iter().map(|call| log.failed(*call)).collect(), lines: log.lines() }
     }
 }
 
 /// The device has everything back, but for handles and host memory whose last call failed.
-fn assert_nothing_left(host: &HostDevice, tape: &Tape) {
+fn assert_nothing_left(host: &HostDevice, log: &CallLog) {
     let mut live = host.live();
     let excuse = |left: &mut usize, call: Call| {
-        let failed = usize::try_from(tape.failed(call)).expect("it is small");
+        let failed = usize::try_from(log.failed(call)).expect("it is small");
         *left = left.saturating_sub(failed);
     };
     excuse(&mut live.streams, Call::DestroyStream);

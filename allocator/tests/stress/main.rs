@@ -1,9 +1,9 @@
 //! Everything at once: random programs on one allocator, and every byte of theirs checked.
 //!
-//! A round has four workers on one device. Each draws what it does next: allocate in every way there is, fill, copy,
-//! read on other streams and free before they are done, exchange memory, sleep and wake, save and restore, capture and
-//! launch, stage in pinned memory, change settings. In half of the rounds calls of the driver fail at random. The device
-//! reports every wrong call. In the end every figure is zero, and the device has everything back.
+//! A round has four workers on one device. Each worker draws its next step: allocate in every way, fill, copy, read on
+//! other streams and free before they are done, exchange memory, sleep and wake, save and restore, capture and launch,
+//! stage in pinned memory, change settings. In half of the rounds driver calls fail at random. The device reports every
+//! wrong call. In the end every figure is zero, and the device has everything back.
 //!
 //! A seed determines what a round is made of ([`kind`]) and what its workers draw. The rounds come in two ways:
 //! with real threads, and step by step on one thread, where one seed repeats one run call for call.

@@ -20,7 +20,7 @@ pub(crate) struct Line {
 
 /// Listens to a device.
 #[derive(Debug)]
-pub(crate) struct Tape {
+pub(crate) struct CallLog {
     /// Failed calls, by their kind.
     failed: Vec<AtomicU64>,
     written: Option<Mutex<Written>>,
@@ -34,7 +34,7 @@ struct Written {
     handles: HashMap<u64, usize>,
 }
 
-impl Tape {
+impl CallLog {
     /// Counts failures, and writes every call down if `writes`.
     pub(crate) fn new(writes: bool) -> Self {
         Self { failed: Call::ALL.iter().map(|_| AtomicU64::new(0)).collect(), written: writes.then(Mutex::default) }
@@ -55,7 +55,7 @@ impl Tape {
     }
 }
 
-impl Observer for Tape {
+impl Observer for CallLog {
     fn call(&self, call: &DriverCall) {
         if call.outcome.is_err() {
             self.failed[call.call as usize].fetch_add(1, Relaxed);

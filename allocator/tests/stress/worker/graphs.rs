@@ -47,7 +47,7 @@ impl Worker<'_> {
                 self.graphs.recording = Some((capture, Vec::new()));
             } else {
                 // The call that ends what was begun may have failed too.
-                self.take_off();
+                self.end_active_capture();
             }
         }
     }
@@ -76,12 +76,12 @@ impl Worker<'_> {
         } else if let Some(graph) = self.fixture.done(capture.end()) {
             self.graphs.made.push((graph, filled));
         }
-        self.take_off();
+        self.end_active_capture();
     }
 
-    /// Ends a capture that goes on, because the call that ends it failed. With a driver that keeps the contract, it would
-    /// be over all the same.
-    fn take_off(&self) {
+    /// Ends a capture that is still active because the call that ends it failed. A driver that keeps the contract would
+    /// have ended it.
+    fn end_active_capture(&self) {
         let host = &self.fixture.host;
         let capture = host.capture().expect("the host device captures");
         let capture_stream = self.graphs.capture_stream.handle();
