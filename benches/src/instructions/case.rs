@@ -56,7 +56,7 @@ cases! {
     PairInside = "pair 1KiB inside a pool", Some(235);
     PairPinned = "pair 1KiB of pinned memory", Some(140);
     PairTwoStreams = "pair 1KiB, two streams in turn", None;
-    PairPending = "pair 1KiB beside a pending block", Some(1200);
+    PairPending = "pair 1KiB beside a pending block", Some(2100);
     PairHistory = "pair 1KiB with history", Some(1000);
     PairHistoryCallers = "pair 1KiB with history and callers", None;
     Churn1k = "churn 512B-64MiB, 1k live", Some(600);

@@ -182,7 +182,8 @@ fn block(heap: &HeapCopy, id: BlockId, block: &blocks::Block, state: BlockState)
     Block {
         address: block.address,
         bytes: block.bytes(),
-        requested: block.requested,
+        // The rest of a split block may still have what another block was asked for.
+        requested: if is_free && block.requested > block.bytes() { 0 } else { block.requested },
         state,
         stack: StackId(if is_free { 0 } else { heap.stacks.of(id) }),
     }
