@@ -9,7 +9,7 @@
 //! | [`blocks`], [`chunk_map`] | record mapped blocks, unmapped blocks and chunks; hold and commit places |
 //! | [`policy`], [`placement`], [`tuning`] | derive a plan from facts, without side effects |
 //! | [`chunk_table`] | owns the backing of every chunk |
-//! | [`fill`] | maps the chunks of a plan on the device: all of them or none |
+//! | [`map`] | maps the chunks of a plan on the device: all of them or none |
 //! | [`grow`], [`commit`] | combine these modules, under the right locks |
 //!
 //! A chunk that moves is mapped at its new address first. The old mapping stays for queued work. It is removed after an
@@ -20,8 +20,8 @@ pub(crate) mod chunk_map;
 pub(crate) mod chunk_table;
 pub(crate) mod commit;
 pub(crate) mod donors;
-pub(crate) mod fill;
 pub(crate) mod grow;
+pub(crate) mod map;
 pub(crate) mod moves;
 pub(crate) mod placement;
 pub(crate) mod policy;
@@ -32,7 +32,7 @@ pub(crate) mod tuning;
 pub(crate) mod unmap;
 
 pub(crate) use chunk_table::ChunkTable;
-pub(crate) use fill::Fill;
+pub(crate) use map::Fill;
 pub use segment::ElasticSegment;
 pub(crate) use tuning::Tuning;
 

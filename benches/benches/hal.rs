@@ -131,9 +131,7 @@ impl Bench {
 
     fn virtual_memory(&mut self) -> Result<()> {
         let device = self.device.clone();
-        let Some(memory) = self.present(device.virtual_memory()) else {
-            return Ok(());
-        };
+        let Some(memory) = self.present(device.virtual_memory()) else { return Ok(()) };
         let bytes = (2 * MIB).next_multiple_of(memory.granularity().recommended);
         let size = format!("{}MiB", bytes / MIB);
         self.call(&format!("reserve + release/{size}"), || {
@@ -165,9 +163,7 @@ impl Bench {
 
     fn stream_ordered(&mut self) -> Result<()> {
         let device = self.device.clone();
-        let Some(pool) = self.present(device.stream_ordered()) else {
-            return Ok(());
-        };
+        let Some(pool) = self.present(device.stream_ordered()) else { return Ok(()) };
         let stream = self.stream.get();
         for mib in [2, 20] {
             self.queued(&format!("allocate_on + free_on/{mib}MiB"), || {
@@ -182,9 +178,7 @@ impl Bench {
 
     fn host_memory(&mut self) -> Result<()> {
         let device = self.device.clone();
-        let Some(memory) = self.present(device.host_memory()) else {
-            return Ok(());
-        };
+        let Some(memory) = self.present(device.host_memory()) else { return Ok(()) };
         self.call("allocate_pinned + free_pinned/64KiB", || {
             let ptr = memory.allocate_pinned(PINNED)?;
             // SAFETY: 1. it was allocated in the line above. 2. Nothing has used it.
@@ -198,9 +192,7 @@ impl Bench {
 
     fn capture(&mut self) {
         let device = self.device.clone();
-        let Some(capture) = self.present(device.capture()) else {
-            return;
-        };
+        let Some(capture) = self.present(device.capture()) else { return };
         let stream = self.stream.get();
         // SAFETY: 1. the stream's owner is `self`.
         self.call("capture_status/idle", || unsafe { capture.capture_status(stream) });
@@ -208,9 +200,7 @@ impl Bench {
 
     fn transfer(&mut self) -> Result<()> {
         let device = self.device.clone();
-        let Some(transfer) = self.present(device.transfer()) else {
-            return Ok(());
-        };
+        let Some(transfer) = self.present(device.transfer()) else { return Ok(()) };
         // Before the memory, which waits for the device when it goes: work never outlives what it names.
         let mut host = vec![0_u8; PAGE];
         let bytes = PAGE as u64;
@@ -231,9 +221,7 @@ impl Bench {
 
     fn host_calls(&mut self) {
         let device = self.device.clone();
-        let Some(calls) = self.present(device.host_calls()) else {
-            return;
-        };
+        let Some(calls) = self.present(device.host_calls()) else { return };
         let stream = self.stream.get();
         // SAFETY: 1. the stream's owner is `self`.
         self.queued("call_host", || unsafe { calls.call_host(stream, Box::new(|| ())) });

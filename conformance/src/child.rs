@@ -59,9 +59,7 @@ pub fn fixture_name() -> Option<String> {
 /// Every `main` calls it, directly or through [`main`](crate::main) or [`run`](crate::run), before anything
 /// else.
 pub fn play_if_child(fixture: &Arc<Fixture>) {
-    let Ok(role) = env::var(ROLE) else {
-        return;
-    };
+    let Ok(role) = env::var(ROLE) else { return };
     let answer = match play(fixture, &role) {
         Ok(answer) => format!("ok {answer}"),
         Err(Stop::Failed(failure)) => format!("failed {failure}"),

@@ -49,9 +49,7 @@ impl Deviation {
 /// A listed case that fails is not a failure; one that passes is, so that the list stays true.
 pub(crate) fn judge(listed: &[Deviation], backend: &BackendInfo, case: &str, outcome: Outcome) -> Outcome {
     let known = listed.iter().find(|deviation| deviation.case == case && deviation.concerns(backend));
-    let Some(known) = known else {
-        return outcome;
-    };
+    let Some(known) = known else { return outcome };
     let reason = known.reason.to_owned();
     match outcome {
         Outcome::Failed { text } => Outcome::Deviates { reason, text },

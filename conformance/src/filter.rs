@@ -80,12 +80,8 @@ fn is_legal(character: char) -> bool {
 
 /// Whether `pattern`, in which `*` stands for anything, matches all of `name`.
 fn matches_whole(pattern: &str, name: &str) -> bool {
-    let Some((head, rest)) = pattern.split_once('*') else {
-        return pattern == name;
-    };
-    let Some(name) = name.strip_prefix(head) else {
-        return false;
-    };
+    let Some((head, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(name) = name.strip_prefix(head) else { return false };
     (0..=name.len()).filter(|at| name.is_char_boundary(*at)).any(|at| matches_whole(rest, &name[at..]))
 }
 

@@ -33,9 +33,7 @@ impl HipHostCalls {
     ///
     /// Promise 1.
     unsafe fn check_uncaptured(&self, stream: StreamRef) -> Result<()> {
-        let Some(capture) = &self.capture else {
-            return Ok(());
-        };
+        let Some(capture) = &self.capture else { return Ok(()) };
         // SAFETY: 1. is the caller's promise.
         if unsafe { capture.capture_status(stream) }? != CaptureStatus::Idle {
             return Err(Error::new(ErrorKind::CaptureForbids, "hipLaunchHostFunc"));

@@ -59,16 +59,12 @@ struct State {
 
 impl State {
     fn overlaps(&self, at: u64, bytes: u64) -> bool {
-        let Some(end) = at.checked_add(bytes) else {
-            return true;
-        };
+        let Some(end) = at.checked_add(bytes) else { return true };
         self.mappings.range(..end).next_back().is_some_and(|(start, mapping)| start + mapping.bytes > at)
     }
 
     fn is_reserved(&self, at: u64, bytes: u64) -> bool {
-        let Some(end) = at.checked_add(bytes) else {
-            return false;
-        };
+        let Some(end) = at.checked_add(bytes) else { return false };
         self.reservations.range(..=at).next_back().is_some_and(|(start, reserved)| start + reserved >= end)
     }
 }
@@ -158,9 +154,7 @@ impl Ledger {
     /// Notes that the driver has set the rights, which proves the mapping.
     pub(crate) fn granted(&self, at: u64, access: &[MemAccessDesc]) {
         let mut state = self.state();
-        let Some(mapping) = state.mappings.get_mut(&at) else {
-            return;
-        };
+        let Some(mapping) = state.mappings.get_mut(&at) else { return };
         mapping.proof = Proof::Proven;
         for change in access {
             mapping.rights.retain(|right| right.location != change.location);

@@ -273,9 +273,7 @@ impl VirtualMemory for HipVirtualMemory {
         let mappings =
             self.ledger().mappings(at.address(), bytes).filter(|_| !rights.is_empty()).ok_or(invalid(call))?;
         for (done, (at, mapping)) in mappings.iter().enumerate() {
-            let Err(error) = self.grant(*at, mapping, &rights) else {
-                continue;
-            };
+            let Err(error) = self.grant(*at, mapping, &rights) else { continue };
             for (at, mapping) in &mappings[..done] {
                 // Rights that cannot be restored stay set; the first failure is returned.
                 let _ = self.grant(*at, mapping, &mapping.before(&rights));

@@ -16,9 +16,7 @@ impl Ipc for HostDevice {
         let space = self.machine().read_space();
         let range = space.at(base.address());
         let range = range.filter(|range| range.owner == self.index()).ok_or(error(call, ErrorKind::InvalidValue))?;
-        let Kind::Direct(extent) = &range.kind else {
-            return fail(call, ErrorKind::InvalidValue);
-        };
+        let Kind::Direct(extent) = &range.kind else { return fail(call, ErrorKind::InvalidValue) };
         let key = TokenKey::of(extent.memory(), range.bytes, extent.bytes()).ok_or(error(call, ErrorKind::Refused))?;
         Ok(IpcToken(key.encode(Named::Allocation)))
     }

@@ -120,9 +120,7 @@ impl Space {
 
     /// Whether the device may access every byte.
     pub(crate) fn permits(&self, device: usize, at: u64, bytes: u64, need: Need) -> bool {
-        let Some(end) = at.checked_add(bytes) else {
-            return false;
-        };
+        let Some(end) = at.checked_add(bytes) else { return false };
         let mut next = at;
         while next < end {
             match self.containing(next) {

@@ -72,9 +72,7 @@ impl HostDevice {
     /// Removes the pages of a mapping, or only pretends to.
     pub(crate) fn clear(&self, space: &mut Space, at: u64, bytes: u64) -> Result<(), Errno> {
         let keeps = self.lies(Defect::RemapShowsOldContent);
-        let Some(reservation) = space.reservation_mut(at, self.index()) else {
-            return Ok(());
-        };
+        let Some(reservation) = space.reservation_mut(at, self.index()) else { return Ok(()) };
         if keeps {
             reservation.stale.insert(at, bytes);
             return Ok(());

@@ -45,9 +45,7 @@ impl HostDevice {
         let mut starts = Vec::new();
         while next < end {
             let range = space.at(next).filter(|range| range.owner == self.index())?;
-            let Kind::Mapping(_) = range.kind else {
-                return None;
-            };
+            let Kind::Mapping(_) = range.kind else { return None };
             starts.push(next);
             next += range.bytes;
         }

@@ -132,9 +132,7 @@ fn edge(random: &mut Rng, length: usize) -> u64 {
 /// The first digits from a place on; the place itself if there are none.
 fn digits_near(bytes: &[u8], place: usize) -> Range<usize> {
     let rest = bytes.get(place..).unwrap_or_default();
-    let Some(start) = rest.iter().position(u8::is_ascii_digit) else {
-        return place..place;
-    };
+    let Some(start) = rest.iter().position(u8::is_ascii_digit) else { return place..place };
     let digits = rest[start..].iter().take_while(|byte| byte.is_ascii_digit());
     place + start..place + start + digits.count()
 }

@@ -116,9 +116,7 @@ impl CFunctions {
         let found_allocate = unsafe { find(&library, Some(allocate), &mut missing) };
         // SAFETY: 2. is the caller's promise.
         let found_free = unsafe { find(&library, Some(free), &mut missing) };
-        let (Some(allocate), Some(free)) = (found_allocate, found_free) else {
-            return Err(lacks(&library, &missing));
-        };
+        let (Some(allocate), Some(free)) = (found_allocate, found_free) else { return Err(lacks(&library, &missing)) };
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
         Ok(Self::new(name, allocate, free))
     }

@@ -15,7 +15,7 @@
 //! are a *pending unmap* until no queued work uses them. Then they become an unmapped block.
 
 mod chunks;
-mod free_list;
+mod free_blocks;
 mod ranges;
 
 use crate::blocks::guard::add_guards;

@@ -8,8 +8,8 @@ use cachette_hal::{self as hal, Device, ErrorKind};
 use crate::address_index::SegmentRef;
 use crate::blocks::{Chunk, ReservedBlock};
 use crate::elastic::donors::DonatedChunks;
-use crate::elastic::fill::{self, Unfilled};
 pub(crate) use crate::elastic::grow::{Begun, Tried};
+use crate::elastic::map::{self, Unfilled};
 use crate::fence::Fence;
 use crate::heap::{Allocated, Heap, HeapState, Request};
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
@@ -32,7 +32,7 @@ impl<D: Device> Heap<D> {
         let filled = self
             .fence_for(&begun)
             .map_err(Unfilled::from)
-            .and_then(|fence| Ok((fence, fill::fill(&self.shared, &begun.plan.fills, begun.plan.kind())?)));
+            .and_then(|fence| Ok((fence, map::fill(&self.shared, &begun.plan.fills, begun.plan.kind())?)));
         match filled {
             Ok((fence, chunks)) => {
                 reservation.keep(new);
@@ -124,7 +124,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Undoes a plan, except at addresses where the driver left a mapping.
-    pub(crate) fn undo(&self, begun: Begun, lent: Vec<DonatedChunks<D>>, leftovers: &[fill::Leftover]) {
+    pub(crate) fn undo(&self, begun: Begun, lent: Vec<DonatedChunks<D>>, leftovers: &[map::Leftover]) {
         for DonatedChunks { heap, moved, .. } in lent {
             heap.put_back_chunks(&moved);
         }

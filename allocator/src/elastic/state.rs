@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use cachette_hal::{self as hal, Device, DevicePtr};
 
 use crate::blocks::BlockId;
-use crate::elastic::fill::Leftover;
+use crate::elastic::map::Leftover;
 use crate::elastic::moves::Moves;
 use crate::fence::Fence;
 use crate::sync::Mutex;

@@ -8,7 +8,7 @@ use cachette_hal::{self as hal, Device, DevicePtr};
 
 use crate::blocks::{BlockId, Chunk, ChunkId};
 use crate::elastic::chunk_table::memory_of;
-use crate::elastic::fill::{self, Leftover};
+use crate::elastic::map::{self, Leftover};
 use crate::elastic::moves::{Move, Moved};
 use crate::elastic::state::PendingUnmap;
 use crate::fence::Fence;
@@ -140,7 +140,7 @@ impl<D: Device> Heap<D> {
             pending_unmaps.left.retain_mut(|left| {
                 // SAFETY: 1. the fences after the last use of the addresses have passed, and no request gets a block
                 // that is a pending unmap.
-                match unsafe { fill::clear(&self.shared, memory, left) } {
+                match unsafe { map::clear(&self.shared, memory, left) } {
                     Ok(bytes) => {
                         freed[left.kind as usize] += bytes;
                         self.shared.totals.device_frees.fetch_add(u64::from(bytes > 0), Relaxed);

@@ -7,8 +7,8 @@ use cachette::{Allocation, Allocator};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::code_locations::Noted;
 use crate::error;
-use crate::places::Noted;
 use crate::stream::Named;
 
 /// Bytes of device memory; they go back by `free()`, at the end of a `with` block, or with the object.

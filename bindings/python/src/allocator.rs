@@ -11,9 +11,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::allocation::PyAllocation;
+use crate::code_locations::Noted;
 use crate::history::Asked;
 use crate::pinned::PyPinned;
-use crate::places::Noted;
 use crate::pool::PyPool;
 use crate::report::Figures;
 use crate::sleep::{self, SleptEntry};

@@ -11,7 +11,7 @@
 //! | `source.rs` | libraries that a pool can allocate from |
 //! | `sleep.rs`, `pinned.rs` | sleep mode, and pinned host memory |
 //! | `history.rs`, `snapshot.rs`, `recording.rs` | histories and snapshots |
-//! | `stacks.rs`, `places.rs`, `interpreter.rs`, `beyond.rs` | stacks of Python, PyTorch and native code |
+//! | `stacks.rs`, `code_locations.rs`, `interpreter.rs`, `torch_frames.rs` | stacks of Python, PyTorch and native code |
 //! | `config.rs`, `error.rs`, `metrics.rs`, `report.rs`, `stats.rs` | values between the two languages |
 //!
 //! The C functions that PyTorch calls are those of the crate `cachette_torch`; this library exports them, so that
@@ -19,7 +19,7 @@
 
 mod allocation;
 mod allocator;
-mod beyond;
+mod code_locations;
 mod config;
 mod devices;
 mod error;
@@ -27,7 +27,6 @@ mod history;
 mod interpreter;
 mod metrics;
 mod pinned;
-mod places;
 mod plugin;
 mod pool;
 mod recording;
@@ -39,6 +38,7 @@ mod source;
 mod stacks;
 mod stats;
 mod stream;
+mod torch_frames;
 
 use pyo3::prelude::*;
 

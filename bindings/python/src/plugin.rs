@@ -17,8 +17,6 @@ pub(crate) mod plugin {
     use pyo3::types::PyDict;
 
     use super::{allocator, stats_of, tell};
-    #[pymodule_export]
-    use crate::beyond::ask_torch;
     use crate::pool::{self, PyPool};
     #[pymodule_export]
     use crate::recording::{
@@ -26,6 +24,8 @@ pub(crate) mod plugin {
         record_history, release_contents, sleep_tagged, take_snapshot, wake_tagged,
     };
     use crate::stacks::PythonStacks;
+    #[pymodule_export]
+    use crate::torch_frames::ask_torch;
     use crate::{config, error, stats};
 
     /// Starts the plug-in on `backend` (`"cuda"`, `"hip"` or `"host"`), once in a process.

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::allocation::PyAllocation;
-use crate::places::Noted;
+use crate::code_locations::Noted;
 use crate::sleep::{self, SleptEntry};
 use crate::stream::Named;
 use crate::{error, source, stats};

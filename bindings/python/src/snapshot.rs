@@ -6,8 +6,8 @@ use cachette::snapshot::{self, Snapshot};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::code_locations::Noted;
 use crate::error;
-use crate::places::Noted;
 
 /// Takes a snapshot without the GIL. The snapshot is also an event of the history, with a stack.
 pub(crate) fn take(py: Python<'_>, take: impl FnOnce() -> Snapshot + Send) -> Snapshot {

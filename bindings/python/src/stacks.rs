@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use cachette::history::{Callers, Frame, RawStack, ResolvedStack, StackSource};
 
-use crate::places::{self, Found, Places};
+use crate::code_locations::{self, Found, Places};
 
 /// What this library's own functions are called, and what they go through.
 const OWN: [&str; 4] = ["cachette", "_native", "backtrace::", "pyo3::"];
@@ -57,7 +57,7 @@ impl PythonStacks {
 
     fn new(native: bool) -> Arc<Self> {
         static SHARED: Mutex<Weak<Known>> = Mutex::new(Weak::new());
-        let known = places::shared(&SHARED, || Known { places: Places::shared(), table: Mutex::default() });
+        let known = code_locations::shared(&SHARED, || Known { places: Places::shared(), table: Mutex::default() });
         Arc::new(Self { native, known })
     }
 }

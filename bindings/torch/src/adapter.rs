@@ -14,10 +14,11 @@
 //! | `contexts` | stacks with contexts of PyTorch |
 //! | `shares` | memory shared between processes |
 //! | `watching` | callbacks for events, out-of-memory and memory pressure |
-//! | `words` | annotations and metadata of events |
+//! | `annotations` | annotations and metadata of events |
 //!
 //! Both sides belong to one package and change together; [`cachette_adapter_version`] detects a mismatch.
 
+mod annotations;
 mod checkpoints;
 mod contents;
 mod contexts;
@@ -26,8 +27,11 @@ mod memory;
 mod pools;
 mod shares;
 mod watching;
-mod words;
 
+pub use annotations::{
+    cachette_adapter_annotate, cachette_adapter_enter_context, cachette_adapter_leave_context,
+    cachette_adapter_metadata, cachette_adapter_set_metadata,
+};
 pub use checkpoints::{Noted, cachette_adapter_checkpoint, cachette_adapter_drop_checkpoint, cachette_adapter_restore};
 pub use contents::{BlockEntry, EventEntry, SegmentEntry, Text, Visitor, cachette_adapter_snapshot};
 pub use contexts::{CaptureContext, set_stack_source};
@@ -45,10 +49,6 @@ pub use shares::{Opened, cachette_adapter_close_shared, cachette_adapter_open_sh
 pub use watching::{
     cachette_adapter_on_out_of_memory, cachette_adapter_on_pressure, cachette_adapter_on_rejection,
     cachette_adapter_record_history, cachette_adapter_records_history, cachette_adapter_track,
-};
-pub use words::{
-    cachette_adapter_annotate, cachette_adapter_enter_context, cachette_adapter_leave_context,
-    cachette_adapter_metadata, cachette_adapter_set_metadata,
 };
 
 use std::ffi::c_void;

@@ -67,9 +67,7 @@ fn number<T: FromStr>(variable: &str) -> Option<T> {
 
 /// The devices that a list shows: those before the first entry that names none.
 fn visible_devices(list: Option<&str>, devices: u32) -> Vec<u32> {
-    let Some(list) = list else {
-        return (0..devices).collect();
-    };
+    let Some(list) = list else { return (0..devices).collect() };
     list.split(',')
         .map(|entry| entry.trim().parse().ok())
         .map_while(|entry: Option<u32>| entry.filter(|device| *device < devices))

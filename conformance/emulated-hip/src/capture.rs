@@ -104,9 +104,7 @@ abi! {
 
     fn hipGraphDestroy(machine; graph: GraphHandle) {
         let (position, beneath) = machine.state().graphs.remove(&graph).ok_or(INVALID_VALUE)?;
-        let Some(beneath) = beneath else {
-            return Ok(());
-        };
+        let Some(beneath) = beneath else { return Ok(()) };
         let capture = machine.devices[position].capture().map_err(lacking)?;
         // SAFETY: 1. the table had it until now.
         unsafe { capture.destroy_graph(Graph::from_raw(beneath)) }.map_err(status_of)

@@ -57,9 +57,7 @@ impl Captures {
 
     /// A stream's state and the number of its capture, given what the device beneath says of it.
     pub(crate) fn status(&self, stream: StreamHandle, beneath: (c_int, u64)) -> (c_int, u64) {
-        let Some(member) = self.0.get(&stream) else {
-            return beneath;
-        };
+        let Some(member) = self.0.get(&stream) else { return beneath };
         match member.part {
             Part::Unjoined => (CAPTURE_STATUS_ACTIVE, member.id),
             Part::Invalidated => (CAPTURE_STATUS_INVALIDATED, 0),

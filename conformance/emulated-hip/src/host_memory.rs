@@ -40,9 +40,7 @@ abi! {
     }
 
     fn hipHostFree(machine; at: *mut c_void) {
-        let Some(ptr) = NonNull::new(at.cast::<u8>()) else {
-            return Ok(());
-        };
+        let Some(ptr) = NonNull::new(at.cast::<u8>()) else { return Ok(()) };
         let address = at.addr() as u64;
         give_back(machine, address, INVALID_VALUE, |host| {
             // SAFETY: 1. the table had it. 2. The caller's promise.

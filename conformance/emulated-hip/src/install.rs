@@ -49,9 +49,7 @@ fn find() -> io::Result<PathBuf> {
 
 /// Whether the copy is as new as what it was made from.
 fn is_current(copy: &Path, built: &Path) -> io::Result<bool> {
-    let Ok(copy) = fs::metadata(copy) else {
-        return Ok(false);
-    };
+    let Ok(copy) = fs::metadata(copy) else { return Ok(false) };
     let built = fs::metadata(built)?;
     Ok(copy.len() == built.len() && copy.modified()? >= built.modified()?)
 }

@@ -18,9 +18,7 @@ abi! {
     }
 
     fn hipFree(machine; address: Address) {
-        let Some(ptr) = DevicePtr::new(address) else {
-            return Ok(());
-        };
+        let Some(ptr) = DevicePtr::new(address) else { return Ok(()) };
         let is_right = |kind| kind != Kind::Host;
         machine.give_back(address, is_right, INVALID_VALUE, |found| {
             let device = &machine.devices[found.device];

@@ -114,9 +114,7 @@ abi! {
         }
         let removed = state.vm.handles.remove(&handle).ok_or(INVALID_VALUE)?;
         drop(state);
-        let Physical::Made(raw) = removed.physical else {
-            return Ok(());
-        };
+        let Physical::Made(raw) = removed.physical else { return Ok(()) };
         let memory = machine.devices[removed.device].virtual_memory().map_err(lacking)?;
         // SAFETY: 1. the table had it until now.
         unsafe { memory.destroy_backing(Backing::from_raw(raw, removed.bytes)) }.map_err(status_of)

@@ -75,21 +75,15 @@ impl State {
     /// The capture a stream takes part in; `None` if it takes part in none.
     fn capture_of(&mut self, call: Call, key: StreamKey) -> Result<Option<(u64, &mut CaptureState)>> {
         let id = self.streams.get(&key).and_then(|stream| stream.capture);
-        let Some((id, capture)) = id.and_then(|id| Some((id, self.captures.get_mut(&id)?))) else {
-            return Ok(None);
-        };
+        let Some((id, capture)) = id.and_then(|id| Some((id, self.captures.get_mut(&id)?))) else { return Ok(None) };
         check(!capture.broken, call, ErrorKind::CaptureBroken)?;
         Ok(Some((id, capture)))
     }
 
     /// Adds work to the stream's capture; `false` if it has none.
     pub(super) fn capture_task(&mut self, call: Call, key: StreamKey, task: &Task) -> Result<bool> {
-        let Some(device) = self.streams.get(&key).map(super::stream::StreamState::device) else {
-            return Ok(false);
-        };
-        let Some((_, capture)) = self.capture_of(call, key)? else {
-            return Ok(false);
-        };
+        let Some(device) = self.streams.get(&key).map(super::stream::StreamState::device) else { return Ok(false) };
+        let Some((_, capture)) = self.capture_of(call, key)? else { return Ok(false) };
         let end = capture.ends.entry(key).or_default();
         let node = capture.body.push(device, task.clone(), std::mem::take(end));
         *end = vec![node];
@@ -140,9 +134,7 @@ impl Machine {
 
     /// Fails if the stream is being captured, and breaks the capture.
     pub(super) fn forbid_in_capture(&self, state: &mut State, call: Call, key: StreamKey) -> Result<()> {
-        let Some((id, _)) = state.capture_of(call, key)? else {
-            return Ok(());
-        };
+        let Some((id, _)) = state.capture_of(call, key)? else { return Ok(()) };
         self.break_capture(state, id);
         fail(call, ErrorKind::CaptureForbids)
     }
@@ -177,9 +169,7 @@ impl Machine {
 
     /// Removes a stream that is being destroyed from its capture.
     pub(super) fn abandon_capture(&self, state: &mut State, key: StreamKey) {
-        let Some(id) = state.streams.get(&key).and_then(|stream| stream.capture) else {
-            return;
-        };
+        let Some(id) = state.streams.get(&key).and_then(|stream| stream.capture) else { return };
         self.break_capture(state, id);
         if state.captures.get(&id).is_some_and(|capture| capture.origin == key) {
             remove(state, id);

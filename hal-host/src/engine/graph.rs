@@ -69,9 +69,7 @@ impl GraphBody {
 
     /// The nodes in an order in which they may run: as captured, or drawn from `random`.
     pub(super) fn order(&self, random: Option<&mut SplitMix64>) -> Vec<Node> {
-        let Some(random) = random else {
-            return (0..self.steps.len()).collect();
-        };
+        let Some(random) = random else { return (0..self.steps.len()).collect() };
         let mut ran = vec![false; self.steps.len()];
         let mut order = Vec::with_capacity(ran.len());
         while order.len() < ran.len() {

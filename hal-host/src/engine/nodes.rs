@@ -54,9 +54,7 @@ impl Machine {
 
     fn frontier_of(&self, state: &State, key: StreamKey) -> Vec<CaptureNode> {
         let id = state.streams.get(&key).and_then(|stream| stream.capture);
-        let Some((id, capture)) = id.and_then(|id| Some((id, state.captures.get(&id)?))) else {
-            return Vec::new();
-        };
+        let Some((id, capture)) = id.and_then(|id| Some((id, state.captures.get(&id)?))) else { return Vec::new() };
         let ends: Vec<Node> = if self.lies(Defect::FrontierStaysBehind) {
             Vec::new()
         } else if self.lies(Defect::FrontierOfAllStreams) {

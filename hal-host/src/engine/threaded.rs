@@ -31,9 +31,7 @@ impl Machine {
             if state.stop {
                 return;
             }
-            let Some(stream) = state.streams.get_mut(&key) else {
-                return;
-            };
+            let Some(stream) = state.streams.get_mut(&key) else { return };
             let Some(work) = stream.begin() else {
                 if stream.destroyed {
                     state.streams.remove(&key);

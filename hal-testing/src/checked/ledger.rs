@@ -158,9 +158,7 @@ impl Ledger {
     /// Completes an end: the resource is gone, or live again if the driver refused.
     pub(super) fn finish_end(&mut self, ending: Ending, is_ended: bool) {
         let Ending { key, by, shared } = ending;
-        let Some(entry) = self.live.get_mut(&key) else {
-            return;
-        };
+        let Some(entry) = self.live.get_mut(&key) else { return };
         if shared {
             entry.holds += u32::from(!is_ended);
             return;
@@ -180,9 +178,7 @@ impl Ledger {
     /// Fails if the stream is being captured. Does not check whether it is live.
     pub(super) fn not_captured(&self, call: Call, key: Key) -> Finding {
         let entry = self.live.get(&key).filter(|entry| entry.is_live());
-        let Some(begun) = entry.and_then(|entry| entry.capture.clone()) else {
-            return Ok(());
-        };
+        let Some(begun) = entry.and_then(|entry| entry.capture.clone()) else { return Ok(()) };
         let misuse = Misuse::of(MisuseKind::StillCaptured, call, key.0, key.1, 0);
         Err(Box::new(Misuse { origin: Some(begun), ..misuse }))
     }
@@ -202,9 +198,7 @@ impl Ledger {
 
     /// Moves a resource that is being ended to the list of ended ones.
     fn retire(&mut self, key: Key) {
-        let Some(Entry { bytes, origin, ending: Some(by), .. }) = self.live.remove(&key) else {
-            return;
-        };
+        let Some(Entry { bytes, origin, ending: Some(by), .. }) = self.live.remove(&key) else { return };
         if self.ended.len() == REMEMBERED {
             self.ended.pop_front();
         }
@@ -265,9 +259,7 @@ impl Ledger {
         }
         // The expected kind comes first: a reservation can begin at the same address as its first mapping.
         for resource in std::iter::once(misuse.resource).chain(ADDRESSED) {
-            let Some((key, entry)) = self.containing(resource, misuse.subject) else {
-                continue;
-            };
+            let Some((key, entry)) = self.containing(resource, misuse.subject) else { continue };
             let what = match (key.1 == misuse.subject, resource == misuse.resource) {
                 (true, false) => MisuseKind::WrongCall,
                 _ => MisuseKind::Interior,

@@ -131,9 +131,7 @@ impl Ledger {
 
     /// Whether a range lies inside one piece of memory, or in adjacent mappings.
     fn is_covered(&self, at: u64, bytes: u64) -> bool {
-        let Some(end) = at.checked_add(bytes) else {
-            return false;
-        };
+        let Some(end) = at.checked_add(bytes) else { return false };
         let is_inside = |(key, entry): (Key, &Entry)| entry.is_live() && end - key.1 <= entry.bytes;
         WHOLE.iter().any(|&resource| self.containing(resource, at).is_some_and(is_inside))
             || self.is_mapped(at, end)
@@ -181,9 +179,7 @@ impl Ledger {
     /// Notes the address under which the device sees page-locked memory.
     pub(super) fn note_alias(&mut self, host: u64, device: u64) {
         for resource in [Resource::PinnedMemory, Resource::RegisteredMemory] {
-            let Some((key, _)) = self.containing(resource, host) else {
-                continue;
-            };
+            let Some((key, _)) = self.containing(resource, host) else { continue };
             if let Some(entry) = self.live.get_mut(&key) {
                 entry.alias = device.checked_sub(host - key.1);
             }

@@ -154,9 +154,7 @@ impl<'t, 'a> Builder<'t, 'a> {
 
     /// The number of a text; none for anything else.
     fn text_id(&mut self, value: Value, node: Node) -> Made<TextId> {
-        let Value::Text { start, length } = value else {
-            return Ok(TextId::NONE);
-        };
+        let Value::Text { start, length } = value else { return Ok(TextId::NONE) };
         if let Some(&id) = self.text_ids.get(&(start, length)) {
             return Ok(id);
         }
@@ -222,13 +220,9 @@ impl<'t, 'a> Builder<'t, 'a> {
 
     /// The number of a pool; anything that is no pair of numbers is the default pool.
     fn pool(&mut self, value: Value, node: Node) -> Made<u32> {
-        let (Value::Tuple(pair) | Value::List(pair)) = value else {
-            return Ok(0);
-        };
+        let (Value::Tuple(pair) | Value::List(pair)) = value else { return Ok(0) };
         let mut numbers = self.tree.values(pair);
-        let (Some(first), Some(second)) = (numbers.next(), numbers.next()) else {
-            return Ok(0);
-        };
+        let (Some(first), Some(second)) = (numbers.next(), numbers.next()) else { return Ok(0) };
         let first = self.bits(first, node, key::POOL_ID)?;
         let second = self.bits(second, node, key::POOL_ID)?;
         let pool = PoolId(first, second);

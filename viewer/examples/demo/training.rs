@@ -139,9 +139,7 @@ impl Program<'_> {
                 self.at(name, file, *line, layer, "train_step");
                 let bytes = mib * MIB * length / 2 + self.random(64) as u64 * 4096;
                 let pool = u32::from(part == 2);
-                let Some(ticket) = self.arena.allocate(bytes, COMPUTE, pool) else {
-                    break 'layers;
-                };
+                let Some(ticket) = self.arena.allocate(bytes, COMPUTE, pool) else { break 'layers };
                 kept.push((ticket, part, layer));
                 self.temporaries(bytes / 3, 2);
                 self.arena.now_us += 150 + bytes.cast_signed() / (4 << 20);

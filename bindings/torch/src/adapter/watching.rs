@@ -6,9 +6,9 @@ use cachette::OutOfMemory;
 use cachette::history::{HistoryOptions, Level};
 
 use super::User;
+use super::annotations::words;
 use super::contents::{EventEntry, Text, event_now};
 use super::contexts::{CaptureContext, ContextStacks};
-use super::words::words;
 use crate::entry::{guarded, or_raise};
 use crate::state;
 

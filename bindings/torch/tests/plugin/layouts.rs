@@ -27,7 +27,7 @@ const SOURCES: [&str; 11] = [
     include_str!("../../src/adapter/shares.rs"),
     include_str!("../../src/adapter/watching.rs"),
     include_str!("../../src/adapter/contents.rs"),
-    include_str!("../../src/adapter/words.rs"),
+    include_str!("../../src/adapter/annotations.rs"),
 ];
 
 /// What the header must say of a structure: its size, and where its fields lie.

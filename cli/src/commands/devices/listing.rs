@@ -149,9 +149,7 @@ fn feature_entry(device: &dyn Device, feature: Feature) -> FeatureEntry {
 
 /// The ways of export, and whether memory can be remapped while work uses it; or the reason why not.
 fn sharing(device: &dyn Device) -> Vec<FeatureEntry> {
-    let Ok(memory) = device.virtual_memory() else {
-        return Vec::new();
-    };
+    let Ok(memory) = device.virtual_memory() else { return Vec::new() };
     let ways = Sharing::ALL.into_iter().filter(|way| *way != Sharing::Private);
     let entry = |way: Sharing| FeatureEntry { name: way.name(), presence: Presence::of(memory.shares(way)) };
     let aliases = FeatureEntry { name: "elastic recycling", presence: Presence::of(memory.aliases()) };

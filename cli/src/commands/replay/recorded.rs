@@ -22,9 +22,7 @@ pub(super) fn write(out: &mut dyn Write, traces: &[Trace], rows: &[Row<Outcome>]
     let configs = rows.len() / traces.len().max(1);
     for row in rows {
         let outcome = &row.found;
-        let (Some(recorded), Some(_)) = (row.recorded_peak_reserved, outcome.cold_ns_per_op) else {
-            continue;
-        };
+        let (Some(recorded), Some(_)) = (row.recorded_peak_reserved, outcome.cold_ns_per_op) else { continue };
         if traces.len() > 1 {
             write!(out, "{}: ", row.trace)?;
         }

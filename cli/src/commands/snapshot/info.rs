@@ -100,9 +100,7 @@ impl Page<'_> {
     }
 
     fn events(&self, out: &mut dyn Write, summary: &Summary<'_>) -> io::Result<()> {
-        let Some((first, last)) = summary.span() else {
-            return writeln!(out, "no events");
-        };
+        let Some((first, last)) = summary.span() else { return writeln!(out, "no events") };
         let seconds = share(last.abs_diff(first), 1_000_000);
         writeln!(out, "{} events over {seconds:.3} s", summary.events.len())?;
         for (action, count) in summary.actions() {

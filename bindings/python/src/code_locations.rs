@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use cachette::history::Frame;
 use pyo3::prelude::*;
 
-use crate::beyond;
 use crate::interpreter::{self, Place};
+use crate::torch_frames;
 
 /// The locations that were seen since the oldest active history began.
 ///
@@ -113,9 +113,9 @@ impl Places {
         let found = interpreter::if_known(|py| {
             let places = interpreter::callers(py).ok()?;
             // A failure of PyTorch's functions leaves out what they alone know.
-            let mut callers = self.number_told(beyond::script(py).unwrap_or_default());
+            let mut callers = self.number_told(torch_frames::script(py).unwrap_or_default());
             callers.extend(self.number_all(py, places));
-            let forward = self.number_told(beyond::forward(py).unwrap_or_default());
+            let forward = self.number_told(torch_frames::forward(py).unwrap_or_default());
             Some(Found { callers, forward })
         });
         found.flatten()
