@@ -25,8 +25,8 @@ pub trait Subject: Sync {
 /// An allocator used by way of [`Allocation`].
 #[derive(Debug)]
 pub struct Owned<D: Device> {
-    pub(crate) allocator: Allocator<D>,
-    pub(crate) streams: Vec<Stream<D>>,
+    allocator: Allocator<D>,
+    streams: Vec<Stream<D>>,
 }
 
 impl<D: Device> Owned<D> {

@@ -3,7 +3,7 @@
 use cachette::history::HistoryOptions;
 use cachette::{Allocator, Error};
 use cachette_hal::Ordinal;
-use cachette_hal_host::{Hold, HostBackend, HostConfig, HostDevice};
+use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
 
 use crate::random::LogUniform;
 use crate::subject::{Owned, Pinned, Raw, Subject};
@@ -56,7 +56,6 @@ cases! {
     PairInside = "pair 1KiB inside a pool", Some(235);
     PairPinned = "pair 1KiB of pinned memory", Some(140);
     PairTwoStreams = "pair 1KiB, two streams in turn", None;
-    PairPending = "pair 1KiB beside a pending block", Some(2100);
     PairHistory = "pair 1KiB with history", Some(1000);
     PairHistoryCallers = "pair 1KiB with history and callers", None;
     Churn1k = "churn 512B-64MiB, 1k live", Some(600);
@@ -98,11 +97,6 @@ impl Case {
                 let pool = allocator.create_pool();
                 let _inside = pool.enter_all();
                 run_pairs(&Owned::new(allocator.clone(), 1)?, pairs)?;
-            }
-            Self::PairPending => {
-                let subject = Owned::new(allocator()?, 2)?;
-                let _hold = leave_pending(&subject)?;
-                run_pairs(&subject, pairs)?;
             }
             Self::PairPinned => run_pairs(&Pinned::new(allocator()?), pairs)?,
             Self::PairHistory => {
@@ -146,16 +140,6 @@ fn recorded(options: HistoryOptions) -> Result<Owned<HostDevice>, Stopped> {
     let allocator = allocator()?;
     allocator.record_history(options);
     Ok(Owned::new(allocator, 1)?)
-}
-
-/// Frees a block of the first stream that the second one, which is held, has still to use.
-fn leave_pending(subject: &Owned<HostDevice>) -> Result<Hold, Stopped> {
-    let memory = subject.allocate(BYTES, 0)?;
-    let user = &subject.streams[1];
-    let hold = subject.allocator.device().hold(user.handle())?;
-    memory.record_stream(user);
-    drop(memory);
-    Ok(hold)
 }
 
 fn run_pairs(subject: &impl Subject, pairs: usize) -> Result<(), Error> {
