@@ -283,32 +283,66 @@ fn m19_the_report_names_the_top_allocation_sites() {
     drop((unseen, small, large));
 }
 
+/// Whether the history knows where the memory at `address` was allocated.
+fn is_known(test: &TestAllocator, address: u64) -> bool {
+    let stack = test.allocator.allocation_stack(address);
+    let snapshot = test.allocator.snapshot();
+    let mut blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+    let block = blocks.find(|block| block.address == address).expect("it is held");
+    assert_eq!(stack.is_some(), names(&snapshot, block.stack, "the_alloc"));
+    stack.is_some()
+}
+
 #[test]
 fn h1_memory_in_use_keeps_its_stack_after_a_stop() {
     let (test, live, _) = recorded(Level::State);
-    let (address, stream) = (live.address(), test.stream());
-    let known = |test: &TestAllocator, address: u64| {
-        let stack = test.allocator.allocation_stack(address);
-        let snapshot = test.allocator.snapshot();
-        let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
-        let in_snapshot =
-            blocks.filter(|block| block.address == address).all(|it| names(&snapshot, it.stack, "the_alloc"));
-        assert_eq!(stack.is_some(), in_snapshot);
-        in_snapshot
-    };
-
+    let stream = test.stream();
     test.allocator.stop_history();
-    assert!(known(&test, address), "it was allocated while a history was recorded");
+    assert!(is_known(&test, live.address()), "it was allocated while a history was recorded");
     let later = the_alloc(&test, 700, &stream);
-    assert!(!known(&test, later.address()), "it was allocated when none was");
+    assert!(!is_known(&test, later.address()), "it was allocated when none was");
     assert!(test.allocator.snapshot().traces.iter().all(|trace| trace.events.is_empty()), "events go with the history");
+}
 
-    // The next memory at the address has no stack, however the free went.
-    live.record_stream(&stream);
-    the_free(live);
-    test.allocator.empty_cache().expect("nothing fails here");
-    let again: Vec<_> = (0..4).map(|_| the_alloc(&test, 700, &stream)).collect();
-    assert!(again.iter().all(|memory| !known(&test, memory.address())));
+#[test]
+fn h1_after_a_stop_a_stack_goes_with_its_memory() {
+    let frees: [fn(&TestAllocator, Allocation, &Stream); 4] = [
+        |test, live, _| {
+            test.allocator.stop_history();
+            the_free(live);
+        },
+        |test, live, side| {
+            test.allocator.stop_history();
+            live.record_stream(side);
+            the_free(live);
+        },
+        // It waits for the other stream while the history stops.
+        |test, live, side| {
+            let hold = test.hold(side);
+            live.record_stream(side);
+            the_free(live);
+            test.allocator.stop_history();
+            hold.release();
+        },
+        // The last export ends after the history.
+        |test, live, _| {
+            let shared = test.allocator.share(&live).expect("the host device shares");
+            test.allocator.stop_history();
+            drop(shared);
+            the_free(live);
+        },
+    ];
+    for (way, free) in frees.into_iter().enumerate() {
+        let (test, [stream, side]) = TestAllocator::new().with_streams();
+        test.allocator.record_history(HistoryOptions::new().level(Level::State));
+        let live = the_alloc(&test, 700, &stream);
+        let address = live.address();
+        free(&test, live, &side);
+        side.synchronize().expect("its work ends");
+        let next = the_alloc(&test, 700, &stream);
+        assert_eq!(next.address(), address, "way {way}");
+        assert!(!is_known(&test, address), "way {way}: it was allocated when no history was recorded");
+    }
 }
 
 #[test]
