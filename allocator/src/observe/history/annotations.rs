@@ -1,7 +1,6 @@
 //! Annotations: named stages of the program, recorded for all allocators of the process.
 
 use std::collections::VecDeque;
-use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cachette_hal::Ordinal;
@@ -27,10 +26,6 @@ struct KeptAnnotation {
 static RECORDED: AtomicUsize = AtomicUsize::new(0);
 static NOTED: Mutex<VecDeque<KeptAnnotation>> = Mutex::new(VecDeque::new());
 
-fn noted() -> MutexGuard<'static, VecDeque<KeptAnnotation>> {
-    NOTED.lock()
-}
-
 /// Records that a stage of the program begins or ends on a device. It does nothing while no history is recorded.
 ///
 /// The process keeps the last [`MOST_ANNOTATIONS`].
@@ -40,7 +35,7 @@ pub fn annotate(name: &str, stage: Stage, device: Ordinal) {
     }
     let name = texts().add(name);
     let ticks = clock::now();
-    let mut noted = noted();
+    let mut noted = NOTED.lock();
     if noted.len() == MOST_ANNOTATIONS {
         noted.pop_front();
     }
@@ -49,7 +44,7 @@ pub fn annotate(name: &str, stage: Stage, device: Ordinal) {
 
 /// What was said, oldest first.
 pub(crate) fn annotations(scale: &Scale) -> Vec<Annotation> {
-    let noted: Vec<_> = noted().iter().copied().collect();
+    let noted: Vec<_> = NOTED.lock().iter().copied().collect();
     let texts = texts();
     let annotations = noted.into_iter().map(|noted| Annotation {
         name: texts.get(noted.name).to_owned(),
@@ -74,7 +69,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if RECORDED.fetch_sub(1, Relaxed) == 1 {
-            noted().clear();
+            NOTED.lock().clear();
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU32;
-use std::sync::{Arc, LazyLock, MutexGuard};
+use std::sync::{Arc, LazyLock};
 
 use crate::observe::history::stacks::{Frame, RawStack, ResolvedStack, StackSource};
 use crate::sync::Mutex;
@@ -45,7 +45,7 @@ impl Callers {
         let hash = self.hasher.hash_one(addresses);
         // The upper bits, since the table inside a part uses the lower ones.
         let part_number = u32::try_from(hash >> (u64::BITS - PART_BITS)).ok()?;
-        let mut part = lock(&self.parts[part_number as usize]);
+        let mut part = self.parts[part_number as usize].lock();
         let index = if let Some(&known) = part.numbers.get(addresses) {
             known
         } else {
@@ -61,14 +61,14 @@ impl Callers {
 
     fn addresses_of(&self, stack: RawStack) -> Option<Arc<[usize]>> {
         let number = stack.0.get() - 1;
-        let part = lock(&self.parts[(number % (1 << PART_BITS)) as usize]);
+        let part = self.parts[(number % (1 << PART_BITS)) as usize].lock();
         let stack = part.stacks.get((number >> PART_BITS) as usize)?;
         Some(Arc::clone(stack))
     }
 
     fn frames_of(&self, stack: RawStack) -> Vec<Frame> {
         let Some(addresses) = self.addresses_of(stack) else { return Vec::new() };
-        let mut names = lock(&self.names);
+        let mut names = self.names.lock();
         let frames = addresses.iter().flat_map(|&address| {
             let frames = names.entry(address).or_insert_with(|| symbolise(address));
             frames.clone()
@@ -122,11 +122,6 @@ fn is_own(name: &str) -> bool {
     let bare = name.trim_start_matches('<');
     let is_own = OWN.iter().any(|own| bare.starts_with(own));
     is_own || AROUND.iter().any(|around| bare.starts_with(around))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Entries are added whole, so a panic leaves the tables sound.
-    mutex.lock()
 }
 
 #[cfg(test)]

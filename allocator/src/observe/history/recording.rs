@@ -33,8 +33,7 @@ pub(crate) struct History {
 impl History {
     /// What is recorded now.
     pub(crate) fn current(&self) -> Option<Arc<Recording>> {
-        let current = self.current.read();
-        current.clone()
+        self.current.read().clone()
     }
 
     /// What resolves the stacks of memory in use.
