@@ -13,6 +13,7 @@ use crate::fork::ProcessGuard;
 use crate::in_flight::{InFlight, Reservation};
 use crate::observe::callbacks::Callbacks;
 use crate::observe::history::History;
+use crate::observe::tracing;
 use crate::policy::Policy;
 use crate::stats::{PeakTracker, Stat};
 use crate::sync::{Mutex, RwLock};
@@ -51,7 +52,7 @@ impl<D: Device> DeviceState<D> {
             origin: ProcessGuard::here(),
             peaks: PeakTracker::default(),
             index: Index::default(),
-            callbacks: Callbacks::default(),
+            callbacks: tracing::callbacks(),
             history: History::default(),
             totals: Totals { max_split: Policy::of(config).max_split, ..Totals::default() },
             settings: Settings::new(config, total),

@@ -25,7 +25,6 @@ use crate::blocks::{BlockId, HeapBlocks};
 use crate::device_state::DeviceState;
 use crate::fence::Fence;
 use crate::observe::callbacks::{CallbackOutcome, TraceAction, TraceEvent};
-use crate::observe::tracing;
 use crate::policy::Policy;
 use crate::pool::PoolId;
 use crate::pool::state::PoolState;
@@ -114,7 +113,7 @@ impl<D: Device> HeapState<D> {
             && self.history_state.is_none()
             && !self.pending.has_pending_events()
             && shared.settings.caches.load(Relaxed)
-            && !shared.callbacks.is_tracked()
+            && !shared.callbacks.wants(TraceAction::Alloc)
             && shared.totals.max_split == u64::MAX;
     }
 }
@@ -334,20 +333,23 @@ impl<D: Device> Heap<D> {
         drop(last);
     }
 
-    /// Returns whether any tracker or history receives an action.
-    #[inline]
-    fn is_told(&self, action: TraceAction) -> bool {
-        self.shared.callbacks.is_tracked() || tracing::tells_of(action)
-    }
-
-    /// Notifies the trackers. The caller does not hold the heap's lock.
+    /// Notifies the sinks. The caller does not hold the heap's lock.
     pub(crate) fn tell(&self, action: TraceAction, address: u64, bytes: u64) -> CallbackOutcome {
-        if self.is_told(action) { self.tell_trackers(action, address, bytes) } else { CallbackOutcome::default() }
+        if !self.shared.callbacks.wants(action) {
+            return CallbackOutcome::default();
+        }
+        self.shared.callbacks.event(&TraceEvent {
+            action,
+            address,
+            bytes,
+            stream: self.stream_state.handle(),
+            pool: self.pool().map_or(PoolId::DEFAULT, |pool| pool.id),
+        })
     }
 
-    /// Notifies the trackers of an allocation, after the notification whose outcome is `before`.
+    /// Notifies the sinks of an allocation, after the notification whose outcome is `before`.
     ///
-    /// If a tracker panics, the caller gets no allocation, so the block is freed.
+    /// If a sink panics, the caller gets no allocation, so the block is freed.
     #[cold]
     pub(crate) fn tell_alloc(&self, allocated: &Allocated, requested: u64, before: CallbackOutcome) {
         let outcome = before.and(self.tell(TraceAction::Alloc, allocated.address, requested));
@@ -355,21 +357,6 @@ impl<D: Device> Heap<D> {
             let guards = self.guards_of(allocated, &self.stream_state);
             self.put_back(*allocated, guards);
         }
-    }
-
-    #[cold]
-    pub(crate) fn tell_trackers(&self, action: TraceAction, address: u64, bytes: u64) -> CallbackOutcome {
-        let event = TraceEvent {
-            action,
-            address,
-            bytes,
-            stream: self.stream_state.handle(),
-            pool: self.pool().map_or(PoolId::DEFAULT, |pool| pool.id),
-        };
-        if tracing::tells_of(action) && action != TraceAction::OutOfMemory {
-            tracing::happened(&event);
-        }
-        self.shared.callbacks.event(&event)
     }
 }
 

@@ -2,12 +2,10 @@
 
 pub(crate) mod callbacks;
 pub mod history;
-pub(crate) mod leak;
 mod metrics;
 pub(crate) mod probes;
 pub mod snapshot;
 pub(crate) mod tracing;
 
-pub use callbacks::{TraceAction, TraceEvent};
-pub use leak::LeakedAllocation;
+pub use callbacks::{LeakedAllocation, TraceAction, TraceEvent};
 pub use metrics::Metrics;

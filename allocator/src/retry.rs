@@ -126,7 +126,6 @@ impl<'a, D: Device> Retry<'a, D> {
         };
         AllocatorState::check_awake(self.heap)?;
         self.shared.totals.ooms.fetch_add(1, Relaxed);
-        tracing::exhausted(&report);
         self.shared.callbacks.report_oom(&report);
         Err(report.into())
     }

@@ -9,8 +9,7 @@ use super::Allocator;
 use crate::config::Config;
 use crate::device_state::fraction_of;
 use crate::error::Error;
-use crate::observe::callbacks::TraceEvent;
-use crate::observe::leak::LeakedAllocation;
+use crate::observe::callbacks::{LeakedAllocation, TraceEvent};
 use crate::out_of_memory::OutOfMemory;
 use crate::policy::Policy;
 
@@ -77,7 +76,7 @@ impl<D: Device> Allocator<D> {
     /// Calls `observer` with the figures whenever a request ends in out-of-memory, before it returns.
     pub fn on_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
         if !self.is_inherited() {
-            self.shared().callbacks.on_oom(Arc::new(observer));
+            self.shared().callbacks.oom.write().push(Arc::new(observer));
         }
     }
 
@@ -86,7 +85,7 @@ impl<D: Device> Allocator<D> {
     /// It may drop allocations; it may not allocate.
     pub fn on_pressure(&self, reliever: impl Fn() -> bool + Send + Sync + 'static) {
         if !self.is_inherited() {
-            self.shared().callbacks.on_pressure(Arc::new(reliever));
+            self.shared().callbacks.free_memory.write().push(Arc::new(reliever));
         }
     }
 
@@ -97,7 +96,7 @@ impl<D: Device> Allocator<D> {
         if self.is_inherited() {
             return;
         }
-        self.shared().callbacks.track(Arc::new(tracker));
+        self.shared().callbacks.add_sink(u16::MAX, Arc::new(tracker));
         for heap in self.inner.heaps.all() {
             heap.refresh();
         }
@@ -107,7 +106,7 @@ impl<D: Device> Allocator<D> {
     /// that memory. Memory of an [`Allocation`](crate::Allocation) is not reported: it stays until that is dropped.
     pub fn on_leak(&self, observer: impl Fn(&[LeakedAllocation]) + Send + Sync + 'static) {
         if !self.is_inherited() {
-            self.shared().callbacks.on_leak(Arc::new(observer));
+            self.shared().callbacks.leaks.write().push(Arc::new(observer));
         }
     }
 }

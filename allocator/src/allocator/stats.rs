@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::{self as hal, Device};
 
 use super::Allocator;
-use crate::observe::leak::LeakedAllocation;
+use crate::observe::callbacks::LeakedAllocation;
 use crate::state::AllocatorState;
 use crate::stats::{Measure, Stats};
 

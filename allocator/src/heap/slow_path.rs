@@ -59,7 +59,7 @@ impl<D: Device> Heap<D> {
         if peak {
             self.shared.peaks.note(&self.counters);
         }
-        if self.is_told(TraceAction::Alloc) {
+        if self.shared.callbacks.wants(TraceAction::Alloc) {
             self.tell_alloc(&allocated, request.requested, CallbackOutcome::default());
         }
         Some(allocated)
@@ -148,7 +148,7 @@ impl<D: Device> Heap<D> {
         if state.blocks.is_above_watermark() {
             self.flush_stats(&mut state);
         }
-        let is_told = self.is_told(TraceAction::FreeRequested);
+        let is_told = self.shared.callbacks.wants(TraceAction::FreeRequested);
         let held = is_told.then(|| state.keepalive.clone()).flatten();
         let last = self.let_go(&mut state);
         drop(state);

@@ -1,4 +1,6 @@
-//! Callbacks: trackers of every event, observers of failed requests and of leaks, and helpers under memory pressure.
+//! Callbacks: sinks of trace events, observers of failed requests and of leaks, and helpers under memory pressure.
+//!
+//! They are called on the thread of the request, with no lock held.
 
 #![forbid(unsafe_code)]
 
@@ -6,13 +8,12 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::thread;
 
 use cachette_hal::StreamRef;
 pub use cachette_snapshot::TraceAction;
 
-use crate::observe::leak::LeakedAllocation;
 use crate::out_of_memory::OutOfMemory;
 use crate::pool::PoolId;
 use crate::sync::RwLock;
@@ -33,50 +34,59 @@ pub struct TraceEvent {
     pub pool: PoolId,
 }
 
-type TraceCallback = dyn Fn(&TraceEvent) + Send + Sync;
+/// Memory that is known by its address alone: until the allocator goes it can be freed, and then it leaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeakedAllocation {
+    /// The first byte.
+    pub address: u64,
+    /// Bytes asked for.
+    pub requested: u64,
+    /// The stream it was allocated for; the default one for pinned memory, which is of none.
+    pub stream: StreamRef,
+}
+
+/// The bit of an action in a set of actions.
+pub(crate) const fn bit(action: TraceAction) -> u16 {
+    1 << action as u16
+}
+
+type TraceSink = dyn Fn(&TraceEvent) + Send + Sync;
 type OomCallback = dyn Fn(&OutOfMemory) + Send + Sync;
 type LeakCallback = dyn Fn(&[LeakedAllocation]) + Send + Sync;
 type FreeMemoryCallback = dyn Fn() -> bool + Send + Sync;
 
-/// Those who watch an allocator. They are called on the thread of the request, with no lock held.
+/// Every callback of an allocator.
 #[derive(Default)]
 pub(crate) struct Callbacks {
-    /// Whether there is any tracker; relaxed, since a tracker added now may miss what happens now.
-    tracked: AtomicBool,
-    trackers: RwLock<Vec<Arc<TraceCallback>>>,
-    oom: RwLock<Vec<Arc<OomCallback>>>,
-    relievers: RwLock<Vec<Arc<FreeMemoryCallback>>>,
-    leaks: RwLock<Vec<Arc<LeakCallback>>>,
+    /// The actions that any sink receives; relaxed, since a sink added now may miss what happens now.
+    wanted: AtomicU16,
+    /// The trackers, and the subscriber of the crate `tracing`; each with the actions that it receives.
+    sinks: RwLock<Vec<(u16, Arc<TraceSink>)>>,
+    pub(crate) oom: RwLock<Vec<Arc<OomCallback>>>,
+    pub(crate) free_memory: RwLock<Vec<Arc<FreeMemoryCallback>>>,
+    pub(crate) leaks: RwLock<Vec<Arc<LeakCallback>>>,
 }
 
 impl Callbacks {
-    pub(crate) fn track(&self, tracker: Arc<TraceCallback>) {
-        push(&self.trackers, tracker);
-        self.tracked.store(true, Ordering::Relaxed);
+    /// Adds a receiver of the given set of actions.
+    pub(crate) fn add_sink(&self, actions: u16, sink: Arc<TraceSink>) {
+        self.sinks.write().push((actions, sink));
+        self.wanted.fetch_or(actions, Relaxed);
     }
 
-    pub(crate) fn on_oom(&self, observer: Arc<OomCallback>) {
-        push(&self.oom, observer);
+    /// Returns whether any sink receives the action.
+    #[inline]
+    pub(crate) fn wants(&self, action: TraceAction) -> bool {
+        self.wanted.load(Relaxed) & bit(action) != 0
     }
 
-    pub(crate) fn on_pressure(&self, reliever: Arc<FreeMemoryCallback>) {
-        push(&self.relievers, reliever);
-    }
-
-    pub(crate) fn on_leak(&self, observer: Arc<LeakCallback>) {
-        push(&self.leaks, observer);
-    }
-
-    /// Whether events are worth making.
-    pub(crate) fn is_tracked(&self) -> bool {
-        self.tracked.load(Ordering::Relaxed)
-    }
-
-    /// Tells every tracker.
+    /// Calls every sink that receives the action.
+    #[cold]
     pub(crate) fn event(&self, event: &TraceEvent) -> CallbackOutcome {
         let mut all = CallbackOutcome::default();
-        for tracker in copy(&self.trackers) {
-            let called = catch_unwind(AssertUnwindSafe(|| tracker(event)));
+        for (_, sink) in copy(&self.sinks).iter().filter(|(actions, _)| actions & bit(event.action) != 0) {
+            let called = catch_unwind(AssertUnwindSafe(|| sink(event)));
             all = all.and(CallbackOutcome(called.err()));
         }
         all
@@ -96,11 +106,22 @@ impl Callbacks {
 
     /// Asks every helper to free memory; whether any of them did.
     pub(crate) fn run_free_memory_callbacks(&self) -> bool {
-        copy(&self.relievers).iter().fold(false, |freed, reliever| reliever() | freed)
+        copy(&self.free_memory).iter().fold(false, |freed, helper| helper() | freed)
     }
 }
 
-/// What came of telling the trackers.
+impl fmt::Debug for Callbacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Callbacks").field("wanted", &self.wanted).finish_non_exhaustive()
+    }
+}
+
+/// The list as it is now; a callback may then add to it without a deadlock.
+fn copy<T: Clone>(list: &RwLock<Vec<T>>) -> Vec<T> {
+    list.read().clone()
+}
+
+/// The result of a call of the sinks.
 ///
 /// If one of them panicked, the panic continues when this value is dropped. So the allocator can first finish what it
 /// began, and no block is lost.
@@ -108,7 +129,7 @@ impl Callbacks {
 pub(crate) struct CallbackOutcome(Option<Box<dyn Any + Send>>);
 
 impl CallbackOutcome {
-    /// Whether a tracker panicked.
+    /// Whether a sink panicked.
     pub(crate) const fn is_panic(&self) -> bool {
         self.0.is_some()
     }
@@ -127,24 +148,4 @@ impl Drop for CallbackOutcome {
             resume_unwind(panic);
         }
     }
-}
-
-impl fmt::Debug for Callbacks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Callbacks")
-            .field("trackers", &copy(&self.trackers).len())
-            .field("oom", &copy(&self.oom).len())
-            .field("relievers", &copy(&self.relievers).len())
-            .field("leaks", &copy(&self.leaks).len())
-            .finish_non_exhaustive()
-    }
-}
-
-fn push<T: ?Sized>(list: &RwLock<Vec<Arc<T>>>, item: Arc<T>) {
-    list.write().push(item);
-}
-
-/// The list as it is now; a callback may then add to it without a deadlock.
-fn copy<T: ?Sized>(list: &RwLock<Vec<Arc<T>>>) -> Vec<Arc<T>> {
-    list.read().clone()
 }

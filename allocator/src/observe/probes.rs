@@ -22,7 +22,7 @@ cfg_if::cfg_if! {
         #[inline(always)]
         pub(crate) fn malloc<D: Device>(device: &D, address: u64, bytes: u64, stream: StreamRef) {
             if MALLOC.load(Relaxed) != 0 {
-                tell_malloc(device, address, bytes, stream);
+                tell_malloc(address, device.info().ordinal.0, bytes, stream.raw());
             }
         }
 
@@ -36,12 +36,7 @@ cfg_if::cfg_if! {
 
         #[cold]
         #[inline(never)]
-        fn tell_malloc<D: Device>(device: &D, address: u64, bytes: u64, stream: StreamRef) {
-            malloc_here(address, device.info().ordinal.0, bytes, stream.raw());
-        }
-
-        #[inline(never)]
-        fn malloc_here(address: u64, device: u32, bytes: u64, stream: usize) {
+        fn tell_malloc(address: u64, device: u32, bytes: u64, stream: usize) {
             probe::sdt!([sym "{}" MALLOC], cachette, malloc, address, device, bytes, stream,);
         }
 
@@ -51,12 +46,9 @@ cfg_if::cfg_if! {
             probe::sdt!([sym "{}" FREE], cachette, free, address,);
         }
     } else {
-        /// Without the feature there is no probe.
         #[inline(always)]
-        pub(crate) const fn malloc<D: Device>(_device: &D, _address: u64, _bytes: u64, _stream: StreamRef) {
-        }
+        pub(crate) const fn malloc<D: Device>(_device: &D, _address: u64, _bytes: u64, _stream: StreamRef) {}
 
-        /// Without the feature there is no probe.
         #[inline(always)]
         pub(crate) fn free(_address: impl FnOnce() -> u64) {}
     }

@@ -117,7 +117,7 @@ impl<D: Device> Allocator<D> {
             let place = CallSite { stream: 0, pool: recording.number_of(pool) };
             recording.write_own((TraceAction::Snapshot, 0, used), place);
         }
-        if shared.callbacks.is_tracked() {
+        if shared.callbacks.wants(TraceAction::Snapshot) {
             shared.callbacks.event(&TraceEvent {
                 action: TraceAction::Snapshot,
                 address: 0,

@@ -2,21 +2,19 @@
 
 #![forbid(unsafe_code)]
 
-use crate::observe::callbacks::{TraceAction, TraceEvent};
-use crate::out_of_memory::OutOfMemory;
+use crate::observe::callbacks::Callbacks;
 
-cfg_if::cfg_if! {
-    if #[cfg(feature = "tracing")] {
-        /// Whether an action is reported.
-        pub(crate) const fn tells_of(action: TraceAction) -> bool {
-            !matches!(
-                action,
-                TraceAction::Alloc | TraceAction::FreeRequested | TraceAction::FreeCompleted
-            )
-        }
+/// The callbacks of a new allocator: those that report to the subscriber.
+pub(crate) fn callbacks() -> Callbacks {
+    let callbacks = Callbacks::default();
+    #[cfg(feature = "tracing")]
+    {
+        use crate::observe::callbacks::{TraceAction, TraceEvent, bit};
+        use crate::out_of_memory::OutOfMemory;
+        use std::sync::Arc;
 
-        /// Reports that a segment or chunk was obtained or returned, or that a snapshot was taken.
-        pub(crate) fn happened(event: &TraceEvent) {
+        let frequent = bit(TraceAction::Alloc) | bit(TraceAction::FreeRequested) | bit(TraceAction::FreeCompleted);
+        let event = |event: &TraceEvent| {
             tracing::debug!(
                 target: "cachette",
                 action = event.action.name(),
@@ -25,10 +23,8 @@ cfg_if::cfg_if! {
                 stream = event.stream.raw(),
                 pool = %event.pool,
             );
-        }
-
-        /// Reports a request that failed.
-        pub(crate) fn exhausted(report: &OutOfMemory) {
+        };
+        let out_of_memory = |report: &OutOfMemory| {
             tracing::warn!(
                 target: "cachette",
                 action = TraceAction::OutOfMemory.name(),
@@ -37,27 +33,16 @@ cfg_if::cfg_if! {
                 reserved = report.reserved,
                 "{report}"
             );
-        }
-
-        /// Waits for other streams, inside a span.
-        pub(crate) fn waiting<T>(wait: impl FnOnce() -> T) -> T {
-            tracing::debug_span!(target: "cachette", "wait").in_scope(wait)
-        }
-    } else {
-        /// Whether an action is reported.
-        pub(crate) const fn tells_of(_action: TraceAction) -> bool {
-            false
-        }
-
-        /// Does nothing.
-        pub(crate) const fn happened(_event: &TraceEvent) {}
-
-        /// Does nothing.
-        pub(crate) const fn exhausted(_report: &OutOfMemory) {}
-
-        /// Waits for other streams.
-        pub(crate) fn waiting<T>(wait: impl FnOnce() -> T) -> T {
-            wait()
-        }
+        };
+        callbacks.add_sink(!(frequent | bit(TraceAction::OutOfMemory)), Arc::new(event));
+        callbacks.oom.write().push(Arc::new(out_of_memory));
     }
+    callbacks
+}
+
+/// Waits for other streams, inside a span.
+pub(crate) fn waiting<T>(wait: impl FnOnce() -> T) -> T {
+    #[cfg(feature = "tracing")]
+    let _span = tracing::debug_span!(target: "cachette", "wait").entered();
+    wait()
 }

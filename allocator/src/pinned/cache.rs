@@ -16,7 +16,7 @@ use super::stats::PinnedStats;
 use super::uses::{PinnedPending, PinnedUser, Worker, spawn};
 use crate::device_state::DeviceState;
 use crate::error::Error;
-use crate::observe::leak::LeakedAllocation;
+use crate::observe::callbacks::LeakedAllocation;
 use crate::pool::route::Routes;
 use crate::size::TOO_LARGE;
 use crate::sync::Mutex;

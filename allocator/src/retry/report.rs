@@ -31,9 +31,7 @@ impl<D: Device> Retry<'_, D> {
         }
         let free = memory.map(|memory| memory.free);
         self.heap.note_exhaustion(free.unwrap_or(0), self.need.rounded);
-        if shared.callbacks.is_tracked() {
-            self.heap.tell_trackers(TraceAction::OutOfMemory, free.unwrap_or(0), self.need.rounded);
-        }
+        self.heap.tell(TraceAction::OutOfMemory, free.unwrap_or(0), self.need.rounded);
         let heaps: Vec<HeapCopy> = self.heaps.all().iter().map(|heap| heap.copy()).collect();
         let ours = reserved + shared.uncached.bytes();
         let (largest_free, fragmented) = self.free_blocks(&heaps);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
 use crate::error::sum_all;
-use crate::observe::leak::LeakedAllocation;
+use crate::observe::callbacks::LeakedAllocation;
 use crate::observe::probes;
 use crate::sync::Mutex;
 
