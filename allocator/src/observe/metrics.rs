@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 use cachette_hal::{Device, Ordinal};
 
 use crate::allocator::Allocator;
-use crate::stats::{StatArray, Stats};
+use crate::stats::{Stat, StatArray, Stats};
 
 /// The figures of an allocator at one moment, for monitoring.
 ///
@@ -51,31 +51,32 @@ impl Metrics {
     ///
     /// Names of labels are letters, digits and underscores; what their values hold is escaped.
     pub fn write_prometheus(&self, out: &mut impl Write, labels: &[(&str, &str)]) -> fmt::Result {
-        let device = self.device.0.to_string();
-        let mut common = vec![("device", device.as_str())];
-        common.extend_from_slice(labels);
-        let mut page = MetricsText { out, labels: &common };
+        let mut common = format!("device=\"{}\"", self.device.0);
+        for (label, text) in labels {
+            let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            write!(common, ",{label}=\"{text}\"")?;
+        }
+        // Writes a figure: what it is, and each value after the labels that it has alone.
+        let mut figure = |name: &str, help: &str, kind: &str, values: &[(&str, String)]| {
+            writeln!(out, "# HELP cachette_{name} {help}\n# TYPE cachette_{name} {kind}")?;
+            values.iter().try_for_each(|(own, value)| writeln!(out, "cachette_{name}{{{common}{own}}} {value}"))
+        };
         for (name, help, array) in self.gauges() {
-            page.array(name, help, array, |stat| stat.current)?;
-            let peak = format!("{name}_peak");
-            page.array(&peak, &format!("Highest so far. {help}"), array, |stat| stat.peak)?;
+            let rows = [("all", array.all), ("small", array.small_pool), ("large", array.large_pool)];
+            let rows = rows.map(|(kind, stat)| (format!(",kind=\"{kind}\""), stat));
+            let values = |of: fn(&Stat) -> u64| rows.each_ref().map(|(own, stat)| (own.as_str(), of(stat).to_string()));
+            figure(name, help, "gauge", &values(|stat| stat.current))?;
+            let (peak, help) = (format!("{name}_peak"), format!("Highest so far. {help}"));
+            figure(&peak, &help, "gauge", &values(|stat| stat.peak))?;
         }
         for (name, help, count) in self.counters() {
-            page.head(name, help, "counter")?;
-            page.sample(name, &[], count)?;
+            figure(name, help, "counter", &[("", count.to_string())])?;
         }
-        let bound = "Bytes that this allocator may hold.";
-        page.head("limit_bytes", bound, "gauge")?;
-        match self.limit {
-            Some(limit) => page.sample("limit_bytes", &[], limit)?,
-            None => page.sample("limit_bytes", &[], "+Inf")?,
-        }
+        let limit = self.limit.map_or_else(|| "+Inf".to_owned(), |limit| limit.to_string());
+        figure("limit_bytes", "Bytes that this allocator may hold.", "gauge", &[("", limit)])?;
         if let Some((total, free)) = self.device_memory {
-            page.head("device_memory_bytes", "Memory of the device.", "gauge")?;
-            page.sample("device_memory_bytes", &[], total)?;
-            let name = "device_free_bytes";
-            page.head(name, "Memory of the device that is free.", "gauge")?;
-            page.sample(name, &[], free)?;
+            figure("device_memory_bytes", "Memory of the device.", "gauge", &[("", total.to_string())])?;
+            figure("device_free_bytes", "Memory of the device that is free.", "gauge", &[("", free.to_string())])?;
         }
         Ok(())
     }
@@ -123,53 +124,5 @@ impl fmt::Display for Metrics {
     /// The text exposition format, with no labels but the device.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_prometheus(f, &[])
-    }
-}
-
-/// A page that is being written.
-struct MetricsText<'a, W> {
-    out: &'a mut W,
-    labels: &'a [(&'a str, &'a str)],
-}
-
-impl<W: Write> MetricsText<'_, W> {
-    /// Writes what a figure is.
-    fn head(&mut self, name: &str, help: &str, kind: &str) -> fmt::Result {
-        writeln!(self.out, "# HELP cachette_{name} {help}")?;
-        writeln!(self.out, "# TYPE cachette_{name} {kind}")
-    }
-
-    /// Writes a gauge for each kind of segment.
-    fn array(
-        &mut self,
-        name: &str,
-        help: &str,
-        array: &StatArray,
-        of: impl Fn(&crate::stats::Stat) -> u64,
-    ) -> fmt::Result {
-        self.head(name, help, "gauge")?;
-        self.sample(name, &[("kind", "all")], of(&array.all))?;
-        self.sample(name, &[("kind", "small")], of(&array.small_pool))?;
-        self.sample(name, &[("kind", "large")], of(&array.large_pool))
-    }
-
-    /// Writes one figure.
-    fn sample(&mut self, name: &str, more: &[(&str, &str)], value: impl fmt::Display) -> fmt::Result {
-        write!(self.out, "cachette_{name}")?;
-        let mut before = '{';
-        for (label, text) in self.labels.iter().chain(more) {
-            write!(self.out, "{before}{label}=\"")?;
-            for letter in text.chars() {
-                match letter {
-                    '\\' => self.out.write_str("\\\\")?,
-                    '"' => self.out.write_str("\\\"")?,
-                    '\n' => self.out.write_str("\\n")?,
-                    other => self.out.write_char(other)?,
-                }
-            }
-            self.out.write_char('"')?;
-            before = ',';
-        }
-        writeln!(self.out, "}} {value}")
     }
 }
