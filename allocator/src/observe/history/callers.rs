@@ -1,7 +1,6 @@
 //! Captures the call stack of a Rust program.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 
@@ -10,8 +9,6 @@ use crate::sync::Mutex;
 
 /// Callers further out are left out.
 const DEEPEST: usize = 64;
-/// log2 of how many parts the table has, so that threads seldom meet.
-const PART_BITS: u32 = 4;
 
 /// The callers of the program itself, innermost first, without those inside the allocator.
 ///
@@ -19,16 +16,16 @@ const PART_BITS: u32 = 4;
 /// program has kept them.
 #[derive(Debug, Default)]
 pub struct Callers {
-    parts: [Mutex<FrameList>; 1 << PART_BITS],
-    hasher: RandomState,
+    /// One table: the crate `backtrace` walks one stack at a time.
+    known: Mutex<KnownStacks>,
     /// The frames at an address, several where calls were inlined.
     names: Mutex<HashMap<usize, Vec<Frame>>>,
 }
 
-/// A part of the table: stacks by content and by number.
+/// Stacks by content, and by number less one.
 #[derive(Debug, Default)]
-struct FrameList {
-    numbers: HashMap<Arc<[usize]>, u32>,
+struct KnownStacks {
+    numbers: HashMap<Arc<[usize]>, RawStack>,
     stacks: Vec<Arc<[usize]>>,
 }
 
@@ -42,39 +39,27 @@ impl Callers {
 
     /// The number of a stack, the same each time.
     fn number_of(&self, addresses: &[usize]) -> Option<RawStack> {
-        let hash = self.hasher.hash_one(addresses);
-        // The upper bits, since the table inside a part uses the lower ones.
-        let part_number = u32::try_from(hash >> (u64::BITS - PART_BITS)).ok()?;
-        let mut part = self.parts[part_number as usize].lock();
-        let index = if let Some(&known) = part.numbers.get(addresses) {
-            known
-        } else {
-            let index = u32::try_from(part.stacks.len()).ok()?;
-            let stack: Arc<[usize]> = addresses.into();
-            part.stacks.push(Arc::clone(&stack));
-            part.numbers.insert(stack, index);
-            index
-        };
-        let number = index.checked_mul(1 << PART_BITS)? | part_number;
-        NonZeroU32::new(number.checked_add(1)?).map(RawStack)
+        let KnownStacks { numbers, stacks } = &mut *self.known.lock();
+        if let Some(known) = numbers.get(addresses) {
+            return Some(*known);
+        }
+        let number = u32::try_from(stacks.len() + 1).ok().and_then(NonZeroU32::new).map(RawStack)?;
+        let stack: Arc<[usize]> = addresses.into();
+        stacks.push(Arc::clone(&stack));
+        numbers.insert(stack, number);
+        Some(number)
     }
 
     fn addresses_of(&self, stack: RawStack) -> Option<Arc<[usize]>> {
-        let number = stack.0.get() - 1;
-        let part = self.parts[(number % (1 << PART_BITS)) as usize].lock();
-        let stack = part.stacks.get((number >> PART_BITS) as usize)?;
-        Some(Arc::clone(stack))
+        self.known.lock().stacks.get(stack.0.get() as usize - 1).cloned()
     }
 
     fn frames_of(&self, stack: RawStack) -> Vec<Frame> {
         let Some(addresses) = self.addresses_of(stack) else { return Vec::new() };
         let mut names = self.names.lock();
-        let frames = addresses.iter().flat_map(|&address| {
-            let frames = names.entry(address).or_insert_with(|| symbolise(address));
-            frames.clone()
-        });
-        let own = |frame: &Frame| is_own(&frame.name);
-        frames.skip_while(own).collect()
+        let frames =
+            addresses.iter().flat_map(|&address| names.entry(address).or_insert_with(|| symbolise(address)).clone());
+        frames.skip_while(|frame| is_own(&frame.name)).collect()
     }
 }
 
@@ -90,8 +75,7 @@ impl StackSource for Callers {
     }
 
     fn resolve(&self, stacks: &[RawStack]) -> Vec<ResolvedStack> {
-        let resolved = stacks.iter().map(|stack| ResolvedStack { frames: self.frames_of(*stack), forward: Vec::new() });
-        resolved.collect()
+        stacks.iter().map(|stack| ResolvedStack { frames: self.frames_of(*stack), forward: Vec::new() }).collect()
     }
 }
 
@@ -102,12 +86,8 @@ fn symbolise(address: usize) -> Vec<Frame> {
     let call = std::ptr::without_provenance_mut(address.saturating_sub(1));
     backtrace::resolve(call, |symbol| {
         let name = symbol.name().map_or_else(String::new, |name| format!("{name:#}"));
-        let file = symbol.filename();
-        frames.push(Frame {
-            name,
-            file: file.map_or_else(String::new, |file| file.display().to_string()),
-            line: symbol.lineno().unwrap_or(0),
-        });
+        let file = symbol.filename().map_or_else(String::new, |file| file.display().to_string());
+        frames.push(Frame { name, file, line: symbol.lineno().unwrap_or(0) });
     });
     if frames.is_empty() {
         frames.push(Frame { name: format!("{address:#x}"), ..Frame::default() });
@@ -117,11 +97,9 @@ fn symbolise(address: usize) -> Vec<Frame> {
 
 /// Whether a function is the allocator's own, or is called by it to get here.
 fn is_own(name: &str) -> bool {
-    const OWN: [&str; 2] = ["cachette::", "backtrace::"];
-    const AROUND: [&str; 3] = ["core::ptr::drop_in_place<", "core::ptr::drop_glue<", "core::mem::drop"];
+    const DROPS: [&str; 3] = ["core::ptr::drop_in_place<", "core::ptr::drop_glue<", "core::mem::drop"];
     let bare = name.trim_start_matches('<');
-    let is_own = OWN.iter().any(|own| bare.starts_with(own));
-    is_own || AROUND.iter().any(|around| bare.starts_with(around))
+    ["cachette::", "backtrace::"].iter().chain(&DROPS).any(|own| bare.starts_with(own))
 }
 
 #[cfg(test)]
