@@ -4,27 +4,19 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cachette_hal::Ordinal;
+use cachette_snapshot::Annotation;
 pub use cachette_snapshot::Stage;
-use cachette_snapshot::{Annotation, TextId};
 
 use crate::observe::history::clock::{self, Scale};
-use crate::observe::history::metadata::texts;
 use crate::sync::Mutex;
 
 /// How many annotations are kept; older ones are dropped.
 pub const MOST_ANNOTATIONS: usize = 1 << 16;
 
-#[derive(Clone, Copy, Debug)]
-struct KeptAnnotation {
-    name: TextId,
-    stage: Stage,
-    device: Ordinal,
-    ticks: u64,
-}
-
 /// How many histories are recorded. Relaxed: a history that begins now may miss an annotation made now.
 static RECORDED: AtomicUsize = AtomicUsize::new(0);
-static NOTED: Mutex<VecDeque<KeptAnnotation>> = Mutex::new(VecDeque::new());
+/// Each annotation after the ticks of its time, which is not known yet.
+static NOTED: Mutex<VecDeque<(u64, Annotation)>> = Mutex::new(VecDeque::new());
 
 /// Records that a stage of the program begins or ends on a device. It does nothing while no history is recorded.
 ///
@@ -33,26 +25,19 @@ pub fn annotate(name: &str, stage: Stage, device: Ordinal) {
     if RECORDED.load(Relaxed) == 0 {
         return;
     }
-    let name = texts().add(name);
+    let annotation = Annotation { name: name.to_owned(), stage, device: device.0, time_us: 0 };
     let ticks = clock::now();
     let mut noted = NOTED.lock();
     if noted.len() == MOST_ANNOTATIONS {
         noted.pop_front();
     }
-    noted.push_back(KeptAnnotation { name, stage, device, ticks });
+    noted.push_back((ticks, annotation));
 }
 
 /// What was said, oldest first.
 pub(crate) fn annotations(scale: &Scale) -> Vec<Annotation> {
-    let noted: Vec<_> = NOTED.lock().iter().copied().collect();
-    let texts = texts();
-    let annotations = noted.into_iter().map(|noted| Annotation {
-        name: texts.get(noted.name).to_owned(),
-        stage: noted.stage,
-        device: noted.device.0,
-        time_us: scale.epoch_us(noted.ticks),
-    });
-    annotations.collect()
+    let noted = NOTED.lock();
+    noted.iter().map(|(ticks, known)| Annotation { time_us: scale.epoch_us(*ticks), ..known.clone() }).collect()
 }
 
 /// Keeps the recording of annotations on; without a listener none are recorded.

@@ -35,14 +35,7 @@ fn together<T>(ticks: impl Fn() -> u64, clock: impl Fn() -> T) -> (u64, T) {
         let time = clock();
         (ticks().wrapping_sub(before), (before, time))
     };
-    let mut best = read();
-    for _ in 1..READINGS {
-        let next = read();
-        if next.0 < best.0 {
-            best = next;
-        }
-    }
-    best.1
+    (1..READINGS).map(|_| read()).fold(read(), |best, next| if next.0 < best.0 { next } else { best }).1
 }
 
 /// The time now, in ticks.
@@ -94,30 +87,21 @@ impl Scale {
     }
 }
 
-cfg_if::cfg_if! {
-    if #[cfg(target_arch = "x86_64")] {
-        /// Whether the processor's counter runs at one speed and alike on every core: the kernel has looked, and
-        /// offers it as a clock only then.
-        fn has_steady_cycles() -> bool {
-            const OFFERED: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
-            let offered = std::fs::read_to_string(OFFERED).unwrap_or_default();
-            offered.split_whitespace().any(|name| name == "tsc")
-        }
+/// Whether the processor's counter runs at one speed and alike on every core: the kernel has looked, and offers it as
+/// a clock only then.
+fn has_steady_cycles() -> bool {
+    const OFFERED: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
+    let offered = std::fs::read_to_string(OFFERED).unwrap_or_default();
+    cfg!(target_arch = "x86_64") && offered.split_whitespace().any(|name| name == "tsc")
+}
 
-        #[inline]
-        fn cycles() -> u64 {
-            // SAFETY: every processor of this architecture has the instruction.
-            unsafe { std::arch::x86_64::_rdtsc() }
-        }
-    } else {
-        fn has_steady_cycles() -> bool {
-            false
-        }
-
-        fn cycles() -> u64 {
-            0
-        }
-    }
+#[inline]
+fn cycles() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every processor of this architecture has the instruction.
+    return unsafe { std::arch::x86_64::_rdtsc() };
+    #[cfg(not(target_arch = "x86_64"))]
+    0
 }
 
 #[cfg(test)]
