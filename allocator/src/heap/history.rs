@@ -147,7 +147,7 @@ impl<D: Device> Heap<D> {
     pub(crate) fn notes_for(&self, recording: &Arc<Recording>) -> HeapHistory {
         let pool = self.pool().map_or(PoolId::DEFAULT, |pool| pool.id);
         HeapHistory {
-            place: CallSite { stream: self.stream_state.handle().raw() as u64, pool: recording.number_of(pool) },
+            place: CallSite { stream: self.stream_state.handle().raw() as u64, pool: recording.pools.number_of(pool) },
             recording: Arc::clone(recording),
             pen: RingWriter::default(),
             last: 0,
@@ -157,7 +157,7 @@ impl<D: Device> Heap<D> {
     /// Sets the pool of later entries.
     pub(crate) fn note_pool(state: &mut HeapState<D>, pool: PoolId) {
         if let Some(history_state) = &mut state.history_state {
-            history_state.place.pool = history_state.recording.number_of(pool);
+            history_state.place.pool = history_state.recording.pools.number_of(pool);
         }
     }
 

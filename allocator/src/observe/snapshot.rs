@@ -21,7 +21,6 @@ mod build;
 #[cfg(feature = "history")]
 mod save;
 mod settings;
-mod trace;
 
 pub use cachette_snapshot::{
     Annotation, Block, BlockState, Event, Frame, PoolId, Segment, SegmentKind, Setting, Snapshot, StackId, Stacks,
@@ -35,7 +34,7 @@ use cachette_hal::{Device, StreamRef};
 use crate::allocator::Allocator;
 use crate::heap::HeapCopy;
 use crate::observe::callbacks::TraceEvent;
-use crate::observe::history::{self, CallSite, Scale};
+use crate::observe::history::{self, CallSite, PoolNumbers};
 use crate::observe::snapshot::build::SnapshotBuilder;
 use crate::pool::{self, Pool};
 
@@ -88,8 +87,9 @@ impl<D: Device> Allocator<D> {
         }
         let recording = shared.history.current();
         let _gathered = shared.history.gather(history::Level::All);
-        let device = self.device_info().ordinal.0;
-        let mut building = SnapshotBuilder::new(device, recording.as_ref(), shared.history.source());
+        let (device, source) = (self.device_info().ordinal.0, shared.history.source());
+        let pools = recording.as_ref().map_or_else(PoolNumbers::default, |recording| recording.pools.clone());
+        let mut building = SnapshotBuilder::new(device, pools);
         let mut used = 0;
         for heap in self.inner().heaps.all() {
             let of = heap.pool().map_or(pool::PoolId::DEFAULT, |pool| pool.id);
@@ -100,31 +100,23 @@ impl<D: Device> Allocator<D> {
             }
         }
         if let Some(recording) = recording.as_ref().filter(|_| options.traces) {
-            let scale = Scale::now();
-            building.add_trace(recording, options.pool, &scale);
-            building.add_annotations(&scale);
+            building.add_trace(recording, options.pool);
         }
         // After the events are read: a snapshot tells of those before it, as the reference's does.
-        let pool = options.pool.unwrap_or(pool::PoolId::DEFAULT);
-        self.note_snapshot(pool, used);
-        building.end(settings::settings(&self.config()))
+        self.note_snapshot(options.pool.unwrap_or(pool::PoolId::DEFAULT), used);
+        building.end(settings::settings(&self.config()), source)
     }
 
-    /// Lets the history and those who watch know of a snapshot.
-    fn note_snapshot(&self, pool: pool::PoolId, used: u64) {
+    /// Reports a snapshot to the history and the sinks.
+    fn note_snapshot(&self, pool: pool::PoolId, bytes: u64) {
         let shared = &self.inner().shared;
+        let action = TraceAction::Snapshot;
         if let Some(recording) = shared.history.current() {
-            let place = CallSite { stream: 0, pool: recording.number_of(pool) };
-            recording.write_own((TraceAction::Snapshot, 0, used), place);
+            let place = CallSite { stream: 0, pool: recording.pools.number_of(pool) };
+            recording.write_own((action, 0, bytes), place);
         }
-        if shared.callbacks.wants(TraceAction::Snapshot) {
-            shared.callbacks.event(&TraceEvent {
-                action: TraceAction::Snapshot,
-                address: 0,
-                bytes: used,
-                stream: StreamRef::DEFAULT,
-                pool,
-            });
+        if shared.callbacks.wants(action) {
+            shared.callbacks.event(&TraceEvent { action, address: 0, bytes, stream: StreamRef::DEFAULT, pool });
         }
     }
 }

@@ -9,19 +9,12 @@ use cachette_snapshot::{TextId, Texts};
 use crate::sync::Mutex;
 
 thread_local! {
-    static SAID: Cell<Said> = const { Cell::new(Said { metadata: TextId::NONE, context: TextId::NONE }) };
+    static SAID: Cell<(TextId, TextId)> = const { Cell::new((TextId::NONE, TextId::NONE)) };
 }
 
-/// What a thread has said.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Said {
-    pub(crate) metadata: TextId,
-    pub(crate) context: TextId,
-}
-
-/// What this thread has said.
+/// The metadata and the context of this thread.
 #[inline]
-pub(crate) fn said() -> Said {
+pub(crate) fn said() -> (TextId, TextId) {
     SAID.get()
 }
 
@@ -36,13 +29,13 @@ pub(crate) fn texts() -> MutexGuard<'static, Texts> {
 /// Every different text is kept as long as the process, so it should name phases and not count steps.
 pub fn set_metadata(text: &str) {
     let metadata = texts().add(text);
-    SAID.set(Said { metadata, ..said() });
+    SAID.set((metadata, said().1));
 }
 
 /// What this thread's events carry now.
 #[must_use]
 pub fn metadata() -> String {
-    texts().get(said().metadata).to_owned()
+    texts().get(said().0).to_owned()
 }
 
 /// Lets every event of this thread carry the name of what is being compiled, while the guard lives.
@@ -51,9 +44,9 @@ pub fn metadata() -> String {
 #[must_use = "the context ends when the guard is dropped"]
 pub fn enter_context(text: &str) -> Context {
     let context = texts().add(text);
-    let before = said();
-    SAID.set(Said { context, ..before });
-    Context { before: before.context, of_thread: PhantomData }
+    let (metadata, before) = said();
+    SAID.set((metadata, context));
+    Context { before, of_thread: PhantomData }
 }
 
 /// While it lives, events of its thread name what is being compiled.
@@ -66,6 +59,6 @@ pub struct Context {
 impl Drop for Context {
     fn drop(&mut self) {
         let _ = self.of_thread;
-        SAID.set(Said { context: self.before, ..said() });
+        SAID.set((said().0, self.before));
     }
 }

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use cachette_snapshot::UnknownAction;
 
-use crate::observe::callbacks::TraceAction;
-#[cfg(feature = "history")]
-use crate::observe::history::callers::Callers;
+use crate::observe::callbacks::{TraceAction, bit};
 use crate::observe::history::stacks::StackSource;
 
 /// For what the history asks where in the program it happens.
@@ -21,20 +19,6 @@ pub enum Level {
     /// For everything: the end of an allocation has where it ended.
     #[default]
     All,
-}
-
-/// Some actions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Actions(u16);
-
-impl Actions {
-    fn add(&mut self, action: TraceAction) {
-        self.0 |= 1 << action as u16;
-    }
-
-    pub(crate) const fn contain(self, action: TraceAction) -> bool {
-        self.0 & (1 << action as u16) != 0
-    }
 }
 
 /// How a history is recorded.
@@ -54,14 +38,15 @@ impl Actions {
 pub struct HistoryOptions {
     pub(crate) level: Level,
     pub(crate) max_entries: u64,
-    pub(crate) skip: Actions,
+    /// The set of actions that are left out.
+    pub(crate) skip: u16,
     pub(crate) clear: bool,
     pub(crate) source: Option<Arc<dyn StackSource>>,
 }
 
 impl Default for HistoryOptions {
     fn default() -> Self {
-        Self { level: Level::All, max_entries: 100_000, skip: Actions::default(), clear: false, source: callers() }
+        Self { level: Level::All, max_entries: 100_000, skip: 0, clear: false, source: callers() }
     }
 }
 
@@ -94,9 +79,7 @@ impl HistoryOptions {
 
     /// Leaves some actions out.
     pub fn skip(mut self, actions: impl IntoIterator<Item = TraceAction>) -> Self {
-        for action in actions {
-            self.skip.add(action);
-        }
+        self.skip = actions.into_iter().fold(self.skip, |all, action| all | bit(action));
         self
     }
 
@@ -132,11 +115,8 @@ impl HistoryOptions {
 /// The source of native callers; without the feature `history` there is none.
 #[cfg_attr(feature = "history", expect(clippy::unnecessary_wraps, reason = "without the feature there is none"))]
 fn callers() -> Option<Arc<dyn StackSource>> {
-    cfg_if::cfg_if! {
-        if #[cfg(feature = "history")] {
-            Some(Callers::shared())
-        } else {
-            None
-        }
-    }
+    #[cfg(feature = "history")]
+    return Some(crate::observe::history::callers::Callers::shared());
+    #[cfg(not(feature = "history"))]
+    None
 }

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use cachette_snapshot::TextId;
+use cachette_snapshot::{Event, StackId, TextId};
 
-use crate::observe::callbacks::TraceAction;
+use crate::observe::callbacks::{TraceAction, bit};
 use crate::observe::history::annotations::Listener;
-use crate::observe::history::clock;
-use crate::observe::history::metadata::{Said, said};
+use crate::observe::history::clock::{self, Scale};
+use crate::observe::history::metadata::said;
 use crate::observe::history::options::{HistoryOptions, Level};
-use crate::observe::history::ring::{Ring, RingEntry, RingWriter};
-use crate::observe::history::stacks::{Gathered, StackSource};
+use crate::observe::history::ring::{Ring, RingWriter};
+use crate::observe::history::stacks::{Gathered, StackSource, gathered};
 use crate::pool::PoolId;
 use crate::sync::{Mutex, RwLock};
 
@@ -80,26 +80,12 @@ impl History {
 pub(crate) struct Recording {
     options: HistoryOptions,
     ring: Arc<Ring<WORDS>>,
-    /// The pools that events name by their place here; the first is the default pool.
-    pub(crate) pools: Arc<Mutex<Vec<PoolId>>>,
+    pub(crate) pools: PoolNumbers,
     /// Writes what is no heap's.
     own: Mutex<RingWriter>,
     /// Annotations are kept while it lives.
     #[expect(dead_code, reason = "held for what its end does")]
     listener: Listener,
-}
-
-/// An event as it was written.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Noted {
-    pub(crate) ticks: u64,
-    pub(crate) address: u64,
-    pub(crate) bytes: u64,
-    pub(crate) stream: u64,
-    pub(crate) pool: u32,
-    pub(crate) stack: u32,
-    pub(crate) said: Said,
-    pub(crate) action: TraceAction,
 }
 
 /// Where an event happened.
@@ -117,17 +103,14 @@ impl Recording {
             // No stack is captured any more.
             options.level = Level::None;
         }
-        let pools =
-            before.map_or_else(|| Arc::new(Mutex::new(vec![PoolId::DEFAULT])), |before| Arc::clone(&before.pools));
+        let pools = before.map_or_else(PoolNumbers::default, |before| before.pools.clone());
         let ring = match before {
             Some(before) if before.options.max_entries == options.max_entries => Arc::clone(&before.ring),
             _ => Arc::new(Ring::new(options.max_entries)),
         };
         if let Some(before) = before.filter(|before| !Arc::ptr_eq(&before.ring, &ring)) {
             let mut pen = RingWriter::default();
-            for noted in before.newest(options.max_entries).flatten() {
-                ring.write(&mut pen, words_of(&noted));
-            }
+            before.newest(options.max_entries).flatten().for_each(|words| ring.write(&mut pen, words));
         }
         Self { options, ring, pools, own: Mutex::default(), listener: Listener::new() }
     }
@@ -147,19 +130,6 @@ impl Recording {
         self.options.level >= Level::Alloc
     }
 
-    /// The number of a pool, for events.
-    pub(crate) fn number_of(&self, pool: PoolId) -> u32 {
-        let mut pools = self.pools.lock();
-        let number = pools.iter().position(|known| *known == pool);
-        let number = number.unwrap_or_else(|| {
-            if pools.len() < MOST_POOLS {
-                pools.push(pool);
-            }
-            pools.len() - 1
-        });
-        u32::try_from(number).unwrap_or(0)
-    }
-
     /// Writes an event that is not before `earliest`; when it is.
     #[inline]
     pub(crate) fn write(
@@ -170,33 +140,27 @@ impl Recording {
         place: CallSite,
         stack: u32,
     ) -> u64 {
-        if self.options.skip.contain(action) {
+        if self.options.skip & bit(action) != 0 {
             return earliest;
         }
         let ticks = clock::now().max(earliest);
-        let noted = Noted {
-            ticks,
-            address,
-            bytes,
-            stream: place.stream,
-            pool: place.pool,
-            stack: if self.keeps_of_events() { stack } else { 0 },
-            said: said(),
-            action,
-        };
-        self.ring.write(pen, words_of(&noted));
+        let stack = if self.keeps_of_events() { stack } else { 0 };
+        let (metadata, context) = said();
+        let two = |upper: u32, lower: u32| u64::from(upper) << 32 | u64::from(lower);
+        let what = two(stack, place.pool << 8 | u32::from(action as u8));
+        self.ring.write(pen, [ticks, address, bytes, place.stream, what, two(metadata.0, context.0)]);
         ticks
     }
 
     /// Writes an event that is no heap's.
     pub(crate) fn write_own(&self, event: (TraceAction, u64, u64), place: CallSite) {
         let mut pen = self.own.lock();
-        self.write(&mut pen, 0, event, place, crate::observe::history::stacks::gathered());
+        self.write(&mut pen, 0, event, place, gathered());
     }
 
     /// The newest events, as many as are to be kept, oldest first.
-    pub(crate) fn events(&self) -> impl ExactSizeIterator<Item = Option<Noted>> + '_ {
-        self.newest(self.options.max_entries)
+    pub(crate) fn events(&self, scale: &Scale) -> impl ExactSizeIterator<Item = Option<Event>> {
+        self.newest(self.options.max_entries).map(|words| event_of(words?, scale))
     }
 
     /// They are put in order by their times and tickets alone, and read again one by one: what was overwritten since
@@ -205,45 +169,59 @@ impl Recording {
         clippy::stable_sort_primitive,
         reason = "what each heap wrote is in order already, and only a stable sort makes use of that"
     )]
-    fn newest(&self, most: u64) -> impl ExactSizeIterator<Item = Option<Noted>> + '_ {
+    fn newest(&self, most: u64) -> impl ExactSizeIterator<Item = Option<[u64; WORDS]>> {
         let mut keys = Vec::with_capacity(self.ring.len());
         keys.extend(self.ring.all().map(|written| (written.words[0], written.ticket)));
         keys.sort();
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let older = keys.len().saturating_sub(most);
         let newest = keys.into_iter().skip(older);
-        newest.map(|(_, ticket)| noted_of(&self.ring.find(ticket)?))
+        newest.map(|(_, ticket)| Some(self.ring.find(ticket)?.words))
     }
 }
 
-/// An event as six words: when, where, how much, which stream; action, pool and stack; what the thread said.
-#[inline]
-fn words_of(noted: &Noted) -> [u64; WORDS] {
-    let two = |upper: u32, lower: u32| u64::from(upper) << 32 | u64::from(lower);
-    let what = noted.pool << 8 | u32::from(noted.action as u8);
-    [
-        noted.ticks,
-        noted.address,
-        noted.bytes,
-        noted.stream,
-        two(noted.stack, what),
-        two(noted.said.metadata.0, noted.said.context.0),
-    ]
-}
-
-/// The reverse; `None` for what was not written here.
-fn noted_of(written: &RingEntry<WORDS>) -> Option<Noted> {
-    let [ticks, address, bytes, stream, what, said] = written.words;
+/// The event that six words stand for. Its stack and texts have the numbers of the process; `None` for an unknown action.
+fn event_of([ticks, address, bytes, stream, what, said]: [u64; WORDS], scale: &Scale) -> Option<Event> {
     let halves = |word: u64| ((word >> 32) as u32, (word & 0xFFFF_FFFF) as u32);
     let ((stack, what), (metadata, context)) = (halves(what), halves(said));
-    Some(Noted {
-        ticks,
+    Some(Event {
         address,
         bytes,
         stream,
+        time_us: scale.epoch_us(ticks),
+        stack: StackId(stack),
+        forward_stack: StackId::NONE,
+        metadata: TextId(metadata),
+        context: TextId(context),
         pool: what >> 8,
-        stack,
-        said: Said { metadata: TextId(metadata), context: TextId(context) },
         action: *TraceAction::ALL.get((what & 0xFF) as usize)?,
     })
+}
+
+/// The pools of events, which name them by their place here. The first is the default pool.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolNumbers(Arc<Mutex<Vec<PoolId>>>);
+
+impl Default for PoolNumbers {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(vec![PoolId::DEFAULT])))
+    }
+}
+
+impl PoolNumbers {
+    pub(crate) fn number_of(&self, pool: PoolId) -> u32 {
+        let mut pools = self.0.lock();
+        let number = pools.iter().position(|known| *known == pool);
+        let number = number.unwrap_or_else(|| {
+            if pools.len() < MOST_POOLS {
+                pools.push(pool);
+            }
+            pools.len() - 1
+        });
+        u32::try_from(number).unwrap_or(0)
+    }
+
+    pub(crate) fn all(&self) -> Vec<PoolId> {
+        self.0.lock().clone()
+    }
 }

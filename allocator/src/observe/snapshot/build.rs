@@ -3,43 +3,30 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use cachette_snapshot::{Block, BlockState, PoolId, Segment, SegmentKind, Setting, Snapshot, StackId};
+use cachette_snapshot::{Block, BlockState, PoolId, Segment, SegmentKind, Setting, Snapshot, StackId, TextId, Trace};
 
 use crate::blocks::{self, BlockId, SegmentCopy};
 use crate::heap::HeapCopy;
-use crate::observe::history::{self, RawStack, Recording, Scale, StackSource};
+use crate::observe::history::{self, PoolNumbers, RawStack, Recording, Scale, StackSource};
 use crate::{pool, size};
 
 /// A snapshot that is being made; stacks are still known by the numbers of their source.
 #[derive(Debug)]
-pub(super) struct SnapshotBuilder<'a> {
+pub(super) struct SnapshotBuilder {
     device: u32,
-    recording: Option<&'a Arc<Recording>>,
-    source: Option<Arc<dyn StackSource>>,
-    pub(super) snapshot: Snapshot,
+    /// Those of the recording if there is one, so that its events need no other numbers.
+    pools: PoolNumbers,
+    snapshot: Snapshot,
 }
 
-impl<'a> SnapshotBuilder<'a> {
-    pub(super) fn new(
-        device: u32,
-        recording: Option<&'a Arc<Recording>>,
-        source: Option<Arc<dyn StackSource>>,
-    ) -> Self {
-        Self {
-            device,
-            recording,
-            source,
-            snapshot: Snapshot { pools: vec![pool_of(pool::PoolId::DEFAULT)], ..Snapshot::default() },
-        }
-    }
-
-    pub(super) const fn device(&self) -> u32 {
-        self.device
+impl SnapshotBuilder {
+    pub(super) fn new(device: u32, pools: PoolNumbers) -> Self {
+        Self { device, pools, snapshot: Snapshot::default() }
     }
 
     /// Adds what a heap holds.
     pub(super) fn add_heap(&mut self, heap: &HeapCopy) {
-        let pool = self.number_of(heap.pool);
+        let pool = self.pools.number_of(heap.pool);
         for segment in &heap.blocks.segments {
             let mut blocks = Vec::new();
             let mut from = segment.base;
@@ -79,61 +66,63 @@ impl<'a> SnapshotBuilder<'a> {
         });
     }
 
-    /// The place of a pool in the list: that of the recording, so that events need no other numbers.
-    fn number_of(&mut self, pool: pool::PoolId) -> u32 {
-        if let Some(recording) = self.recording {
-            return recording.number_of(pool);
+    /// Adds what happened and what the program said it was doing; in one pool alone if there is an `only`.
+    pub(super) fn add_trace(&mut self, recording: &Recording, only: Option<pool::PoolId>) {
+        let scale = Scale::now();
+        let only = only.map(|only| self.pools.number_of(only));
+        let all = recording.events(&scale);
+        let mut events = Vec::with_capacity(all.len());
+        events.extend(all.flatten().filter(|event| only.is_none_or(|only| event.pool == only)));
+        let known = history::texts();
+        // By the number in the process; the snapshot numbers a text when it first comes.
+        let mut numbers = vec![TextId::NONE; known.all().len() + 1];
+        let texts = events.iter_mut().flat_map(|event| [&mut event.metadata, &mut event.context]);
+        for text in texts.filter(|text| **text != TextId::NONE) {
+            let number = &mut numbers[text.0 as usize];
+            if *number == TextId::NONE {
+                *number = self.snapshot.texts.add(known.get(*text));
+            }
+            *text = *number;
         }
-        let (pool, pools) = (pool_of(pool), &mut self.snapshot.pools);
-        let place = pools.iter().position(|known| *known == pool);
-        let place = place.unwrap_or_else(|| {
-            pools.push(pool);
-            pools.len() - 1
-        });
-        u32::try_from(place).unwrap_or(0)
-    }
-
-    /// Adds what the program said it was doing.
-    pub(super) fn add_annotations(&mut self, scale: &Scale) {
-        self.snapshot.annotations = history::annotations(scale);
+        drop(known);
+        self.snapshot.traces.push(Trace { device: self.device, events });
+        self.snapshot.annotations = history::annotations(&scale);
     }
 
     /// Puts the segments in order, and gives every stack its words.
-    pub(super) fn end(mut self, settings: Vec<(String, Setting)>) -> Snapshot {
+    pub(super) fn end(mut self, settings: Vec<(String, Setting)>, source: Option<Arc<dyn StackSource>>) -> Snapshot {
         self.snapshot.settings = settings;
-        if let Some(recording) = self.recording {
-            let pools = recording.pools.lock();
-            self.snapshot.pools = pools.iter().copied().map(pool_of).collect();
-        }
+        self.snapshot.pools = self.pools.all().into_iter().map(|id| PoolId(id.capture, id.user)).collect();
         self.snapshot.segments.sort_by_key(|segment| segment.address);
-        self.resolve_stacks();
+        if let Some(source) = source {
+            self.resolve_stacks(&*source);
+        }
         self.snapshot
     }
 
-    /// Exchanges the numbers of the source of stacks for those of the snapshot; without a source there are none.
-    fn resolve_stacks(&mut self) {
-        let Some(source) = self.source.take() else { return };
-        let mut table: Vec<Numbers> = Vec::new();
+    /// Exchanges the numbers of the source of stacks for those of the snapshot.
+    fn resolve_stacks(&mut self, source: &dyn StackSource) {
+        // Whether a number is used; then the stack and the forward stack in the snapshot.
+        let mut table: Vec<(bool, StackId, StackId)> = Vec::new();
         self.each_stack(|stack, _| {
             let index = stack.0 as usize;
             if index >= table.len() {
-                table.resize(index + 1, Numbers::default());
+                table.resize(index + 1, Default::default());
             }
-            table[index].used = index > 0;
+            table[index].0 = true;
         });
-        let numbers = || (0_u32..).zip(&table).filter(|(_, numbers)| numbers.used);
-        let raw: Vec<RawStack> = numbers().filter_map(|(number, _)| NonZeroU32::new(number).map(RawStack)).collect();
-        let resolved = source.resolve(&raw);
-        for (raw, resolved) in raw.iter().zip(resolved) {
-            let numbers = &mut table[raw.0.get() as usize];
-            numbers.stack = self.snapshot.stacks.add(resolved.frames);
-            numbers.forward = self.snapshot.stacks.add(resolved.forward);
+        let used = (0_u32..).zip(&table).filter(|(_, (used, ..))| *used);
+        let raw: Vec<RawStack> = used.filter_map(|(number, _)| NonZeroU32::new(number).map(RawStack)).collect();
+        for (raw, resolved) in raw.iter().zip(source.resolve(&raw)) {
+            let (_, stack, forward) = &mut table[raw.0.get() as usize];
+            *stack = self.snapshot.stacks.add(resolved.frames);
+            *forward = self.snapshot.stacks.add(resolved.forward);
         }
-        self.each_stack(|stack, forward| {
-            let numbers = table[stack.0 as usize];
-            *stack = numbers.stack;
-            if let Some(forward) = forward {
-                *forward = numbers.forward;
+        self.each_stack(|stack, forward_stack| {
+            let (_, known, forward) = table[stack.0 as usize];
+            *stack = known;
+            if let Some(forward_stack) = forward_stack {
+                *forward_stack = forward;
             }
         });
     }
@@ -150,18 +139,6 @@ impl<'a> SnapshotBuilder<'a> {
             each(&mut event.stack, Some(&mut event.forward_stack));
         }
     }
-}
-
-/// What a stack of the source is called in the snapshot.
-#[derive(Clone, Copy, Debug, Default)]
-struct Numbers {
-    used: bool,
-    stack: StackId,
-    forward: StackId,
-}
-
-const fn pool_of(id: pool::PoolId) -> PoolId {
-    PoolId(id.capture, id.user)
 }
 
 /// What a block was doing; `None` if there is no memory under it, or none that stays.
