@@ -9,7 +9,7 @@ use cachette_hal::{self as hal, Device};
 use super::Allocator;
 use crate::observe::callbacks::LeakedAllocation;
 use crate::state::AllocatorState;
-use crate::stats::{Measure, Stats};
+use crate::stats::{Counted, Stats};
 
 impl<D: Device> Allocator<D> {
     /// What the allocator has done and holds.
@@ -24,15 +24,15 @@ impl<D: Device> Allocator<D> {
         let shared = self.shared();
         let (peaks, totals) = (&shared.peaks, &shared.totals);
         Stats {
-            allocation: peaks.stat(Measure::Allocation),
-            segment: peaks.stat(Measure::Segment),
-            active: peaks.stat(Measure::Active),
-            inactive_split: peaks.stat(Measure::InactiveSplit),
-            allocated_bytes: peaks.stat(Measure::AllocatedBytes),
-            reserved_bytes: peaks.stat(Measure::ReservedBytes),
-            active_bytes: peaks.stat(Measure::ActiveBytes),
-            inactive_split_bytes: peaks.stat(Measure::InactiveSplitBytes),
-            requested_bytes: peaks.stat(Measure::RequestedBytes),
+            allocation: peaks.stat(Counted::Allocations),
+            segment: peaks.stat(Counted::Segments),
+            active: peaks.stat(Counted::Pending),
+            inactive_split: peaks.stat(Counted::InactiveSplit),
+            allocated_bytes: peaks.stat(Counted::AllocatedBytes),
+            reserved_bytes: peaks.stat(Counted::ReservedBytes),
+            active_bytes: peaks.stat(Counted::PendingBytes),
+            inactive_split_bytes: peaks.stat(Counted::InactiveSplitBytes),
+            requested_bytes: peaks.stat(Counted::RequestedBytes),
             oversize_allocations: *totals.oversize_allocations.0.lock(),
             oversize_segments: *totals.oversize_segments.0.lock(),
             num_alloc_retries: totals.retries.load(Relaxed),
@@ -48,16 +48,16 @@ impl<D: Device> Allocator<D> {
     /// Bytes of blocks that callers hold now: one figure of [`stats`](Self::stats), for a fraction of its cost.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
-        self.now(Measure::AllocatedBytes)
+        self.now(Counted::AllocatedBytes)
     }
 
     /// Bytes held from the device now; see [`allocated_bytes`](Self::allocated_bytes).
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
-        self.now(Measure::ReservedBytes)
+        self.now(Counted::ReservedBytes)
     }
 
-    fn now(&self, measure: Measure) -> u64 {
+    fn now(&self, measure: Counted) -> u64 {
         if self.is_inherited() { 0 } else { self.inner.shared.peaks.now(measure) }
     }
 

@@ -13,7 +13,7 @@ use crate::observe::history::RawStack;
 use crate::out_of_memory::{OutOfMemory, PoolFigures, TopAllocationSite};
 use crate::pool::PoolId;
 use crate::retry::Retry;
-use crate::stats::Measure;
+use crate::stats::Counted;
 
 /// The maximum number of allocation sites in a report.
 const MOST_HOLDERS: usize = 5;
@@ -23,7 +23,7 @@ impl<D: Device> Retry<'_, D> {
     pub(super) fn report(&self) -> OutOfMemory {
         let shared = self.shared;
         let now = |measure| shared.peaks.now(measure);
-        let (allocated, reserved) = (now(Measure::AllocatedBytes), now(Measure::ReservedBytes));
+        let (allocated, reserved) = (now(Counted::AllocatedBytes), now(Counted::ReservedBytes));
         let memory = shared.device.memory_info().ok();
         let rejected = shared.settings.rejects.load(Relaxed) && !self.within_limit();
         if rejected {
@@ -47,7 +47,7 @@ impl<D: Device> Retry<'_, D> {
             limit: shared.settings.limit(),
             allocated,
             reserved,
-            pending: now(Measure::ActiveBytes).saturating_sub(allocated),
+            pending: now(Counted::PendingBytes).saturating_sub(allocated),
             largest_free,
             fragmented,
             pools: self.pool_figures(&heaps),

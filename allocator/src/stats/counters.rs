@@ -12,8 +12,9 @@ pub(crate) enum Counted {
     AllocatedBytes,
     /// Bytes that callers asked for, until the block is free again.
     RequestedBytes,
-    /// Blocks freed by their callers and still used by other streams.
+    /// Blocks freed by their callers and still used by other streams. With `Allocations`, these are the active blocks.
     Pending,
+    /// Bytes of `Pending`. With `AllocatedBytes`, these are the active bytes.
     PendingBytes,
     /// Free blocks that are a part of their segment.
     InactiveSplit,
@@ -23,7 +24,7 @@ pub(crate) enum Counted {
 }
 
 impl Counted {
-    const COUNT: usize = Self::ReservedBytes as usize + 1;
+    pub(crate) const COUNT: usize = Self::ReservedBytes as usize + 1;
 }
 
 /// One of the three rows of every statistic.
@@ -40,10 +41,7 @@ impl Row {
 
 impl From<SegmentKind> for Row {
     fn from(kind: SegmentKind) -> Self {
-        match kind {
-            SegmentKind::Small => Self::Small,
-            SegmentKind::Large => Self::Large,
-        }
+        [Self::Small, Self::Large][kind as usize]
     }
 }
 
@@ -188,17 +186,13 @@ impl Counters {
         self.sum(row, counted, |cell| &cell.now)
     }
 
+    /// The current value in every row.
     pub(crate) fn rows(&self, counted: Counted) -> [u64; 3] {
-        let of = |kind| self.cell(counted, kind).now.load(Relaxed);
-        let (small, large) = (of(SegmentKind::Small), of(SegmentKind::Large));
+        let [small, large] = self.cells[counted as usize].each_ref().map(|cell| cell.now.load(Relaxed));
         [small + large, small, large]
     }
 
-    /// How far a value may rise in every row before the peak tracker must look again.
-    pub(crate) fn limits(&self, counted: Counted) -> [u64; 3] {
-        Row::EVERY.map(|row| self.limit(row, counted))
-    }
-
+    /// The sum of increases.
     pub(crate) fn total(&self, row: Row, counted: Counted) -> u64 {
         self.sum(row, counted, |cell| &cell.total)
     }
@@ -232,18 +226,12 @@ impl Counters {
         bounds.for_each(|bound| bound.high.store(0, Relaxed));
     }
 
-    /// How far a value may rise before the peak tracker must look again.
+    /// The highest value before the peak tracker must look again.
     pub(crate) fn limit(&self, row: Row, counted: Counted) -> u64 {
         self.bound(row, counted).limit.load(Relaxed)
     }
 
-    /// Whether a value has risen further than that.
-    pub(crate) fn is_beyond(&self, row: Row, counted: Counted) -> bool {
-        self.now(row, counted) > self.limit(row, counted)
-    }
-
-    /// Lets a value rise to `limit` before the peak tracker must look again.
-    pub(crate) fn allow(&self, row: Row, counted: Counted, limit: u64) {
+    pub(crate) fn set_limit(&self, row: Row, counted: Counted, limit: u64) {
         self.bound(row, counted).limit.store(limit, Relaxed);
     }
 

@@ -26,73 +26,45 @@ use crate::stats::counters::{Counted, Counters, Row};
 use crate::stats::{Stat, StatArray};
 use crate::sync::Mutex;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Measure {
-    Allocation,
-    Segment,
-    Active,
-    InactiveSplit,
-    AllocatedBytes,
-    ReservedBytes,
-    ActiveBytes,
-    InactiveSplitBytes,
-    RequestedBytes,
-}
-
-impl Measure {
-    pub(crate) fn every() -> impl Iterator<Item = Self> {
-        GROUPS.into_iter().flatten().map(|(_, measure)| *measure)
-    }
-
-    /// What it is the sum of; what changes on every call comes first.
-    fn parts(self) -> impl Iterator<Item = Counted> + Clone {
-        let parts = |group: &&'static Group| group.iter().position(|(_, of)| *of == self).map(|last| &group[..=last]);
-        GROUPS.iter().find_map(parts).into_iter().flatten().map(|(counted, _)| *counted)
-    }
-}
-
-/// Counters whose limits are distributed together. Each measure is the sum of its counter and those before it.
+/// Counters whose limits are distributed together.
 ///
-/// The first counter changes on every call, and gets the whole distance to the peak. The second changes seldom, and
-/// gets none.
-type Group = [(Counted, Measure)];
+/// The peak of a counter is that of its sum with those before it in the group. The first counter changes on every call,
+/// and gets the whole distance to the peak. The second changes seldom, and gets none.
+type Group = [Counted];
 
 const GROUPS: [&Group; 7] = [
-    &[(Counted::Allocations, Measure::Allocation), (Counted::Pending, Measure::Active)],
-    &[(Counted::AllocatedBytes, Measure::AllocatedBytes), (Counted::PendingBytes, Measure::ActiveBytes)],
-    &[(Counted::RequestedBytes, Measure::RequestedBytes)],
-    &[(Counted::InactiveSplit, Measure::InactiveSplit)],
-    &[(Counted::InactiveSplitBytes, Measure::InactiveSplitBytes)],
-    &[(Counted::Segments, Measure::Segment)],
-    &[(Counted::ReservedBytes, Measure::ReservedBytes)],
+    &[Counted::Allocations, Counted::Pending],
+    &[Counted::AllocatedBytes, Counted::PendingBytes],
+    &[Counted::RequestedBytes],
+    &[Counted::InactiveSplit],
+    &[Counted::InactiveSplitBytes],
+    &[Counted::Segments],
+    &[Counted::ReservedBytes],
 ];
 
-fn is_passed(group: &Group, row: Row, heap: &Counters) -> bool {
-    group.iter().any(|(counted, _)| heap.is_beyond(row, *counted))
+/// The counters whose sum has the peak of `counted`.
+fn parts(counted: Counted) -> &'static Group {
+    let part = |group: &&'static Group| group.iter().position(|part| *part == counted).map(|last| &group[..=last]);
+    GROUPS.iter().find_map(part).unwrap_or_default()
 }
 
-/// Makes the present values of a heap its limits.
-fn settle(group: &Group, row: Row, heap: &Counters) {
-    for (counted, _) in group {
-        // The look makes it the highest so far, if it is.
-        heap.high(row, *counted);
-        heap.allow(row, *counted, heap.now(row, *counted));
-    }
+fn is_passed(group: &Group, row: Row, heap: &Counters) -> bool {
+    group.iter().any(|counted| heap.now(row, *counted) > heap.limit(row, *counted))
 }
 
 /// Distributes by how much the heaps may rise together: to each what it has had before, and the rest evenly. If
 /// there is not enough for that, the first ones get it.
 fn distribute(group: &Group, row: Row, heaps: &[Arc<Counters>], mut slack: u64) {
-    let (counted, _) = group[0];
+    let counted = group[0];
     let missing = |heap: &Arc<Counters>| heap.high(row, counted).saturating_sub(heap.now(row, counted));
     let all: u64 = heaps.iter().map(missing).sum();
     let bonus = slack.saturating_sub(all) / (heaps.len() as u64).max(1);
     for heap in heaps {
         let back = missing(heap).min(slack);
         slack -= back;
-        heap.allow(row, counted, heap.now(row, counted) + back + bonus);
-        for (seldom, _) in &group[1..] {
-            heap.allow(row, *seldom, heap.now(row, *seldom));
+        heap.set_limit(row, counted, heap.now(row, counted) + back + bonus);
+        for seldom in &group[1..] {
+            heap.set_limit(row, *seldom, heap.now(row, *seldom));
         }
     }
 }
@@ -104,7 +76,7 @@ pub(crate) struct PeakTracker(Mutex<PeakState>);
 #[derive(Debug, Default)]
 struct PeakState {
     heaps: Vec<Arc<Counters>>,
-    figures: [[Figure; 9]; 3],
+    figures: [[Figure; Counted::COUNT]; 3],
     /// The sums of increases of heaps that were taken out.
     retired: Counters,
     /// Blocks that had been handed out when the most bytes were allocated at once.
@@ -142,7 +114,7 @@ impl PeakTracker {
         }
     }
 
-    pub(crate) fn stat(&self, measure: Measure) -> StatArray {
+    pub(crate) fn stat(&self, measure: Counted) -> StatArray {
         let mut state = self.0.lock();
         let mut of = |row| {
             state.raise(row, measure);
@@ -151,19 +123,19 @@ impl PeakTracker {
         StatArray { all: of(Row::All), small_pool: of(Row::Small), large_pool: of(Row::Large) }
     }
 
-    pub(crate) fn now(&self, measure: Measure) -> u64 {
+    pub(crate) fn now(&self, measure: Counted) -> u64 {
         self.0.lock().sum(Row::All, measure)
     }
 
     pub(crate) fn allocations(&self) -> u64 {
-        self.0.lock().total(Row::All, Measure::Allocation)
+        self.0.lock().total(Row::All, Counted::Allocations)
     }
 
     /// The most bytes that were allocated at once, and how many blocks had been handed out by then.
     pub(crate) fn highest_allocated(&self) -> (u64, u64) {
         let mut state = self.0.lock();
-        state.raise(Row::All, Measure::AllocatedBytes);
-        (state.figures[Row::All as usize][Measure::AllocatedBytes as usize].peak, state.handed_out_then)
+        state.raise(Row::All, Counted::AllocatedBytes);
+        (state.figures[Row::All as usize][Counted::AllocatedBytes as usize].peak, state.handed_out_then)
     }
 
     pub(crate) fn reset_peaks(&self) {
@@ -178,7 +150,7 @@ impl PeakTracker {
     pub(crate) fn reset_totals(&self) {
         let mut state = self.0.lock();
         for row in Row::EVERY {
-            for measure in Measure::every() {
+            for measure in GROUPS.into_iter().flatten().copied() {
                 let (total, now) = (state.total(row, measure), state.sum(row, measure));
                 let figure = &mut state.figures[row as usize][measure as usize];
                 figure.reset_total = total;
@@ -198,57 +170,63 @@ impl PeakState {
         // All rows at once: programs with thousands of streams come here for each new one.
         for heap in &self.heaps {
             let other = !asks.is_some_and(|asks| std::ptr::eq(asks, &raw const **heap));
-            for (sum, (counted, _)) in sums.iter_mut().zip(group) {
-                let (now, limit) = (heap.rows(*counted), heap.limits(*counted));
-                for row in 0..3 {
-                    sum[row] += now[row];
-                    loose[row] |= other && limit[row] > now[row];
+            for (sum, counted) in sums.iter_mut().zip(group) {
+                let now = heap.rows(*counted);
+                for row in Row::EVERY {
+                    sum[row as usize] += now[row as usize];
+                    loose[row as usize] |= other && heap.limit(row, *counted) > now[row as usize];
                 }
             }
         }
         for row in Row::EVERY {
             let (mut sum, mut slack) = (0, u64::MAX);
-            for (part, (_, measure)) in sums.iter().zip(group) {
+            for (part, measure) in sums.iter().zip(group) {
                 sum += part[row as usize];
                 slack = slack.min(self.raise_to(row, *measure, sum));
             }
             match asks {
                 Some(heap) if !is_passed(group, row, heap) => {}
-                Some(heap) if slack == 0 && !loose[row as usize] => settle(group, row, heap),
+                Some(heap) if slack == 0 && !loose[row as usize] => {
+                    for counted in group {
+                        // The look makes it the highest so far, if it is.
+                        heap.high(row, *counted);
+                        heap.set_limit(row, *counted, heap.now(row, *counted));
+                    }
+                }
                 _ => distribute(group, row, &self.heaps, slack),
             }
         }
     }
 
-    fn raise(&mut self, row: Row, measure: Measure) {
+    fn raise(&mut self, row: Row, measure: Counted) {
         let sum = self.sum(row, measure);
         self.raise_to(row, measure, sum);
     }
 
     /// Raises a peak to a sum; how far the sum is below it.
-    fn raise_to(&mut self, row: Row, measure: Measure, sum: u64) -> u64 {
+    fn raise_to(&mut self, row: Row, measure: Counted, sum: u64) -> u64 {
         let peak = self.figures[row as usize][measure as usize].peak;
         if sum > peak {
             self.figures[row as usize][measure as usize].peak = sum;
-            if matches!((row, measure), (Row::All, Measure::AllocatedBytes)) {
-                self.handed_out_then = self.total(Row::All, Measure::Allocation);
+            if matches!((row, measure), (Row::All, Counted::AllocatedBytes)) {
+                self.handed_out_then = self.total(Row::All, Counted::Allocations);
             }
         }
         peak.saturating_sub(sum)
     }
 
-    fn sum(&self, row: Row, measure: Measure) -> u64 {
-        let parts = measure.parts();
-        self.heaps.iter().flat_map(|heap| parts.clone().map(|part| heap.now(row, part))).sum()
+    fn sum(&self, row: Row, measure: Counted) -> u64 {
+        let parts = parts(measure);
+        self.heaps.iter().flat_map(|heap| parts.iter().map(|part| heap.now(row, *part))).sum()
     }
 
     /// The sum of increases. Whatever becomes active was allocated first, so that part alone counts.
-    fn total(&self, row: Row, measure: Measure) -> u64 {
+    fn total(&self, row: Row, measure: Counted) -> u64 {
         let heaps = self.heaps.iter().map(|heap| &**heap).chain([&self.retired]);
-        measure.parts().next().map_or(0, |part| heaps.map(|heap| heap.total(row, part)).sum())
+        heaps.map(|heap| heap.total(row, parts(measure)[0])).sum()
     }
 
-    fn stat(&self, row: Row, measure: Measure) -> Stat {
+    fn stat(&self, row: Row, measure: Counted) -> Stat {
         let figure = self.figures[row as usize][measure as usize];
         let (current, total) = (self.sum(row, measure), self.total(row, measure));
         let allocated = total - figure.reset_total;

@@ -36,7 +36,7 @@ struct Model {
 
 impl Model {
     /// What it adds to a measure.
-    fn sum(&self, row: Row, measure: Measure) -> u64 {
+    fn sum(&self, row: Row, measure: Counted) -> u64 {
         let fits = |kind: SegmentKind| matches!(row, Row::All) || Row::from(kind) == row;
         let count = |list: &[(SegmentKind, u64)]| list.iter().filter(|one| fits(one.0)).count() as u64;
         let bytes = |list: &[(SegmentKind, u64)]| -> u64 {
@@ -49,16 +49,16 @@ impl Model {
             fitting.map(|(_, split)| of(split)).sum()
         };
         match measure {
-            Measure::Allocation => count(&self.allocated),
-            Measure::Segment => count(&self.segments),
-            Measure::Active => count(&self.allocated) + count(&self.pending),
-            Measure::InactiveSplit => split(|split| split.0),
-            Measure::AllocatedBytes => bytes(&self.allocated),
-            Measure::ReservedBytes => bytes(&self.segments),
-            Measure::ActiveBytes => bytes(&self.allocated) + bytes(&self.pending),
-            Measure::InactiveSplitBytes => split(|split| split.1),
+            Counted::Allocations => count(&self.allocated),
+            Counted::Segments => count(&self.segments),
+            Counted::Pending => count(&self.allocated) + count(&self.pending),
+            Counted::InactiveSplit => split(|split| split.0),
+            Counted::AllocatedBytes => bytes(&self.allocated),
+            Counted::ReservedBytes => bytes(&self.segments),
+            Counted::PendingBytes => bytes(&self.allocated) + bytes(&self.pending),
+            Counted::InactiveSplitBytes => split(|split| split.1),
             // Callers ask for half of what they get, until the block is free.
-            Measure::RequestedBytes => u64::midpoint(bytes(&self.allocated), bytes(&self.pending)),
+            Counted::RequestedBytes => u64::midpoint(bytes(&self.allocated), bytes(&self.pending)),
         }
     }
 
@@ -162,14 +162,15 @@ impl Bench {
     /// Compares the recorded peaks; to query the tracker for a peak would raise it.
     fn check(&mut self) {
         for row in Row::EVERY {
-            for measure in Measure::every() {
+            for measure in GROUPS.into_iter().flatten().copied() {
                 let sum: u64 = self.heaps.iter().map(|heap| heap.sum(row, measure)).sum();
                 let peak = &mut self.peaks[row as usize][measure as usize];
                 *peak = sum.max(*peak);
                 let book = self.ledger.0.lock();
                 let noted = book.figures[row as usize][measure as usize].peak;
                 assert_eq!(noted, *peak, "{row:?}, {measure:?}");
-                let limit = |heap: &Model| -> u64 { measure.parts().map(|part| heap.counters.limit(row, part)).sum() };
+                let limit =
+                    |heap: &Model| -> u64 { parts(measure).iter().map(|part| heap.counters.limit(row, *part)).sum() };
                 let limits: u64 = self.heaps.iter().map(limit).sum();
                 assert!(limits <= *peak, "{row:?}, {measure:?}: {limits} of {peak}");
             }
@@ -217,5 +218,5 @@ fn a_new_heap_has_no_share_and_asks_at_its_first_step() {
     assert_eq!(second.limit(Row::All, Counted::Allocations), 0);
     assert!(second.allocated(SegmentKind::Small, 512, 500));
     ledger.note(&second);
-    assert_eq!(ledger.stat(Measure::Allocation).all.peak, 2);
+    assert_eq!(ledger.stat(Counted::Allocations).all.peak, 2);
 }
