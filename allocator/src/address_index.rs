@@ -50,11 +50,9 @@ struct IndexPage {
     within: AtomicU64,
 }
 
-type IndexLeaf = Box<[IndexPage]>;
-
 /// From an address to the segment it lies in.
 pub(crate) struct Index {
-    root: Box<[OnceLock<IndexLeaf>]>,
+    root: Box<[OnceLock<Box<[IndexPage]>>]>,
     far: Mutex<BTreeMap<u64, (u64, SegmentRef)>>,
 }
 
@@ -73,28 +71,19 @@ impl Default for Index {
 }
 
 impl Index {
-    /// Remembers where the segment at `base` lives.
-    pub(crate) fn insert(&self, base: u64, bytes: u64, home: SegmentRef) {
+    /// Sets the segment at `base`; `None` removes it.
+    pub(crate) fn set(&self, base: u64, bytes: u64, home: Option<SegmentRef>) {
         if base + bytes > FAR {
-            self.far.lock().insert(base, (bytes, home));
+            let mut far = self.far.lock();
+            far.remove(&base);
+            far.extend(home.map(|home| (base, (bytes, home))));
             return;
         }
-        self.write(base, bytes, home.pack());
-    }
-
-    /// Forgets the segment at `base`.
-    pub(crate) fn remove(&self, base: u64, bytes: u64) {
-        if base + bytes > FAR {
-            self.far.lock().remove(&base);
-            return;
-        }
-        self.write(base, bytes, 0);
-    }
-
-    fn write(&self, base: u64, bytes: u64, packed: u64) {
+        let packed = home.map_or(0, SegmentRef::pack);
         for page in base >> PAGE_SHIFT..=(base + bytes - 1) >> PAGE_SHIFT {
-            let slot = self.page_or_make(page);
-            let entry = if base <= page << PAGE_SHIFT { &slot.over } else { &slot.within };
+            let (root, leaf) = places(page);
+            let table = self.root[root].get_or_init(|| (0..1 << LEAF_SHIFT).map(|_| IndexPage::default()).collect());
+            let entry = if base <= page << PAGE_SHIFT { &table[leaf].over } else { &table[leaf].within };
             // Pairs with the loads in `find`. A caller receives an address only after this store.
             entry.store(packed, Ordering::Release);
         }
@@ -106,10 +95,9 @@ impl Index {
         if address >= FAR {
             return [self.find_far(address), None];
         }
-        let page = address >> PAGE_SHIFT;
-        let (root, leaf) = places(page);
+        let (root, leaf) = places(address >> PAGE_SHIFT);
         let Some(page) = self.root[root].get().map(|table| &table[leaf]) else { return [None, None] };
-        // Both pair with the store in `write`.
+        // Both pair with the store in `set`.
         let over = page.over.load(Ordering::Acquire);
         let within = page.within.load(Ordering::Acquire);
         [SegmentRef::unpack(over), SegmentRef::unpack(within)]
@@ -119,12 +107,6 @@ impl Index {
         let far = self.far.lock();
         let (base, (bytes, home)) = far.range(..=address).next_back()?;
         (address < base + bytes).then_some(*home)
-    }
-
-    fn page_or_make(&self, page: u64) -> &IndexPage {
-        let (root, leaf) = places(page);
-        let table = self.root[root].get_or_init(|| (0..1 << LEAF_SHIFT).map(|_| IndexPage::default()).collect());
-        &table[leaf]
     }
 }
 
@@ -153,12 +135,12 @@ mod tests {
     fn neighbours_that_share_a_page_are_told_apart() {
         let index = Index::default();
         let start = 0x7000_0000_0000 + 4096;
-        index.insert(start, 2 * MIB, home(1));
-        index.insert(start + 2 * MIB, 4 * MIB, home(2));
+        index.set(start, 2 * MIB, Some(home(1)));
+        index.set(start + 2 * MIB, 4 * MIB, Some(home(2)));
         assert_eq!(index.find(start), [None, Some(home(1))]);
         let shared = index.find(start + 2 * MIB);
         assert_eq!(shared, [Some(home(1)), Some(home(2))]);
-        index.remove(start, 2 * MIB);
+        index.set(start, 2 * MIB, None);
         assert_eq!(index.find(start + 2 * MIB), [None, Some(home(2))]);
         assert_eq!(index.find(start + 5 * MIB), [Some(home(2)), None]);
     }
@@ -166,11 +148,11 @@ mod tests {
     #[test]
     fn far_addresses_are_found_too() {
         let index = Index::default();
-        index.insert(FAR + 2 * MIB, 2 * MIB, home(3));
+        index.set(FAR + 2 * MIB, 2 * MIB, Some(home(3)));
         assert_eq!(index.find(FAR + 3 * MIB), [Some(home(3)), None]);
         assert_eq!(index.find(FAR + 4 * MIB), [None, None]);
         assert_eq!(index.find(u64::MAX), [None, None]);
-        index.remove(FAR + 2 * MIB, 2 * MIB);
+        index.set(FAR + 2 * MIB, 2 * MIB, None);
         assert_eq!(index.find(FAR + 3 * MIB), [None, None]);
     }
 

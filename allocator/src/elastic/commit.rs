@@ -120,7 +120,7 @@ impl<D: Device> Heap<D> {
 
     fn index_chunk(&self, state: &HeapState<D>, place: ReservedBlock, chunk: Chunk) {
         let home = SegmentRef { heap: self.number, segment: state.blocks.block(place.block).segment };
-        self.shared.index.insert(chunk.at, chunk.bytes, home);
+        self.shared.index.set(chunk.at, chunk.bytes, Some(home));
     }
 
     /// Undoes a plan, except at addresses where the driver left a mapping.

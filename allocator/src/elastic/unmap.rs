@@ -68,7 +68,7 @@ impl<D: Device> Heap<D> {
         for (chunk, held) in chunks {
             let mut before = state.blocks.guards_of(held);
             before.extend_from_slice(fences);
-            self.shared.index.remove(chunk.at, chunk.bytes);
+            self.shared.index.set(chunk.at, chunk.bytes, None);
             state.blocks.remove_chunk(chunk.at);
             state.blocks.abandon(held);
             state.note_loss(TraceAction::SegmentUnmap, chunk.at, chunk.bytes);

@@ -123,7 +123,7 @@ impl<D: Device> Heap<D> {
                 continue;
             }
             let Some(held) = state.blocks.hold(spare.block, chunk.at, chunk.end()) else { continue };
-            self.shared.index.remove(chunk.at, chunk.bytes);
+            self.shared.index.set(chunk.at, chunk.bytes, None);
             state.blocks.remove_chunk(chunk.at);
             for held in held {
                 state.blocks.abandon(held);

@@ -74,7 +74,7 @@ impl<D: Device> Heap<D> {
     fn index(&self, segment: NewSegment, id: SegmentId) {
         let home = SegmentRef { heap: self.number, segment: id };
         let index = &self.shared.index;
-        index.insert(segment.base.address(), segment.bytes, home);
+        index.set(segment.base.address(), segment.bytes, Some(home));
     }
 
     /// Returns the segments that can be released now, oldest first: the idle ones, or none if the stream is captured.
@@ -253,7 +253,7 @@ impl<'a, D: Device> Leaving<'a, D> {
     fn begin(heap: &'a Heap<D>, id: SegmentId, segment: NewSegment) -> Self {
         // This comes before the device can assign the addresses to another heap.
         let index = &heap.shared.index;
-        index.remove(segment.base.address(), segment.bytes);
+        index.set(segment.base.address(), segment.bytes, None);
         heap.forget_made(segment);
         Self { heap, id, segment, has_left: false }
     }
