@@ -41,10 +41,7 @@ impl<D: Device> Fence<D> {
     fn record_also_captured(stream: &Arc<StreamState<D>>) -> Result<Self> {
         let shared = stream.shared();
         let idle = shared.events().pop();
-        let event = match idle {
-            Some(event) => event,
-            None => shared.device.create_event()?,
-        };
+        let event = idle.map_or_else(|| shared.device.create_event(), Ok)?;
         let order = shared.totals.points.fetch_add(1, Relaxed);
         let mut fence = Self { stream: Arc::clone(stream), event: Some(event), order };
         match fence.mark() {
@@ -52,8 +49,7 @@ impl<D: Device> Fence<D> {
                 shared.device.synchronize_device()?;
                 // An event that was never recorded has passed.
                 let passed = shared.device.create_event()?;
-                let unused = fence.event.replace(passed);
-                shared.events().extend(unused);
+                shared.events().extend(fence.event.replace(passed));
                 Ok(fence)
             }
             marked => marked.map(|()| fence),
@@ -124,11 +120,10 @@ impl<D: Device> Fence<D> {
         wait().or_else(|error| self.mark_again(error).and_then(|()| wait()))
     }
 
-    /// Makes later work in `stream_state` wait for the point.
-    pub(crate) fn hold_back(&self, stream_state: &StreamState<D>) -> Result<()> {
-        let device = &stream_state.shared().device;
+    /// Makes later work in `stream` wait for the point.
+    pub(crate) fn hold_back(&self, stream: &StreamState<D>) -> Result<()> {
         // SAFETY: 1. the fence owns the event; the stream state keeps its stream alive.
-        unsafe { device.stream_wait(stream_state.handle(), self.event()) }
+        unsafe { stream.shared().device.stream_wait(stream.handle(), self.event()) }
     }
 
     fn device(&self) -> &D {

@@ -88,9 +88,7 @@ impl<D: Device> Allocator<D> {
             return;
         }
         inner.shared.history.switch(options, |recording, keeps_stacks| {
-            let heaps = inner.heaps.all();
-            let any = heaps.iter().map(|heap| heap.set_recording(recording, keeps_stacks));
-            any.fold(false, |any, has| any | has)
+            inner.heaps.all().iter().fold(false, |any, heap| heap.set_recording(recording, keeps_stacks) | any)
         });
     }
 

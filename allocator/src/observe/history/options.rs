@@ -51,15 +51,6 @@ impl Default for HistoryOptions {
 }
 
 impl HistoryOptions {
-    /// Whether the stacks that `before` resolves mean the same in this history, and are not to be forgotten.
-    pub(crate) fn keeps_stacks_of(&self, before: Option<&Arc<dyn StackSource>>) -> bool {
-        let same = match (before, &self.source) {
-            (Some(one), Some(other)) => one.numbering() == other.numbering(),
-            (None, _) | (_, None) => true,
-        };
-        same && !self.clear
-    }
-
     /// The last 100,000 events, each with where in the program it happened.
     pub fn new() -> Self {
         Self::default()

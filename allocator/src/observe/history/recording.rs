@@ -50,7 +50,9 @@ impl History {
     ) {
         let _alone = self.switch.lock();
         let (known, source) = (self.source(), options.as_ref().and_then(|options| options.source.clone()));
-        let keeps = options.as_ref().is_none_or(|options| options.keeps_stacks_of(known.as_ref()));
+        // Whether the stacks that heaps have mean the same in the next history, and are not to be forgotten.
+        let same = known.as_ref().zip(source.as_ref()).is_none_or(|(one, other)| one.numbering() == other.numbering());
+        let keeps = same && options.as_ref().is_none_or(|options| !options.clear);
         let before = self.current().filter(|_| keeps);
         let next = options.map(|options| Arc::new(Recording::after(before.as_deref(), options)));
         let known = self.set_source(source.or(known.filter(|_| keeps)));
