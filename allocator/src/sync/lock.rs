@@ -8,13 +8,12 @@ use std::ptr;
 use crate::fork::ProcessGuard;
 use crate::sync::biased_lock::{Bias, BiasedLock, Contended};
 use crate::sync::spin::Spin;
-use crate::sync::{AtomicBool, AtomicPtr, AtomicU32};
-use crate::sync::{asymmetric_fence, generation, owner_slot};
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, asymmetric_fence, generation, owner_slot};
 
 /// A mutex that is held very shortly. A child of `fork` must not wait for one of its parent: it may stay locked.
-pub(crate) type Lock<T> = lock_api::Mutex<RawLock, T>;
+pub(crate) type Lock<T> = lock_api::Mutex<BiasedLock, T>;
 /// A [`Lock`], held.
-pub(crate) type LockGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
+pub(crate) type LockGuard<'a, T> = lock_api::MutexGuard<'a, BiasedLock, T>;
 
 /// Gets ready to make locks free for the threads that use them alone; takes milliseconds the first time.
 pub(crate) fn prepare() {
@@ -28,7 +27,7 @@ pub(crate) fn prepare() {
 pub(crate) fn enter<T>(lock: &Lock<T>) -> Option<LockGuard<'_, T>> {
     // SAFETY: the raw lock is taken here, and left by the guard alone.
     let raw = unsafe { lock.raw() };
-    raw.0.enter(owner_slot::current()).then(|| {
+    raw.enter(owner_slot::current()).then(|| {
         // SAFETY: the lock was just taken, and no other guard was made for it.
         unsafe { lock.make_guard_unchecked() }
     })
@@ -48,14 +47,10 @@ pub(crate) fn share_often<'a, T>(lock: &'a Lock<T>, origin: &ProcessGuard) -> Op
     (!origin.is_inherited()).then(|| lock.lock())
 }
 
-/// The state of a [`Lock`].
-#[derive(Debug)]
-pub(crate) struct RawLock(BiasedLock);
-
 // SAFETY: `BiasedLock` lets one taker in at a time, and the next only after `unlock`, which comes from the same
 // thread: the guards cannot be sent.
-unsafe impl lock_api::RawMutex for RawLock {
-    const INIT: Self = Self(BiasedLock {
+unsafe impl lock_api::RawMutex for BiasedLock {
+    const INIT: Self = Self {
         bias: Bias { biased_to: AtomicPtr::new(ptr::null_mut()), owner: AtomicPtr::new(ptr::null_mut()) },
         contended: Contended {
             spin: Spin::new(AtomicBool::new(false)),
@@ -63,35 +58,33 @@ unsafe impl lock_api::RawMutex for RawLock {
             streak: AtomicU32::new(0),
             rebias_threshold: AtomicU32::new(0),
         },
-    });
+    };
 
     type GuardMarker = lock_api::GuardNoSend;
 
     #[inline(always)]
     fn lock(&self) {
-        if !self.0.enter(owner_slot::current()) {
-            self.share();
+        if !self.enter(owner_slot::current()) {
+            take(self);
         }
     }
 
     #[inline]
     fn try_lock(&self) -> bool {
         // In a forked child the owner may be a thread that does not exist, and callers of `try_lock` handle `false`.
-        self.0.enter(owner_slot::current()) || (!generation::is_child() && self.0.try_take(owner_slot::acquire()))
+        self.enter(owner_slot::current()) || (!generation::is_child() && self.try_take(owner_slot::acquire()))
     }
 
     #[inline(always)]
     unsafe fn unlock(&self) {
-        self.0.leave();
+        self.leave();
     }
 }
 
-impl RawLock {
-    #[cold]
-    #[inline(never)]
-    fn share(&self) {
-        self.0.take(owner_slot::acquire());
-    }
+#[cold]
+#[inline(never)]
+fn take(lock: &BiasedLock) {
+    lock.take(owner_slot::acquire());
 }
 
 #[cfg(test)]

@@ -18,7 +18,10 @@ static SPARE: Mutex<Vec<&'static OwnerSlot>> = Mutex::new(Vec::new());
 
 thread_local! {
     static CURRENT: Cell<&'static OwnerSlot> = const { Cell::new(&NONE) };
-    static LEASE: SlotLease = SlotLease::begin();
+    static LEASE: SlotLease = {
+        let spare = SPARE.lock().pop();
+        SlotLease(spare.unwrap_or_else(|| Box::leak(Box::new(OwnerSlot::new(AtomicUsize::new(0))))))
+    };
 }
 
 /// This thread's slot, or one that owns no lock.
@@ -55,13 +58,6 @@ fn assign() -> Option<&'static OwnerSlot> {
 
 /// Gives the slot of a thread back when the thread ends.
 struct SlotLease(&'static OwnerSlot);
-
-impl SlotLease {
-    fn begin() -> Self {
-        let spare = SPARE.lock().pop();
-        Self(spare.unwrap_or_else(|| Box::leak(Box::new(OwnerSlot::new(AtomicUsize::new(0))))))
-    }
-}
 
 impl Drop for SlotLease {
     fn drop(&mut self) {

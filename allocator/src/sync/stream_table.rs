@@ -14,17 +14,11 @@ const FIRST_TABLE: u32 = 7;
 const TABLES: usize = 6;
 
 /// From the driver's stream to the number of its heap in one pool.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct StreamTable {
     tables: [OnceLock<StreamMap>; TABLES],
     /// How many streams are in; held while one is added.
     count: Mutex<usize>,
-}
-
-impl Default for StreamTable {
-    fn default() -> Self {
-        Self { tables: [const { OnceLock::new() }; TABLES], count: Mutex::new(0) }
-    }
 }
 
 impl StreamTable {

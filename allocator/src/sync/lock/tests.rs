@@ -21,7 +21,7 @@ fn owns<T>(lock: &Lock<T>) -> bool {
     // SAFETY: the raw lock is only looked at.
     let raw = unsafe { lock.raw() };
     let mine = ptr::from_ref(owner_slot::current()).cast_mut();
-    raw.0.bias.biased_to.load(SeqCst) == mine
+    raw.bias.biased_to.load(SeqCst) == mine
 }
 
 #[test]
