@@ -8,17 +8,14 @@ use cachette_hal::Device;
 use crate::blocks::{BlockId, BlockState};
 use crate::heap::{Heap, HeapGuard, HeapState};
 use crate::observe::callbacks::TraceAction;
-use crate::observe::history::{CallSite, Gathered, Level, Recording, RingWriter, gathered};
+use crate::observe::history::{Gathered, HistoryWriter, Level, Recording, gathered};
 use crate::pool::PoolId;
 
 /// The history state of a heap.
 #[derive(Debug)]
 pub(crate) struct HeapHistory {
     recording: Arc<Recording>,
-    pen: RingWriter,
-    place: CallSite,
-    /// The time of the last entry, so that entries are in order.
-    last: u64,
+    writer: HistoryWriter,
 }
 
 /// The stacks at which the memory of the heap was allocated; zero if unknown.
@@ -53,9 +50,7 @@ impl Stacks {
 
 impl HeapHistory {
     fn write(&mut self, action: TraceAction, address: u64, bytes: u64, stack: u32) {
-        let event = (action, address, bytes);
-        let (place, last) = (self.place, self.last);
-        self.last = self.recording.write(&mut self.pen, last, event, place, stack);
+        self.recording.write(&mut self.writer, action, address, bytes, stack);
     }
 }
 
@@ -121,7 +116,7 @@ impl<D: Device> Heap<D> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         if let (Some(history_state), Some(before)) = (&mut history_state, &state.history_state) {
-            history_state.last = before.last;
+            history_state.writer.last = before.writer.last;
         }
         let before = std::mem::replace(&mut state.history_state, history_state);
         let stacks = if keeps_stacks { Stacks::default() } else { std::mem::take(&mut *state.stacks) };
@@ -146,18 +141,17 @@ impl<D: Device> Heap<D> {
     /// Creates the history state for a recording.
     pub(crate) fn notes_for(&self, recording: &Arc<Recording>) -> HeapHistory {
         let pool = self.pool().map_or(PoolId::DEFAULT, |pool| pool.id);
+        let (stream, pool) = (self.stream_state.handle().raw() as u64, recording.pools.number_of(pool));
         HeapHistory {
-            place: CallSite { stream: self.stream_state.handle().raw() as u64, pool: recording.pools.number_of(pool) },
             recording: Arc::clone(recording),
-            pen: RingWriter::default(),
-            last: 0,
+            writer: HistoryWriter { stream, pool, ..HistoryWriter::default() },
         }
     }
 
     /// Sets the pool of later entries.
     pub(crate) fn note_pool(state: &mut HeapState<D>, pool: PoolId) {
         if let Some(history_state) = &mut state.history_state {
-            history_state.place.pool = history_state.recording.pools.number_of(pool);
+            history_state.writer.pool = history_state.recording.pools.number_of(pool);
         }
     }
 

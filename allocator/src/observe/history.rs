@@ -57,8 +57,7 @@ pub(crate) use clock::Scale;
 pub(crate) use metadata::texts;
 pub use metadata::{Context, enter_context, metadata, set_metadata};
 pub use options::{HistoryOptions, Level};
-pub(crate) use recording::{CallSite, History, PoolNumbers, Recording};
-pub(crate) use ring::RingWriter;
+pub(crate) use recording::{History, HistoryWriter, PoolNumbers, Recording};
 pub use stacks::{Frame, RawStack, ResolvedStack, StackSource};
 pub(crate) use stacks::{Gathered, gathered};
 

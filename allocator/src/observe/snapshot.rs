@@ -32,9 +32,8 @@ pub use save::{SaveError, save};
 use cachette_hal::{Device, StreamRef};
 
 use crate::allocator::Allocator;
-use crate::heap::HeapCopy;
 use crate::observe::callbacks::TraceEvent;
-use crate::observe::history::{self, CallSite, PoolNumbers};
+use crate::observe::history::{self, PoolNumbers};
 use crate::observe::snapshot::build::SnapshotBuilder;
 use crate::pool::{self, Pool};
 
@@ -90,31 +89,27 @@ impl<D: Device> Allocator<D> {
         let (device, source) = (self.device_info().ordinal.0, shared.history.source());
         let pools = recording.as_ref().map_or_else(PoolNumbers::default, |recording| recording.pools.clone());
         let mut building = SnapshotBuilder::new(device, pools);
-        let mut used = 0;
         for heap in self.inner().heaps.all() {
             let of = heap.pool().map_or(pool::PoolId::DEFAULT, |pool| pool.id);
             if options.pool.is_none_or(|only| only == of) {
-                let copy = heap.copy();
-                used += used_bytes(&copy);
-                building.add_heap(&copy);
+                building.add_heap(&heap.copy());
             }
         }
         if let Some(recording) = recording.as_ref().filter(|_| options.traces) {
             building.add_trace(recording, options.pool);
         }
         // After the events are read: a snapshot tells of those before it, as the reference's does.
-        self.note_snapshot(options.pool.unwrap_or(pool::PoolId::DEFAULT), used);
+        self.note_snapshot(options.pool.unwrap_or(pool::PoolId::DEFAULT), building.used_bytes());
         building.end(settings::settings(&self.config()), source)
     }
 
     /// Reports a snapshot to the history and the sinks.
     fn note_snapshot(&self, pool: pool::PoolId, bytes: u64) {
         let shared = &self.inner().shared;
-        let action = TraceAction::Snapshot;
         if let Some(recording) = shared.history.current() {
-            let place = CallSite { stream: 0, pool: recording.pools.number_of(pool) };
-            recording.write_own((action, 0, bytes), place);
+            recording.write_snapshot(pool, bytes);
         }
+        let action = TraceAction::Snapshot;
         if shared.callbacks.wants(action) {
             shared.callbacks.event(&TraceEvent { action, address: 0, bytes, stream: StreamRef::DEFAULT, pool });
         }
@@ -133,12 +128,4 @@ impl<D: Device> Pool<D> {
     pub fn snapshot_with(&self, options: SnapshotOptions) -> Snapshot {
         self.allocator().snapshot_with(options.pool(self.id()))
     }
-}
-
-/// Bytes of blocks that are not free.
-fn used_bytes(heap: &HeapCopy) -> u64 {
-    use crate::blocks::BlockState::{Allocated, Pending};
-    let blocks = heap.blocks.blocks().map(|(_, block)| block);
-    let used = blocks.filter(|block| matches!(block.state, Allocated | Pending));
-    used.map(crate::blocks::Block::bytes).sum()
 }

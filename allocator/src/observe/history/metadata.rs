@@ -46,19 +46,18 @@ pub fn enter_context(text: &str) -> Context {
     let context = texts().add(text);
     let (metadata, before) = said();
     SAID.set((metadata, context));
-    Context { before, of_thread: PhantomData }
+    Context { before, _of_thread: PhantomData }
 }
 
 /// While it lives, events of its thread name what is being compiled.
 #[derive(Debug)]
 pub struct Context {
     before: TextId,
-    of_thread: PhantomData<*const ()>,
+    _of_thread: PhantomData<*const ()>,
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        let _ = self.of_thread;
         SAID.set((said().0, self.before));
     }
 }

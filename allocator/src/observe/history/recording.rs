@@ -84,18 +84,21 @@ pub(crate) struct Recording {
     ring: Arc<Ring<WORDS>>,
     pub(crate) pools: PoolNumbers,
     /// Writes what is no heap's.
-    own: Mutex<RingWriter>,
+    own: Mutex<HistoryWriter>,
     /// Annotations are kept while it lives.
     #[expect(dead_code, reason = "held for what its end does")]
     listener: Listener,
 }
 
-/// Where an event happened.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CallSite {
+/// What one heap needs to write its events.
+#[derive(Debug, Default)]
+pub(crate) struct HistoryWriter {
+    pub(crate) slots: RingWriter,
     pub(crate) stream: u64,
     /// By its place in the recording's list.
     pub(crate) pool: u32,
+    /// The time of the last event, so that events are in order.
+    pub(crate) last: u64,
 }
 
 impl Recording {
@@ -108,12 +111,14 @@ impl Recording {
         let pools = before.map_or_else(PoolNumbers::default, |before| before.pools.clone());
         let ring = match before {
             Some(before) if before.options.max_entries == options.max_entries => Arc::clone(&before.ring),
-            _ => Arc::new(Ring::new(options.max_entries)),
+            _ => {
+                let (ring, mut slots) = (Ring::new(options.max_entries), RingWriter::default());
+                for words in before.into_iter().flat_map(|before| before.newest(options.max_entries)).flatten() {
+                    ring.write(&mut slots, words);
+                }
+                Arc::new(ring)
+            }
         };
-        if let Some(before) = before.filter(|before| !Arc::ptr_eq(&before.ring, &ring)) {
-            let mut pen = RingWriter::default();
-            before.newest(options.max_entries).flatten().for_each(|words| ring.write(&mut pen, words));
-        }
         Self { options, ring, pools, own: Mutex::default(), listener: Listener::new() }
     }
 
@@ -132,32 +137,25 @@ impl Recording {
         self.options.level >= Level::Alloc
     }
 
-    /// Writes an event that is not before `earliest`; when it is.
+    /// Writes an event, unless its action is left out.
     #[inline]
-    pub(crate) fn write(
-        &self,
-        pen: &mut RingWriter,
-        earliest: u64,
-        (action, address, bytes): (TraceAction, u64, u64),
-        place: CallSite,
-        stack: u32,
-    ) -> u64 {
+    pub(crate) fn write(&self, to: &mut HistoryWriter, action: TraceAction, address: u64, bytes: u64, stack: u32) {
         if self.options.skip & bit(action) != 0 {
-            return earliest;
+            return;
         }
-        let ticks = clock::now().max(earliest);
+        to.last = clock::now().max(to.last);
         let stack = if self.keeps_of_events() { stack } else { 0 };
         let (metadata, context) = said();
         let two = |upper: u32, lower: u32| u64::from(upper) << 32 | u64::from(lower);
-        let what = two(stack, place.pool << 8 | u32::from(action as u8));
-        self.ring.write(pen, [ticks, address, bytes, place.stream, what, two(metadata.0, context.0)]);
-        ticks
+        let what = two(stack, to.pool << 8 | u32::from(action as u8));
+        self.ring.write(&mut to.slots, [to.last, address, bytes, to.stream, what, two(metadata.0, context.0)]);
     }
 
-    /// Writes an event that is no heap's.
-    pub(crate) fn write_own(&self, event: (TraceAction, u64, u64), place: CallSite) {
-        let mut pen = self.own.lock();
-        self.write(&mut pen, 0, event, place, gathered());
+    /// Writes that a snapshot was taken.
+    pub(crate) fn write_snapshot(&self, pool: PoolId, bytes: u64) {
+        let mut own = self.own.lock();
+        own.pool = self.pools.number_of(pool);
+        self.write(&mut own, TraceAction::Snapshot, 0, bytes, gathered());
     }
 
     /// The newest events, as many as are to be kept, oldest first.

@@ -50,7 +50,7 @@ thread_local! {
 /// While it lives, what happens on its thread happens where it was made.
 #[derive(Debug)]
 pub(crate) struct Gathered {
-    of_thread: PhantomData<*const ()>,
+    _of_thread: PhantomData<*const ()>,
 }
 
 impl Gathered {
@@ -61,13 +61,12 @@ impl Gathered {
         }
         let stack = source.capture()?;
         GATHERED.set(stack.0.get());
-        Some(Self { of_thread: PhantomData })
+        Some(Self { _of_thread: PhantomData })
     }
 }
 
 impl Drop for Gathered {
     fn drop(&mut self) {
-        let _ = self.of_thread;
         GATHERED.set(0);
     }
 }

@@ -66,6 +66,12 @@ impl SnapshotBuilder {
         });
     }
 
+    /// Bytes of blocks that are not free.
+    pub(super) fn used_bytes(&self) -> u64 {
+        let blocks = self.snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+        blocks.filter(|block| block.state != BlockState::Free).map(|block| block.bytes).sum()
+    }
+
     /// Adds what happened and what the program said it was doing; in one pool alone if there is an `only`.
     pub(super) fn add_trace(&mut self, recording: &Recording, only: Option<pool::PoolId>) {
         let scale = Scale::now();

@@ -35,40 +35,25 @@ pub enum SaveError {
 ///
 /// It writes a temporary file in the same folder and renames it, so a reader never sees a partial file.
 pub fn save(snapshot: &Snapshot, path: &Path) -> Result<(), SaveError> {
-    let json = match path.extension().and_then(OsStr::to_str) {
-        Some("json") => true,
-        Some("pickle" | "pkl") => false,
-        _ => {
-            let path = path.to_owned();
-            return Err(SaveError::Format { path });
-        }
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let write: fn(&Snapshot, &mut BufWriter<File>) -> io::Result<()> = match path.extension().and_then(OsStr::to_str) {
+        Some("json") => |snapshot, file| snapshot.write_json(file),
+        Some("pickle" | "pkl") => |snapshot, file| snapshot.write_pickle(file),
+        _ => return Err(SaveError::Format { path: path.to_owned() }),
     };
-    let beside = beside(path);
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.{}.part", process::id(), COUNT.fetch_add(1, Relaxed)));
+    let beside = path.with_file_name(name);
     let written = File::create(&beside).and_then(|file| {
         let mut file = BufWriter::new(file);
-        if json {
-            snapshot.write_json(&mut file)?;
-        } else {
-            snapshot.write_pickle(&mut file)?;
-        }
+        write(snapshot, &mut file)?;
         file.flush()
     });
-    let named = written.and_then(|()| fs::rename(&beside, path));
-    named.map_err(|error| {
+    written.and_then(|()| fs::rename(&beside, path)).map_err(|error| {
         // What is half written is of no use, and where nothing was made there is nothing to remove.
         let _ = fs::remove_file(&beside);
-        let path = path.to_owned();
-        SaveError::File { path, error }
+        SaveError::File { path: path.to_owned(), error }
     })
-}
-
-/// A unique path in the same folder.
-fn beside(path: &Path) -> PathBuf {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    let (process, count) = (process::id(), COUNT.fetch_add(1, Relaxed));
-    name.push(format!(".{process}.{count}.part"));
-    path.with_file_name(name)
 }
 
 #[cfg(test)]

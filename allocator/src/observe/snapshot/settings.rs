@@ -7,7 +7,7 @@ use crate::config::Config;
 /// The settings, by the keys that readers of snapshots know, and after them those of this allocator alone.
 pub(super) fn settings(config: &Config) -> Vec<(String, Setting)> {
     let switch = Setting::Switch;
-    let known = [
+    let settings = [
         ("PYTORCH_CUDA_ALLOC_CONF", Setting::Text(config.to_string())),
         ("max_split_size", bytes_or(config.max_split_bytes(), Setting::Integer(-1))),
         ("garbage_collection_threshold", Setting::Number(config.gc_threshold().unwrap_or(0.0))),
@@ -17,8 +17,7 @@ pub(super) fn settings(config: &Config) -> Vec<(String, Setting)> {
         ("pinned_use_cuda_host_register", switch(config.pinned_use_host_register())),
         ("graph_capture_record_stream_reuse", switch(config.graph_capture_record_stream_reuse())),
         ("roundup_power2_divisions", divisions(config)),
-    ];
-    let own = [
+        // Those of this allocator alone.
         ("large_segment_size", bytes_or(Some(config.large_segment_bytes()), Setting::None)),
         ("memory_limit", bytes_or(config.memory_limit(), Setting::None)),
         ("per_process_memory_fraction", config.memory_fraction().map_or(Setting::None, Setting::Number)),
@@ -28,8 +27,7 @@ pub(super) fn settings(config: &Config) -> Vec<(String, Setting)> {
         ("lend_across_streams", switch(config.lend_across_streams())),
         ("caching", switch(config.caching())),
     ];
-    let all = known.into_iter().chain(own);
-    all.map(|(key, value)| (key.to_owned(), value)).collect()
+    settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 fn bytes_or(bytes: Option<u64>, none: Setting) -> Setting {
