@@ -21,15 +21,21 @@ const LONGEST: u32 = 8;
 /// From this round on the thread yields, since the holder of the lock may be waiting for a processor.
 const YIELD_FROM: u32 = 10;
 
-/// Waits before the next attempt to take a lock, twice as long as before the last one.
+/// Repeats an attempt to take a lock until it succeeds, and waits twice as long before each.
 ///
 /// The holder releases the lock within some tens of nanoseconds, and often takes it again at once. A long wait leaves
 /// the lock and its cache lines to that thread for many turns. This gives a far higher throughput than alternation.
-pub(crate) fn back_off(round: u32) {
-    if round >= YIELD_FROM {
-        std::thread::yield_now();
-    }
-    for _ in 0..1 << round.min(LONGEST) {
-        std::hint::spin_loop();
+#[cold]
+pub(crate) fn back_off_until(attempt: impl Fn() -> bool) {
+    for round in 0.. {
+        if round >= YIELD_FROM {
+            std::thread::yield_now();
+        }
+        for _ in 0..1 << round.min(LONGEST) {
+            std::hint::spin_loop();
+        }
+        if attempt() {
+            return;
+        }
     }
 }

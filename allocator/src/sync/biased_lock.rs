@@ -19,7 +19,7 @@
 use std::ptr;
 
 use super::spin::Spin;
-use crate::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, back_off, heavy_barrier, light_barrier};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, back_off_until, heavy_barrier, light_barrier};
 
 /// The streak that makes an owner after the first revocation.
 const FIRST_REBIAS_THRESHOLD: u32 = 1 << 6;
@@ -99,7 +99,7 @@ impl BiasedLock {
             self.contended.spin.wait();
         }
         if !self.revoke() {
-            self.wait_for_owner();
+            back_off_until(|| self.revoke());
         }
         self.count(me, alone);
     }
@@ -149,16 +149,6 @@ impl BiasedLock {
         let rebias_threshold = self.contended.rebias_threshold.load(Ordering::Relaxed) * 2;
         let rebias_threshold = rebias_threshold.clamp(FIRST_REBIAS_THRESHOLD, LAST_REBIAS_THRESHOLD);
         self.contended.rebias_threshold.store(rebias_threshold, Ordering::Relaxed);
-    }
-
-    #[cold]
-    fn wait_for_owner(&self) {
-        for round in 0.. {
-            back_off(round);
-            if self.revoke() {
-                return;
-            }
-        }
     }
 
     /// Counts a turn of `me`, and makes it the owner after a long enough streak. Only the holder of `spin` calls this.

@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::sync::{AtomicBool, Ordering, back_off};
+use crate::sync::{AtomicBool, Ordering, back_off_until};
 
 /// Who holds a lock.
 #[derive(Debug)]
@@ -26,12 +26,7 @@ impl Spin {
     /// Waits until the current holder releases the lock, and takes it.
     #[cold]
     pub(crate) fn wait(&self) {
-        for round in 0.. {
-            back_off(round);
-            if !self.held.load(Ordering::Relaxed) && self.try_take() {
-                return;
-            }
-        }
+        back_off_until(|| !self.held.load(Ordering::Relaxed) && self.try_take());
     }
 
     /// Leaves the lock to the next.
