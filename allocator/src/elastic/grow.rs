@@ -148,9 +148,8 @@ impl<D: Device> Heap<D> {
         let page = elastic::page(memory_of(&self.shared.device)?);
         let offered: Option<Vec<Chunk>> =
             offers.map(|offers| offers.iter().flat_map(|offer| offer.chunks.clone()).collect());
-        let peaks = &self.shared.peaks;
-        let requests = peaks.allocations();
-        let use_peak = self.shared.chunks.use_peak(peaks.highest_allocated(), requests);
+        let (used, then, requests) = self.shared.peaks.highest_allocated();
+        let use_peak = self.shared.chunks.use_peak((used, then), requests);
         let mut state = self.state.lock();
         let pinned = self.pool().is_some_and(|pool| pool.is_pinned());
         let tuning = if pinned { tuning.without_recycling() } else { tuning };

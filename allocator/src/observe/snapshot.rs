@@ -88,7 +88,7 @@ impl<D: Device> Allocator<D> {
         let _gathered = shared.history.gather(history::Level::All);
         let (device, source) = (self.device_info().ordinal.0, shared.history.source());
         let pools = recording.as_ref().map_or_else(PoolNumbers::default, |recording| recording.pools.clone());
-        let mut building = SnapshotBuilder::new(device, pools);
+        let mut building = SnapshotBuilder { device, pools, snapshot: Snapshot::default() };
         for heap in self.inner().heaps.all() {
             let of = heap.pool().map_or(pool::PoolId::DEFAULT, |pool| pool.id);
             if options.pool.is_none_or(|only| only == of) {

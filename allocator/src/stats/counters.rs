@@ -126,21 +126,16 @@ impl Counters {
     #[inline(always)]
     pub(crate) fn raise(&self, counted: Counted, kind: SegmentKind, by: u64) -> bool {
         let cell = self.cell(counted, kind);
+        let value = cell.now.load(Relaxed) + by;
         cell.total.store(cell.total.load(Relaxed) + by, Relaxed);
-        self.set(counted, kind, cell.now.load(Relaxed) + by)
+        cell.now.store(value, Relaxed);
+        self.passes(counted, kind, value)
     }
 
     #[inline(always)]
     pub(crate) fn lower(&self, counted: Counted, kind: SegmentKind, by: u64) {
         let now = &self.cell(counted, kind).now;
         now.store(now.load(Relaxed).wrapping_sub(by), Relaxed);
-    }
-
-    /// Sets the current value; `true` if the peak tracker must look for a new peak.
-    #[inline(always)]
-    fn set(&self, counted: Counted, kind: SegmentKind, value: u64) -> bool {
-        self.cell(counted, kind).now.store(value, Relaxed);
-        self.passes(counted, kind, value)
     }
 
     /// Whether the peak tracker must look for a new peak if the current value is `value`.
@@ -160,7 +155,8 @@ impl Counters {
                 let cell = self.cell(counted, kind);
                 let more = value.saturating_sub(cell.now.load(Relaxed));
                 cell.total.store(cell.total.load(Relaxed) + more, Relaxed);
-                peak |= self.set(counted, kind, value);
+                cell.now.store(value, Relaxed);
+                peak |= self.passes(counted, kind, value);
             }
         }
         peak

@@ -127,15 +127,12 @@ impl PeakTracker {
         self.0.lock().sum(Row::All, measure)
     }
 
-    pub(crate) fn allocations(&self) -> u64 {
-        self.0.lock().total(Row::All, Counted::Allocations)
-    }
-
-    /// The most bytes that were allocated at once, and how many blocks had been handed out by then.
-    pub(crate) fn highest_allocated(&self) -> (u64, u64) {
+    /// The most bytes that were allocated at once, how many blocks had been handed out by then, and how many are now.
+    pub(crate) fn highest_allocated(&self) -> (u64, u64, u64) {
         let mut state = self.0.lock();
         state.raise(Row::All, Counted::AllocatedBytes);
-        (state.figures[Row::All as usize][Counted::AllocatedBytes as usize].peak, state.handed_out_then)
+        let peak = state.figures[Row::All as usize][Counted::AllocatedBytes as usize].peak;
+        (peak, state.handed_out_then, state.total(Row::All, Counted::Allocations))
     }
 
     pub(crate) fn reset_peaks(&self) {

@@ -13,17 +13,13 @@ use crate::{pool, size};
 /// A snapshot that is being made; stacks are still known by the numbers of their source.
 #[derive(Debug)]
 pub(super) struct SnapshotBuilder {
-    device: u32,
+    pub(super) device: u32,
     /// Those of the recording if there is one, so that its events need no other numbers.
-    pools: PoolNumbers,
-    snapshot: Snapshot,
+    pub(super) pools: PoolNumbers,
+    pub(super) snapshot: Snapshot,
 }
 
 impl SnapshotBuilder {
-    pub(super) fn new(device: u32, pools: PoolNumbers) -> Self {
-        Self { device, pools, snapshot: Snapshot::default() }
-    }
-
     /// Adds what a heap holds.
     pub(super) fn add_heap(&mut self, heap: &HeapCopy) {
         let pool = self.pools.number_of(heap.pool);

@@ -37,9 +37,6 @@ fn bytes_or(bytes: Option<u64>, none: Setting) -> Setting {
 /// The divisions of every interval, by where it begins in MiB.
 fn divisions(config: &Config) -> Setting {
     let intervals = (0_u32..).zip(config.roundup_divisions());
-    let entry = |(nth, count): (u32, &u32)| {
-        let begins = 1_u64 << nth;
-        (begins.to_string(), Setting::Integer((*count).into()))
-    };
+    let entry = |(nth, count): (u32, &u32)| ((1_u64 << nth).to_string(), Setting::Integer((*count).into()));
     Setting::Table(intervals.map(entry).collect())
 }
