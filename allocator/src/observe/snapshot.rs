@@ -99,13 +99,7 @@ impl<D: Device> Allocator<D> {
             building.add_trace(recording, options.pool);
         }
         // After the events are read: a snapshot tells of those before it, as the reference's does.
-        self.note_snapshot(options.pool.unwrap_or(pool::PoolId::DEFAULT), building.used_bytes());
-        building.end(settings::settings(&self.config()), source)
-    }
-
-    /// Reports a snapshot to the history and the sinks.
-    fn note_snapshot(&self, pool: pool::PoolId, bytes: u64) {
-        let shared = &self.inner().shared;
+        let (pool, bytes) = (options.pool.unwrap_or(pool::PoolId::DEFAULT), building.used_bytes());
         if let Some(recording) = shared.history.current() {
             recording.write_snapshot(pool, bytes);
         }
@@ -113,6 +107,7 @@ impl<D: Device> Allocator<D> {
         if shared.callbacks.wants(action) {
             shared.callbacks.event(&TraceEvent { action, address: 0, bytes, stream: StreamRef::DEFAULT, pool });
         }
+        building.end(settings::settings(&self.config()), source)
     }
 }
 

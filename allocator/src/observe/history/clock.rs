@@ -42,12 +42,10 @@ fn together<T>(ticks: impl Fn() -> u64, clock: impl Fn() -> T) -> (u64, T) {
 #[inline]
 pub(crate) fn now() -> u64 {
     let clock = clock();
-    if clock.counts_cycles { cycles() } else { nanoseconds(clock.instant) }
-}
-
-#[cold]
-fn nanoseconds(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    if clock.counts_cycles {
+        return cycles();
+    }
+    u64::try_from(clock.instant.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Makes ticks times of day.

@@ -106,7 +106,7 @@ impl SnapshotBuilder {
     fn resolve_stacks(&mut self, source: &dyn StackSource) {
         // Whether a number is used; then the stack and the forward stack in the snapshot.
         let mut table: Vec<(bool, StackId, StackId)> = Vec::new();
-        self.each_stack(|stack, _| {
+        self.each_stack(|stack| {
             let index = stack.0 as usize;
             if index >= table.len() {
                 table.resize(index + 1, Default::default());
@@ -120,25 +120,19 @@ impl SnapshotBuilder {
             *stack = self.snapshot.stacks.add(resolved.frames);
             *forward = self.snapshot.stacks.add(resolved.forward);
         }
-        self.each_stack(|stack, forward_stack| {
-            let (_, known, forward) = table[stack.0 as usize];
-            *stack = known;
-            if let Some(forward_stack) = forward_stack {
-                *forward_stack = forward;
-            }
-        });
+        for event in self.snapshot.traces.iter_mut().flat_map(|trace| &mut trace.events) {
+            event.forward_stack = table[event.stack.0 as usize].2;
+        }
+        self.each_stack(|stack| *stack = table[stack.0 as usize].1);
     }
 
-    /// Every stack of the snapshot, and where there is one the place of the forward stack that goes with it.
-    fn each_stack(&mut self, mut each: impl FnMut(&mut StackId, Option<&mut StackId>)) {
+    fn each_stack(&mut self, mut each: impl FnMut(&mut StackId)) {
         for segment in &mut self.snapshot.segments {
-            each(&mut segment.stack, None);
-            for block in &mut segment.blocks {
-                each(&mut block.stack, None);
-            }
+            each(&mut segment.stack);
+            segment.blocks.iter_mut().for_each(|block| each(&mut block.stack));
         }
-        for event in self.snapshot.traces.iter_mut().flat_map(|t| &mut t.events) {
-            each(&mut event.stack, Some(&mut event.forward_stack));
+        for event in self.snapshot.traces.iter_mut().flat_map(|trace| &mut trace.events) {
+            each(&mut event.stack);
         }
     }
 }
