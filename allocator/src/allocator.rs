@@ -16,7 +16,7 @@ use crate::allocation::{Allocation, Answer};
 use crate::config::Config;
 use crate::device_state::DeviceState;
 use crate::error::Error;
-use crate::heap::{Heap, HeapGuard, Request};
+use crate::heap::{FastGuard, Heap, Request};
 use crate::heaps::Heaps;
 #[cfg(feature = "ipc")]
 use crate::ipc::import::IpcState;
@@ -146,7 +146,7 @@ impl<D: Device> Allocator<D> {
     #[inline(never)]
     fn allocate_slowly<A: Answer<D>>(
         &self,
-        held: Option<HeapGuard<'_, D>>,
+        held: Option<FastGuard<'_, D>>,
         request: Request,
         heap: &Arc<Heap<D>>,
     ) -> Result<A, Error> {

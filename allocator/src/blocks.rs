@@ -29,7 +29,6 @@ pub(crate) mod table;
 
 pub(crate) use crate::elastic::blocks::ReservedBlock;
 pub(crate) use crate::elastic::chunk_map::{Chunk, ChunkId, ChunkMap, FreeRange, IdleChunk};
-pub(crate) use check::{BlockView, SegmentView};
 pub(crate) use copy::{HeapBlocksCopy, SegmentCopy};
 pub(crate) use guard::ReuseGuard;
 pub(crate) use heap_blocks::{HeapBlocks, IdleSegment, Split};

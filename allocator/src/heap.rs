@@ -13,15 +13,14 @@ pub(crate) mod history;
 pub(crate) mod restore;
 pub(crate) mod segments;
 pub(crate) mod slow_path;
+pub(crate) mod state;
 pub(crate) mod view;
 
-use std::collections::HashMap;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard, OnceLock, Weak};
 
-use cachette_hal::{Device, StreamRef};
+use cachette_hal::Device;
 
-use crate::blocks::{BlockId, HeapBlocks};
+use crate::blocks::HeapBlocks;
 use crate::device_state::DeviceState;
 use crate::fence::Fence;
 use crate::observe::callbacks::{CallbackOutcome, TraceAction, TraceEvent};
@@ -30,12 +29,10 @@ use crate::pool::PoolId;
 use crate::pool::state::PoolState;
 use crate::stats::Counters;
 use crate::stream_state::StreamState;
-use crate::sync::lock::{self, Lock};
+use crate::sync::lock::{self};
 use crate::sync::{Mutex, RwLock};
 
 use crate::elastic::state::ElasticState;
-use crate::heap::events::PendingFrees;
-use crate::heap::history::{HeapHistory, Stacks};
 pub(crate) use allocate::{Allocated, Request};
 pub(crate) use copy::HeapCopy;
 #[cfg(feature = "ipc")]
@@ -43,11 +40,11 @@ pub(crate) use export::{BlockMemory, ExportRefusal, ExportedRange};
 pub(crate) use free::Freed;
 pub(crate) use restore::SavedHeap;
 pub(crate) use segments::NewSegment;
-pub(crate) use view::HeapView;
+pub(crate) use state::{FastGuard, HeapGuard, HeapLock, HeapState, StreamUses};
 
 /// The blocks of one stream in one pool.
 pub(crate) struct Heap<D: Device> {
-    pub(crate) state: Lock<HeapState<D>>,
+    pub(crate) state: HeapLock<D>,
     pub(crate) counters: Arc<Counters>,
     /// Held by the one request that may add memory to the heap. Hits do not wait for it.
     growth: Mutex<()>,
@@ -63,109 +60,6 @@ pub(crate) struct Heap<D: Device> {
     pool: RwLock<Option<Arc<PoolState>>>,
 }
 
-/// The state under a heap's lock.
-#[derive(Debug)]
-pub(crate) struct HeapState<D: Device> {
-    pub(crate) blocks: HeapBlocks<Arc<Fence<D>>>,
-    pub(crate) policy: Policy,
-    /// For every block that other streams use, the streams besides the heap's own.
-    uses: HashMap<BlockId, StreamUses<D>>,
-    pending: PendingFrees<D>,
-    /// For every stream state, by number, its last fence that the heap's own stream waits for.
-    waited: HashMap<u64, u64>,
-    /// The heap itself, from its first allocation until it is closed and empty. Allocations point to the heap without
-    /// owning it, so this reference keeps it alive.
-    keepalive: Option<Arc<Heap<D>>>,
-    /// Whether the allocator is dropped, and only allocations still need the heap.
-    closed: bool,
-    /// Where requests may be redirected.
-    pub(crate) redirect: Redirect,
-    /// The history of this heap, while one is recorded.
-    history_state: Option<Box<HeapHistory>>,
-    /// The stacks that a history has recorded. They stay when the history stops.
-    stacks: Box<Stacks>,
-    /// Whether an allocation or a free needs no work beyond the block itself. The cache is on, no block is pending and
-    /// no request is redirected. No tracker or history is active, and neither ages nor oversize blocks are counted. The
-    /// heap also keeps itself alive.
-    ///
-    /// [`refresh`](HeapState::refresh) derives it from all other fields. A hit tests only this field.
-    fast_path: bool,
-}
-
-impl<D: Device> HeapState<D> {
-    /// Removes and returns the streams that use a block besides the heap's own; `None` if there are none.
-    fn take_uses(&mut self, id: BlockId) -> Option<StreamUses<D>> {
-        if !std::mem::take(&mut self.blocks.block_mut(id).slow_free) {
-            return None;
-        }
-        if self.history_state.is_none() {
-            self.stacks.set(id, 0);
-        }
-        self.uses.remove(&id)
-    }
-
-    /// Recomputes `fast_path`.
-    fn refresh(&mut self, shared: &DeviceState<D>) {
-        self.fast_path = self.keepalive.is_some()
-            && !self.closed
-            && !self.redirect.any()
-            && !self.policy.ages
-            && self.history_state.is_none()
-            && !self.pending.has_pending_events()
-            && shared.settings.caches.load(Relaxed)
-            && !shared.callbacks.wants(TraceAction::Alloc)
-            && shared.totals.max_split == u64::MAX;
-    }
-}
-
-/// Where requests may be redirected.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Redirect {
-    /// To the partner, which has the configured kind of segments.
-    partner: bool,
-    /// To another pool, if a route exists.
-    route: bool,
-    /// To no heap: the pool sleeps.
-    pub(crate) asleep: bool,
-}
-
-impl Redirect {
-    const fn any(self) -> bool {
-        self.partner || self.route || self.asleep
-    }
-}
-
-/// The streams that use an allocated block besides the heap's own.
-#[derive(Debug)]
-pub(crate) struct StreamUses<D: Device> {
-    users: Vec<Arc<StreamState<D>>>,
-    /// How many of them, counted from the end, were recorded during a capture.
-    captured: usize,
-    /// Whether another stream allocated the block, so that its next use must wait for that stream.
-    lent: bool,
-    /// How many exports to other processes are open. The block is not reused before the last one ends.
-    exports: u32,
-}
-
-impl<D: Device> Default for StreamUses<D> {
-    fn default() -> Self {
-        Self { users: Vec::new(), captured: 0, lent: false, exports: 0 }
-    }
-}
-
-impl<D: Device> StreamUses<D> {
-    /// The use of a block that `stream_state` allocated instead of the heap's own stream.
-    fn lent_to(stream_state: Arc<StreamState<D>>) -> Self {
-        Self { users: vec![stream_state], lent: true, ..Self::default() }
-    }
-
-    /// The stream that allocated the block instead of the heap's own.
-    fn borrower(&self) -> Option<StreamRef> {
-        let first = self.users.first().filter(|_| self.lent)?;
-        Some(first.handle())
-    }
-}
-
 impl<D: Device> Heap<D> {
     /// Creates a heap for `stream_state`, with elastic segments or segments from the device.
     pub(crate) fn new(stream_state: Arc<StreamState<D>>, policy: &Policy, number: u32, elastic: bool) -> Self {
@@ -176,19 +70,7 @@ impl<D: Device> Heap<D> {
         shared.peaks.enlist(&counters);
         lock::prepare();
         let heap = Self {
-            state: Lock::new(HeapState {
-                blocks,
-                policy: policy.for_source(elastic),
-                uses: HashMap::new(),
-                pending: PendingFrees::default(),
-                waited: HashMap::new(),
-                keepalive: None,
-                closed: false,
-                redirect: Redirect::default(),
-                history_state: None,
-                stacks: Box::default(),
-                fast_path: false,
-            }),
+            state: HeapLock::new(blocks, policy.for_source(elastic), Arc::clone(&shared)),
             counters,
             growth: Mutex::new(()),
             elastic: elastic.then(ElasticState::default),
@@ -219,7 +101,6 @@ impl<D: Device> Heap<D> {
         state.policy.no_split = pool.splits_never();
         state.redirect.asleep = pool.is_asleep();
         Self::note_pool(&mut state, pool.id);
-        state.refresh(&self.shared);
         *self.pool.write() = Some(Arc::clone(pool));
     }
 
@@ -230,9 +111,7 @@ impl<D: Device> Heap<D> {
 
     /// Redirects requests to the partner if the configuration asks for the other kind of segments.
     pub(crate) fn set_elastic(&self, elastic: bool) {
-        let mut state = self.state.lock();
-        state.redirect.partner = elastic != self.elastic.is_some();
-        state.refresh(&self.shared);
+        self.state.lock().redirect.partner = elastic != self.elastic.is_some();
     }
 
     /// Returns whether the unused memory of the heap may be released for another request, or when a caller empties the
@@ -248,9 +127,7 @@ impl<D: Device> Heap<D> {
 
     /// Sets whether requests must check for a route.
     pub(crate) fn set_routed(&self, routed: bool) {
-        let mut state = self.state.lock();
-        state.redirect.route = routed;
-        state.refresh(&self.shared);
+        self.state.lock().redirect.route = routed;
     }
 
     /// Returns whether requests must check for a route.
@@ -299,12 +176,11 @@ impl<D: Device> Heap<D> {
         state.policy.no_split = pool.is_some_and(|pool| pool.splits_never());
         let packs = self.shared.settings.tuning().packs;
         state.blocks.pack(packs);
-        state.refresh(&self.shared);
     }
 
-    /// Recomputes the state that depends on settings of all heaps.
+    /// Derives the fast-path flag again, after a setting of all heaps has changed.
     pub(crate) fn refresh(&self) {
-        self.state.lock().refresh(&self.shared);
+        drop(self.state.lock());
     }
 
     /// The current policy for the choice of blocks.
@@ -314,20 +190,19 @@ impl<D: Device> Heap<D> {
 
     /// Updates the counters of free parts of segments, and their peaks.
     #[inline(never)]
-    pub(crate) fn flush_stats(&self, state: &mut HeapState<D>) {
-        let split = state.blocks.take_split();
+    pub(crate) fn flush_stats(&self, blocks: &mut HeapBlocks<Arc<Fence<D>>>) {
+        let split = blocks.take_split();
         if self.counters.set_split(split.map(|(_, high)| high)) {
             self.shared.peaks.note(&self.counters);
         }
         self.counters.set_split(split.map(|(now, _)| now));
-        state.blocks.set_watermark(self.counters.split_watermark());
+        blocks.set_watermark(self.counters.split_watermark());
     }
 
     /// Records that the allocator is dropped. The heap ends with its last allocation.
     pub(crate) fn close(self: Arc<Self>) {
         let mut state = self.state.lock();
         state.closed = true;
-        state.refresh(&self.shared);
         let last = self.let_go(&mut state);
         drop(state);
         drop(last);
@@ -359,6 +234,3 @@ impl<D: Device> Heap<D> {
         }
     }
 }
-
-/// The guard of a heap's lock.
-pub(crate) type HeapGuard<'a, D> = lock::LockGuard<'a, HeapState<D>>;

@@ -142,18 +142,11 @@ impl<D: Device> Allocator<D> {
     fn diagnose(&self, address: u64) -> PointerProblem {
         let homes = self.inner().shared.index.find(address).into_iter().flatten();
         let heaps = homes.filter_map(|home| self.inner().heaps.get(home.heap));
-        let block = heaps.into_iter().find_map(|heap| {
-            let segments = heap.view().segments.into_iter();
-            let blocks = segments.flat_map(|segment| {
-                segment.blocks.into_iter().map(move |block| (segment.base + block.offset, block.bytes, block.state))
-            });
-            blocks.into_iter().find(|(start, bytes, _)| (*start..start + bytes).contains(&address))
-        });
-        match block {
+        match heaps.into_iter().find_map(|heap| heap.around(address)) {
             None => PointerProblem::Foreign,
-            Some((start, _, BlockState::Allocated)) if start == address => PointerProblem::Owned,
-            Some((start, _, BlockState::Allocated)) => PointerProblem::Interior { start, offset: address - start },
-            Some((_, _, BlockState::Pending)) => PointerProblem::FreedTwice,
+            Some((start, BlockState::Allocated)) if start == address => PointerProblem::Owned,
+            Some((start, BlockState::Allocated)) => PointerProblem::Interior { start, offset: address - start },
+            Some((_, BlockState::Pending)) => PointerProblem::FreedTwice,
             Some(_) => PointerProblem::Free,
         }
     }

@@ -1,4 +1,4 @@
-//! Listing the blocks of a heap and checking their invariants.
+//! Checking the invariants of a heap's blocks.
 
 use std::collections::HashSet;
 
@@ -6,83 +6,7 @@ use crate::blocks::heap_blocks::rank_of;
 use crate::blocks::{BlockId, BlockState, HeapBlocks, Segment, Split};
 use crate::size::{SegmentKind, UNIT};
 
-/// A segment at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SegmentView {
-    pub(crate) base: u64,
-    pub(crate) bytes: u64,
-    pub(crate) kind: SegmentKind,
-    pub(crate) age: u32,
-    /// Whether the segment is elastic: it serves both kinds, and some of its blocks have no memory.
-    pub(crate) elastic: bool,
-    pub(crate) blocks: Vec<BlockView>,
-}
-
-impl SegmentView {
-    /// Returns whether its blocks serve requests of `kind`.
-    pub(crate) fn serves(&self, kind: SegmentKind) -> bool {
-        self.elastic || self.kind == kind
-    }
-}
-
-/// A block at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BlockView {
-    pub(crate) id: BlockId,
-    /// Offset from the start of the segment, in bytes.
-    pub(crate) offset: u64,
-    pub(crate) bytes: u64,
-    pub(crate) requested: u64,
-    pub(crate) state: BlockState,
-    pub(crate) kind: SegmentKind,
-}
-
 impl<G> HeapBlocks<G> {
-    /// Returns every segment with its blocks, in the order of creation.
-    pub(crate) fn view(&self) -> Vec<SegmentView> {
-        let mut segments: Vec<_> = self
-            .segments
-            .iter()
-            .map(|(_, segment)| SegmentView {
-                base: segment.base,
-                bytes: segment.bytes,
-                kind: segment.kind,
-                age: segment.age,
-                elastic: self.chunk_map.is_some(),
-                blocks: self.chain(segment.first),
-            })
-            .collect();
-        segments.sort_by_key(|segment| segment.age);
-        segments
-    }
-
-    fn chain(&self, first: BlockId) -> Vec<BlockView> {
-        std::iter::successors(first.get(), |id| self.blocks[*id].after.get())
-            .map(|id| {
-                let block = &self.blocks[id];
-                BlockView {
-                    id,
-                    offset: u64::from(block.offset()) * UNIT,
-                    bytes: block.bytes(),
-                    requested: block.requested,
-                    state: block.state,
-                    kind: block.kind,
-                }
-            })
-            .collect()
-    }
-
-    /// Returns the bytes of the largest free block of either kind.
-    pub(crate) fn largest_free(&self) -> u64 {
-        self.view()
-            .iter()
-            .flat_map(|segment| &segment.blocks)
-            .filter(|block| matches!(block.state, BlockState::Free | BlockState::Recent))
-            .map(|block| block.bytes)
-            .max()
-            .unwrap_or(0)
-    }
-
     /// Checks every invariant. The error names the violated one.
     pub(crate) fn check(&self) -> Result<(), String> {
         let listed = self.check_lists()?;
@@ -90,28 +14,28 @@ impl<G> HeapBlocks<G> {
         let mut blocks = 0;
         for (id, segment) in self.segments.iter() {
             let (mut end, mut before, mut was_free) = (0, BlockId::NONE, false);
-            for view in self.chain(segment.first) {
-                let block = &self.blocks[view.id];
-                let at = format!("block {:?} of segment {id:?}", view.id);
+            for (own, block) in self.blocks_of(segment) {
+                let at = format!("block {own:?} of segment {id:?}");
                 let free = block.state == BlockState::Free;
-                ensure(view.offset == end && view.bytes > 0, || format!("{at} does not tile"))?;
+                let offset = u64::from(block.offset()) * UNIT;
+                ensure(offset == end && block.bytes() > 0, || format!("{at} does not tile"))?;
                 ensure(block.segment == id && block.before == before, || format!("{at} is mislinked"))?;
-                ensure(block.address == segment.base + view.offset, || format!("{at} has a wrong address"))?;
+                ensure(block.address == segment.base + offset, || format!("{at} has a wrong address"))?;
                 ensure(block.rank == rank_of(segment.age) + u64::from(block.offset()), || {
                     format!("{at} has a wrong age")
                 })?;
                 ensure(!(free && was_free), || format!("{at} was not merged"))?;
-                ensure(free == listed.contains(&view.id), || format!("{at} is listed wrongly"))?;
+                ensure(free == listed.contains(&own), || format!("{at} is listed wrongly"))?;
                 ensure(block.state != BlockState::Vacant, || format!("{at} is vacant"))?;
-                ensure((block.state == BlockState::Recent) == (self.recent == view.id), || {
+                ensure((block.state == BlockState::Recent) == (self.recent == own), || {
                     format!("{at} is not the recent one")
                 })?;
-                ensure(block.guarded == self.guards.contains_key(&view.id), || format!("{at} has lost its guards"))?;
+                ensure(block.guarded == self.guards.contains_key(&own), || format!("{at} has lost its guards"))?;
                 if free && !block.is_whole() && self.chunk_map.is_none() {
                     split[segment.kind as usize].blocks += 1;
-                    split[segment.kind as usize].bytes += view.bytes;
+                    split[segment.kind as usize].bytes += block.bytes();
                 }
-                (end, before, was_free) = (end + view.bytes, view.id, free);
+                (end, before, was_free) = (end + block.bytes(), own, free);
                 blocks += 1;
             }
             ensure(end == segment.bytes, || format!("segment {id:?} is not covered"))?;
@@ -124,32 +48,26 @@ impl<G> HeapBlocks<G> {
     /// Checks that chunks lie under exactly the blocks that have memory.
     fn check_ground(&self) -> Result<(), String> {
         let Some(chunk_map) = &self.chunk_map else { return Ok(()) };
-        let view = self.view();
-        let blocks = || {
-            view.iter().flat_map(|segment| {
-                let place = |block: &BlockView| (segment.base + block.offset, block.bytes);
-                segment.blocks.iter().map(move |block| (place(block), block))
-            })
-        };
-        for (_, block) in blocks() {
+        for (id, block) in self.iter() {
             let hole = block.state == BlockState::Unmapped;
-            ensure(hole == (chunk_map.holes.get(&self.blocks[block.id].place()) == Some(&block.id)), || {
-                format!("hole {:?} is listed wrongly", block.id)
+            ensure(hole == (chunk_map.holes.get(&block.place()) == Some(&id)), || {
+                format!("hole {id:?} is listed wrongly")
             })?;
-            let kind = SegmentKind::of(block.bytes);
+            let kind = SegmentKind::of(block.bytes());
             let unlisted = matches!(block.state, BlockState::Reserved | BlockState::PendingUnmap);
-            ensure(block.kind == kind || unlisted, || format!("block {:?} is not of kind {kind:?}", block.id))?;
+            ensure(block.kind == kind || unlisted, || format!("block {id:?} is not of kind {kind:?}"))?;
         }
-        let holes = blocks().filter(|(_, block)| block.state == BlockState::Unmapped);
+        let holes = self.iter().filter(|(_, block)| block.state == BlockState::Unmapped);
         ensure(holes.count() == chunk_map.holes.len(), || "a hole is nowhere".to_owned())?;
         // A thread may be mapping or unmapping memory under a held block, so the chunks are not comparable.
-        if blocks().any(|(_, block)| block.state == BlockState::Reserved) {
+        if self.iter().any(|(_, block)| block.state == BlockState::Reserved) {
             return Ok(());
         }
-        let mut filled = blocks()
+        let mut filled: Vec<_> = self
+            .iter()
             .filter(|(_, block)| !matches!(block.state, BlockState::Unmapped | BlockState::PendingUnmap))
-            .map(|(place, _)| place)
-            .collect::<Vec<_>>();
+            .map(|(_, block)| (block.address, block.bytes()))
+            .collect();
         filled.sort_unstable();
         let mut chunks: Vec<_> = chunk_map.chunks().map(|chunk| (chunk.at, chunk.bytes)).collect();
         chunks.sort_unstable();

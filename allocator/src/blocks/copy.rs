@@ -1,13 +1,14 @@
 //! A copy of a heap's blocks, for inspection after the lock is released.
 
-use crate::blocks::{Block, BlockId, Chunk, HeapBlocks, SegmentId};
+use crate::blocks::{Block, BlockId, Chunk, HeapBlocks, Segment, SegmentId};
 use crate::size::SegmentKind;
 
 /// The tables of a heap's blocks at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct HeapBlocksCopy {
+    /// In the order of creation.
     pub(crate) segments: Vec<SegmentCopy>,
-    blocks: Vec<Block>,
+    pub(crate) blocks: Vec<Block>,
     /// In order of address; empty if the segments are not elastic.
     chunks: Vec<Chunk>,
     /// Whether the segments are elastic.
@@ -20,6 +21,7 @@ pub(crate) struct SegmentCopy {
     pub(crate) base: u64,
     pub(crate) kind: SegmentKind,
     pub(crate) order: u64,
+    age: u32,
     first: BlockId,
 }
 
@@ -52,6 +54,27 @@ impl<G> HeapBlocks<G> {
         }
     }
 
+    /// The blocks of a segment, by address.
+    pub(crate) fn blocks_of(&self, segment: &Segment) -> impl Iterator<Item = (BlockId, &Block)> {
+        std::iter::successors(self.entry(segment.first), |(_, block)| self.entry(block.after))
+    }
+
+    pub(crate) fn entry(&self, id: BlockId) -> Option<(BlockId, &Block)> {
+        id.get().map(|id| (id, &self.blocks[id]))
+    }
+
+    /// Every segment, in the order of creation.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
+        let mut segments: Vec<_> = self.segments.iter().map(|(_, segment)| segment).collect();
+        segments.sort_unstable_by_key(|segment| segment.age);
+        segments.into_iter()
+    }
+
+    /// Every block of every segment.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (BlockId, &Block)> {
+        self.segments().flat_map(|segment| self.blocks_of(segment))
+    }
+
     /// The number of blocks in a copy.
     pub(crate) fn table_len(&self) -> usize {
         self.blocks.all().len()
@@ -61,21 +84,14 @@ impl<G> HeapBlocks<G> {
     pub(crate) fn copy_into(&self, copy: &mut HeapBlocksCopy) {
         copy.elastic = self.chunk_map.is_some();
         copy.blocks.extend_from_slice(self.blocks.all());
-        let chunk_map = self.chunk_map.iter();
-        copy.chunks.extend(chunk_map.flat_map(|chunk_map| chunk_map.chunks()));
-        let segments = self.segments.iter();
-        copy.segments.extend(segments.map(|(_, segment)| SegmentCopy {
+        copy.chunks.extend(self.chunk_map.iter().flat_map(|chunk_map| chunk_map.chunks()));
+        copy.segments.extend(self.segments.iter().map(|(_, segment)| SegmentCopy {
             base: segment.base,
             kind: segment.kind,
             order: segment.order,
+            age: segment.age,
             first: segment.first,
         }));
-    }
-}
-
-impl HeapBlocksCopy {
-    /// Reserves capacity, so that the copy does not allocate.
-    pub(crate) fn reserve(&mut self, blocks: usize) {
-        self.blocks.reserve(blocks);
+        copy.segments.sort_unstable_by_key(|segment| segment.age);
     }
 }

@@ -1,6 +1,6 @@
 //! Allocating blocks at given addresses.
 
-use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard, SegmentId, Split};
+use crate::blocks::{Block, BlockId, BlockState, HeapBlocks, ReuseGuard, Split};
 use crate::size::SegmentKind;
 
 impl<G: ReuseGuard> HeapBlocks<G> {
@@ -9,19 +9,15 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// is not free at once.
     pub(crate) fn could_hold(&mut self, at: u64, bytes: u64, is_used: impl Fn(BlockId) -> bool) -> bool {
         self.coalesce();
-        let Some(first) = self.first_around(at) else { return false };
-        let mut next = Some(first);
-        while let Some(id) = next {
-            let block = &self.blocks[id];
-            let end = block.address + block.bytes();
+        let Some(first) = self.around(at) else { return false };
+        for (id, block) in std::iter::successors(Some(first), |(_, block)| self.entry(block.after)) {
             let free = matches!(block.state, BlockState::Free | BlockState::Allocated);
-            if end > at && (!free || block.guarded || is_used(id)) {
+            if !free || block.guarded || is_used(id) {
                 return false;
             }
-            if end >= at + bytes {
+            if block.address + block.bytes() >= at + bytes {
                 return true;
             }
-            next = block.after.get();
         }
         false
     }
@@ -29,13 +25,8 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// Allocates exactly these addresses. Returns `None` if they are not free, or if the tables are full.
     pub(crate) fn allocate_at(&mut self, at: u64, bytes: u64) -> Option<BlockId> {
         self.coalesce();
-        let first = self.first_around(at)?;
-        let chain = std::iter::successors(Some(first), |id| self.blocks[*id].after.get());
-        let around = chain.into_iter().find(|id| {
-            let block = &self.blocks[*id];
-            block.address <= at && at + bytes <= block.address + block.bytes()
-        })?;
-        if self.blocks[around].state != BlockState::Free {
+        let (around, block) = self.around(at)?;
+        if block.state != BlockState::Free || at + bytes > block.address + block.bytes() {
             return None;
         }
         let held = self.hold(around, at, at + bytes)?;
@@ -54,13 +45,10 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         Some(held.block)
     }
 
-    /// The first block of the segment that contains an address.
-    fn first_around(&self, at: u64) -> Option<BlockId> {
-        let around = |(_, segment): &(SegmentId, &crate::blocks::Segment)| {
-            (segment.base..segment.base + segment.bytes).contains(&at)
-        };
-        let (_, segment) = self.segments.iter().find(around)?;
-        segment.first.get()
+    /// The block that contains an address.
+    pub(crate) fn around(&self, at: u64) -> Option<(BlockId, &Block)> {
+        let segment = self.segments().find(|segment| (segment.base..segment.base + segment.bytes).contains(&at))?;
+        self.blocks_of(segment).find(|(_, block)| at < block.address + block.bytes())
     }
 
     /// Recounts the free blocks that are parts of their segment.
@@ -69,12 +57,11 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             return;
         }
         let mut split = [Split::default(); 2];
-        for segment in self.view() {
-            for block in &segment.blocks {
-                if block.state == BlockState::Free && block.bytes < segment.bytes {
-                    split[segment.kind as usize].blocks += 1;
-                    split[segment.kind as usize].bytes += block.bytes;
-                }
+        for segment in self.segments() {
+            let part = |block: &Block| block.state == BlockState::Free && block.bytes() < segment.bytes;
+            for (_, block) in self.blocks_of(segment).filter(|(_, block)| part(block)) {
+                split[segment.kind as usize].blocks += 1;
+                split[segment.kind as usize].bytes += block.bytes();
             }
         }
         self.split = split;

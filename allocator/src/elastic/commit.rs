@@ -108,7 +108,7 @@ impl<D: Device> Heap<D> {
         self.counters.lower(Counted::ReservedBytes, kind.other(), turned);
         self.counters.raise(Counted::ReservedBytes, kind, gained + turned);
         let (allocated, _) = self.mark_allocated_slow(&mut state, id, request);
-        self.flush_stats(&mut state);
+        self.flush_stats(&mut state.blocks);
         drop(state);
         self.shared.peaks.note(&self.counters);
         for chunk in chunks {

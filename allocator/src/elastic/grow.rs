@@ -172,7 +172,7 @@ impl<D: Device> Heap<D> {
             pressed,
             tuning,
         });
-        self.flush_stats(&mut state);
+        self.flush_stats(&mut state.blocks);
         Ok(match decision {
             Decision::Fill(plan) => hold(&mut state, plan, &runs, &idle_chunks).map_or(Begin::NoMemory, Begin::Begun),
             Decision::NoPlace(bytes) => Begin::NoPlace(bytes),

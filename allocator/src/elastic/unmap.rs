@@ -74,7 +74,7 @@ impl<D: Device> Heap<D> {
             state.note_loss(TraceAction::SegmentUnmap, chunk.at, chunk.bytes);
             left_behind.push((chunk, held.block, before));
         }
-        self.flush_stats(&mut state);
+        self.flush_stats(&mut state.blocks);
         drop(state);
         for (chunk, block, fences) in left_behind {
             outcome = outcome.and(self.tell(TraceAction::SegmentUnmap, chunk.at, chunk.bytes));

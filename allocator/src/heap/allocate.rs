@@ -5,9 +5,8 @@ use std::sync::Arc;
 use cachette_hal::Device;
 
 use crate::blocks::{Block, BlockId};
-use crate::heap::{Heap, HeapGuard, HeapState};
+use crate::heap::{FastGuard, Heap};
 use crate::size;
-use crate::sync::lock;
 
 /// A caller's request.
 #[derive(Clone, Copy, Debug)]
@@ -44,13 +43,15 @@ impl<D: Device> Heap<D> {
     ///
     /// Otherwise nothing changes, and [`allocate`](Self::allocate) continues with the lock, if it is held.
     #[inline(always)]
-    pub(crate) fn allocate_last_freed(&self, request: Request) -> Result<Allocated, Option<HeapGuard<'_, D>>> {
-        let mut state = lock::enter(&self.state).ok_or(None)?;
-        if !state.fast_path || state.policy.divides {
+    pub(crate) fn allocate_last_freed(&self, request: Request) -> Result<Allocated, Option<FastGuard<'_, D>>> {
+        let mut state = self.state.enter().ok_or(None)?;
+        let fast_path = state.fast_path();
+        let (blocks, policy) = state.blocks();
+        if !fast_path || policy.divides {
             return Err(Some(state));
         }
         let units = size::whole_units(request.requested);
-        if let Some(last_freed) = state.blocks.last_freed(units)
+        if let Some(last_freed) = blocks.last_freed(units)
             && !last_freed.block.guarded
             && (last_freed.block.indexed || !request.raw)
             && self.counters.allocated_below_peak(last_freed.block.kind, last_freed.block.bytes(), request.requested)
@@ -63,15 +64,15 @@ impl<D: Device> Heap<D> {
 
     /// Allocates the best fit. Returns `None` if no block fits, and in a forked child.
     #[inline(always)]
-    pub(crate) fn allocate(self: &Arc<Self>, held: Option<HeapGuard<'_, D>>, request: Request) -> Option<Allocated> {
+    pub(crate) fn allocate(self: &Arc<Self>, held: Option<FastGuard<'_, D>>, request: Request) -> Option<Allocated> {
         let mut state = match held {
             Some(state) => state,
-            None => lock::share(&self.state, &self.shared.origin)?,
+            None => self.state.share(&self.shared.origin)?,
         };
-        if !state.fast_path {
-            return self.allocate_slow(state, request);
+        if !state.fast_path() {
+            return self.allocate_slow(state.slow(), request);
         }
-        let HeapState { blocks, policy, .. } = &mut *state;
+        let (blocks, policy) = state.blocks();
         let id = blocks.allocate(policy, policy.round(request.requested));
         if !id.is_some() {
             return None;
@@ -81,7 +82,7 @@ impl<D: Device> Heap<D> {
             blocks.make_raw(id);
         }
         if blocks.is_above_watermark() {
-            self.flush_stats(&mut state);
+            self.flush_stats(blocks);
         }
         drop(state);
         if peak {

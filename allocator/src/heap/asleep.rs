@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, VirtualMemory};
 
 use super::Heap;
-use crate::blocks::{BlockState, Chunk};
+use crate::blocks::{Block, BlockState, Chunk};
 use crate::observe::callbacks::TraceAction;
 use crate::stats::Counted;
 use crate::stream_state::StreamState;
@@ -16,9 +16,7 @@ use crate::stream_state::StreamState;
 impl<D: Device> Heap<D> {
     /// Sets whether the heap rejects requests because its pool sleeps.
     pub(crate) fn set_asleep(&self, asleep: bool) {
-        let mut state = self.state.lock();
-        state.redirect.asleep = asleep;
-        state.refresh(&self.shared);
+        self.state.lock().redirect.asleep = asleep;
     }
 
     /// Returns whether the heap rejects requests because its pool sleeps.
@@ -35,23 +33,11 @@ impl<D: Device> Heap<D> {
     pub(crate) fn contents(&self, whole: bool) -> Vec<(Chunk, Vec<Range<u64>>)> {
         let mut state = self.state.lock();
         state.blocks.coalesce();
-        let mut used: Vec<Range<u64>> = state
-            .blocks
-            .view()
-            .iter()
-            .flat_map(|segment| {
-                let used = segment
-                    .blocks
-                    .iter()
-                    .filter(|block| matches!(block.state, BlockState::Allocated | BlockState::Pending));
-                used.map(|block| {
-                    let start = segment.base + block.offset;
-                    start..start + block.bytes
-                })
-            })
-            .collect();
+        let in_use = |block: &Block| matches!(block.state, BlockState::Allocated | BlockState::Pending);
+        let used = state.blocks.iter().filter(|(_, block)| in_use(block));
+        let mut used: Vec<_> = used.map(|(_, block)| block.address..block.address + block.bytes()).collect();
         let chunks = state.blocks.chunks();
-        self.flush_stats(&mut state);
+        self.flush_stats(&mut state.blocks);
         drop(state);
         used.sort_unstable_by_key(|range| range.start);
         let within = |chunk: &Chunk| {
@@ -132,7 +118,7 @@ impl<D: Device> Heap<D> {
             elastic.slept.fetch_sub(chunk.bytes, Relaxed);
             gone.push(chunk.id);
         }
-        self.flush_stats(&mut state);
+        self.flush_stats(&mut state.blocks);
         drop(state);
         for id in gone {
             self.shared.chunks.forget(id);

@@ -1,9 +1,11 @@
 //! Copying a heap: plain data under the lock, and the conversion after it.
 
+use std::collections::HashMap;
+
 use cachette_hal::{Device, StreamRef};
 
 use super::Heap;
-use crate::blocks::{Block, BlockState, HeapBlocksCopy};
+use crate::blocks::{Block, BlockId, BlockState, HeapBlocksCopy};
 use crate::heap::history::Stacks;
 use crate::pool::PoolId;
 
@@ -16,6 +18,8 @@ pub(crate) struct HeapCopy {
     pub(crate) pool: PoolId,
     /// Bytes held from the device.
     pub(crate) reserved: u64,
+    /// For every pending block, the number of the last fence that it waits for.
+    pub(crate) last_points: HashMap<BlockId, u64>,
 }
 
 impl HeapCopy {
@@ -31,13 +35,13 @@ impl<D: Device> Heap<D> {
         let mut copied = HeapBlocksCopy::default();
         let length = self.state.lock().blocks.table_len();
         // Other threads may add a few blocks before the lock is taken again.
-        copied.reserve(length + length / 16 + 64);
+        copied.blocks.reserve(length + length / 16 + 64);
         let mut state = self.state.lock();
         state.blocks.coalesce();
-        self.flush_stats(&mut state);
+        self.flush_stats(&mut state.blocks);
         state.blocks.copy_into(&mut copied);
         let stacks = Stacks::clone(&state.stacks);
-        let reserved = self.reserved();
+        let (reserved, last_points) = (self.reserved(), state.pending.last_points());
         drop(state);
         HeapCopy {
             blocks: copied,
@@ -45,6 +49,7 @@ impl<D: Device> Heap<D> {
             stream: self.stream_state.handle(),
             pool: self.pool().map_or(PoolId::DEFAULT, |pool| pool.id),
             reserved,
+            last_points,
         }
     }
 }

@@ -224,7 +224,6 @@ impl<D: Device> Heap<D> {
             let deferred = self.deferred(id, uses);
             let mut state = self.state.lock();
             state.pending.deferred.push(deferred);
-            state.refresh(&self.shared);
             return Ok(());
         };
         let mut state = self.state.lock();
@@ -237,12 +236,10 @@ impl<D: Device> Heap<D> {
             }
             Ok(fences) => {
                 state.pending.push(id, fences);
-                state.refresh(&self.shared);
                 Ok(())
             }
             Err(error) => {
                 state.pending.unmarked.push((id, uses));
-                state.refresh(&self.shared);
                 Err(error)
             }
         }
@@ -289,8 +286,7 @@ impl<D: Device> Heap<D> {
             self.counters.lower(Counted::RequestedBytes, kind, requested);
             state.blocks.free_guarded(id, guards);
         }
-        self.flush_stats(&mut state);
-        state.refresh(&self.shared);
+        self.flush_stats(&mut state.blocks);
         drop(state);
         for (address, requested) in outcome {
             self.tell(TraceAction::FreeCompleted, address, requested);

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use cachette_hal::{self as hal, Device};
 
 use crate::blocks::{BlockId, BlockState, SegmentId};
-use crate::heap::{Heap, HeapGuard};
+use crate::heap::{FastGuard, Heap};
 use crate::observe::probes;
-use crate::sync::lock;
 
 /// The work that remains after a free; usually none.
 ///
@@ -64,7 +63,7 @@ impl<D: Device> Heap<D> {
     /// call does nothing.
     #[inline(always)]
     pub(crate) fn free(&self, id: BlockId) -> Freed<D> {
-        match lock::enter(&self.state) {
+        match self.state.enter() {
             Some(state) => self.free_locked(state, id),
             None => self.free_shared(id),
         }
@@ -72,7 +71,7 @@ impl<D: Device> Heap<D> {
 
     #[inline(never)]
     fn free_shared(&self, id: BlockId) -> Freed<D> {
-        match lock::share(&self.state, &self.shared.origin) {
+        match self.state.share(&self.shared.origin) {
             Some(state) => self.free_locked(state, id),
             None => Freed::DONE,
         }
@@ -81,12 +80,13 @@ impl<D: Device> Heap<D> {
     /// Frees the block that begins at `address`, except in a forked child.
     #[inline]
     pub(crate) fn free_at(&self, segment: SegmentId, address: u64) -> Result<Freed<D>, NotFreed> {
-        let state = match lock::enter(&self.state) {
+        let mut state = match self.state.enter() {
             Some(state) => state,
-            None => lock::share(&self.state, &self.shared.origin).ok_or(NotFreed)?,
+            None => self.state.share(&self.shared.origin).ok_or(NotFreed)?,
         };
-        let id = state.blocks.find_raw(segment, address).ok_or(NotFreed)?;
-        let block = state.blocks.block(id);
+        let (blocks, _) = state.blocks();
+        let id = blocks.find_raw(segment, address).ok_or(NotFreed)?;
+        let block = blocks.block(id);
         if block.state == BlockState::Pending || !block.raw {
             return Err(NotFreed);
         }
@@ -94,11 +94,11 @@ impl<D: Device> Heap<D> {
     }
 
     #[inline(always)]
-    fn free_locked(&self, mut state: HeapGuard<'_, D>, id: BlockId) -> Freed<D> {
-        probes::free(|| state.blocks.block(id).address);
-        if state.fast_path
-            && let Some(block) = state.blocks.set_last_freed(id)
-        {
+    fn free_locked(&self, mut state: FastGuard<'_, D>, id: BlockId) -> Freed<D> {
+        let fast_path = state.fast_path();
+        let (blocks, _) = state.blocks();
+        probes::free(|| blocks.block(id).address);
+        if fast_path && let Some(block) = blocks.set_last_freed(id) {
             self.counters.freed(block.kind, block.bytes(), block.requested);
             return Freed::DONE;
         }
@@ -106,15 +106,17 @@ impl<D: Device> Heap<D> {
     }
 
     #[inline(never)]
-    fn free_coalesced(&self, mut state: HeapGuard<'_, D>, id: BlockId) -> Freed<D> {
-        let block = state.blocks.block(id);
-        if block.slow_free || !state.fast_path {
-            return self.free_slow(state, id);
+    fn free_coalesced(&self, mut state: FastGuard<'_, D>, id: BlockId) -> Freed<D> {
+        let fast_path = state.fast_path();
+        let (blocks, _) = state.blocks();
+        let block = blocks.block(id);
+        if block.slow_free || !fast_path {
+            return self.free_slow(state.slow(), id);
         }
         self.counters.freed(block.kind, block.bytes(), block.requested);
-        state.blocks.free(id);
-        if state.blocks.is_above_watermark() {
-            self.flush_stats(&mut state);
+        blocks.free(id);
+        if blocks.is_above_watermark() {
+            self.flush_stats(blocks);
         }
         Freed::DONE
     }

@@ -132,7 +132,6 @@ impl<D: Device> Heap<D> {
             }
         }
         let any = !state.stacks.is_empty();
-        state.refresh(&self.shared);
         drop(guard);
         drop((before, stacks));
         any

@@ -42,14 +42,9 @@ impl<D: Device> Heap<D> {
     pub(crate) fn save(&self) -> Result<Vec<SavedHeap>, PoolProblem> {
         let mut state = self.state.lock();
         state.blocks.coalesce();
-        let mut views = state.blocks.view().into_iter();
-        let waiting = views.find_map(|segment| {
-            let mut blocks = segment.blocks.into_iter();
-            let waiting = blocks.find(|block| block.state == BlockState::Pending)?;
-            Some(segment.base + waiting.offset)
-        });
+        let waiting = state.blocks.iter().find(|(_, block)| block.state == BlockState::Pending);
         match waiting {
-            Some(address) => Err(PoolProblem::Waiting { address }),
+            Some((_, block)) => Err(PoolProblem::Waiting { address: block.address }),
             None => Ok(allocated(&state).into_iter().map(|(_, now)| now).collect()),
         }
     }
@@ -139,7 +134,7 @@ impl<D: Device> Heap<D> {
             restored.push(block);
             probes::malloc(&self.shared.device, block.address, block.requested, self.stream_state.handle());
         }
-        self.flush_stats(&mut state);
+        self.flush_stats(&mut state.blocks);
         drop(state);
         self.shared.peaks.note(&self.counters);
         self.tell_restored(&freed, behind, &restored);
@@ -177,21 +172,17 @@ impl<D: Device> Heap<D> {
 
 /// The current allocations, with their blocks.
 fn allocated<D: Device>(state: &HeapState<D>) -> Vec<(BlockId, SavedHeap)> {
-    let blocks = state.blocks.view().into_iter().flat_map(|segment| {
-        let base = segment.base;
-        segment.blocks.into_iter().map(move |block| (base, block))
-    });
+    let blocks = state.blocks.iter().filter(|(_, block)| block.state == BlockState::Allocated);
     blocks
-        .filter(|(_, block)| block.state == BlockState::Allocated)
-        .map(|(base, block)| {
+        .map(|(id, block)| {
             let saved = SavedHeap {
-                address: base + block.offset,
-                bytes: block.bytes,
+                address: block.address,
+                bytes: block.bytes(),
                 requested: block.requested,
-                owned: !state.blocks.block(block.id).raw,
-                borrower: state.uses.get(&block.id).and_then(StreamUses::borrower),
+                owned: !block.raw,
+                borrower: state.uses.get(&id).and_then(StreamUses::borrower),
             };
-            (block.id, saved)
+            (id, saved)
         })
         .collect()
 }

@@ -45,7 +45,7 @@ impl<D: Device> Heap<D> {
         let allocated = blocks
             .allocate_from_segment(policy, id, policy.round(request.requested))
             .map(|id| self.mark_allocated_slow(&mut state, id, request).0);
-        self.flush_stats(&mut state);
+        self.flush_stats(&mut state.blocks);
         drop(state);
         self.shared.peaks.note(&self.counters);
         let outcome = self.tell(TraceAction::SegmentAlloc, base, segment.bytes);
@@ -89,7 +89,7 @@ impl<D: Device> Heap<D> {
             state.blocks.clock = self.shared.settings.clock.load(Relaxed);
         }
         let idle = state.blocks.idle_segments();
-        self.flush_stats(&mut state);
+        self.flush_stats(&mut state.blocks);
         Ok(idle)
     }
 
@@ -125,7 +125,7 @@ impl<D: Device> Heap<D> {
         }
         let (segment, guards) = state.blocks.begin_leaving(idle.id)?;
         let segment = NewSegment { base: DevicePtr::new(segment.base)?, bytes: segment.bytes, kind: segment.kind };
-        self.flush_stats(&mut state);
+        self.flush_stats(&mut state.blocks);
         Some((segment, guards))
     }
 

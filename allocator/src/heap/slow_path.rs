@@ -52,7 +52,7 @@ impl<D: Device> Heap<D> {
         let id = blocks.allocate(policy, policy.round(request.requested));
         let allocated = id.get().map(|id| self.mark_allocated_slow(&mut state, id, request));
         if state.blocks.is_above_watermark() {
-            self.flush_stats(&mut state);
+            self.flush_stats(&mut state.blocks);
         }
         drop(state);
         let (allocated, peak) = allocated?;
@@ -72,10 +72,7 @@ impl<D: Device> Heap<D> {
         id: BlockId,
         request: Request,
     ) -> (Allocated, bool) {
-        if state.keepalive.is_none() {
-            state.keepalive = Some(Arc::clone(self));
-            state.refresh(&self.shared);
-        }
+        state.keepalive.get_or_insert_with(|| Arc::clone(self));
         let (allocated, peak) = self.mark_allocated(state.blocks.block_mut(id), id, request);
         if request.raw {
             state.blocks.make_raw(id);
@@ -146,7 +143,7 @@ impl<D: Device> Heap<D> {
         }
         self.become_free_now(&mut state, id, guards);
         if state.blocks.is_above_watermark() {
-            self.flush_stats(&mut state);
+            self.flush_stats(&mut state.blocks);
         }
         let is_told = self.shared.callbacks.wants(TraceAction::FreeRequested);
         let held = is_told.then(|| state.keepalive.clone()).flatten();

@@ -1,24 +1,15 @@
 //! Inspecting a heap: its contents, its pending blocks and its invariants.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use cachette_hal::Device;
 
 use super::Heap;
-use crate::blocks::{BlockId, BlockState, BlockView, Chunk, SegmentId, SegmentView};
+use crate::blocks::{Block, BlockId, BlockState, Chunk, SegmentId};
 use crate::fence::Fence;
 use crate::size::SegmentKind;
 use crate::stats::{Counted, Row};
-
-/// A heap at one moment.
-#[derive(Debug)]
-pub(crate) struct HeapView {
-    pub(crate) segments: Vec<SegmentView>,
-    /// For every pending block, the number of the last fence that it waits for.
-    pub(crate) last_points: HashMap<BlockId, u64>,
-}
 
 impl<D: Device> fmt::Debug for Heap<D> {
     /// Omits the tables of blocks, which are long, and takes no lock.
@@ -33,19 +24,11 @@ impl<D: Device> fmt::Debug for Heap<D> {
 }
 
 impl<D: Device> Heap<D> {
-    /// Returns the current state, after the last-freed block is coalesced.
-    pub(crate) fn view(&self) -> HeapView {
-        let mut state = self.state.lock();
-        state.blocks.coalesce();
-        self.flush_stats(&mut state);
-        HeapView { segments: state.blocks.view(), last_points: state.pending.last_points() }
-    }
-
     /// Coalesces the last-freed block, so that the counters match the result of a search.
     pub(crate) fn coalesce(&self) {
         let mut state = self.state.lock();
         state.blocks.coalesce();
-        self.flush_stats(&mut state);
+        self.flush_stats(&mut state.blocks);
     }
 
     /// The fences that some blocks wait for.
@@ -64,8 +47,9 @@ impl<D: Device> Heap<D> {
     pub(crate) fn largest_free(&self) -> u64 {
         let mut state = self.state.lock();
         state.blocks.coalesce();
-        self.flush_stats(&mut state);
-        state.blocks.largest_free()
+        self.flush_stats(&mut state.blocks);
+        let free = state.blocks.iter().filter(|(_, block)| block.state == BlockState::Free);
+        free.map(|(_, block)| block.bytes()).max().unwrap_or(0)
     }
 
     /// Finds the block in use that begins at `address`, and whether its caller has not freed it yet.
@@ -89,29 +73,24 @@ impl<D: Device> Heap<D> {
 
     /// The raw blocks: address and requested bytes.
     pub(crate) fn raw_blocks(&self) -> Vec<(u64, u64)> {
+        let raw = |block: &Block| block.state == BlockState::Allocated && block.raw;
         let state = self.state.lock();
-        let view = state.blocks.view();
-        let blocks = view.iter().flat_map(|segment| {
-            let allocated = |block: &&BlockView| block.state == BlockState::Allocated;
-            let at = |block: &BlockView| (block.id, segment.base + block.offset, block.requested);
-            segment.blocks.iter().filter(allocated).map(at)
-        });
-        blocks
-            .filter(|(id, ..)| state.blocks.block(*id).raw)
-            .map(|(_, address, requested)| (address, requested))
-            .collect()
+        let blocks = state.blocks.iter().filter(|(_, block)| raw(block));
+        blocks.map(|(_, block)| (block.address, block.requested)).collect()
     }
 
     /// The allocated addresses.
     pub(crate) fn live(&self) -> Vec<u64> {
         let state = self.state.lock();
-        let view = state.blocks.view();
-        let blocks = view.iter().flat_map(|segment| {
-            let allocated = |block: &&BlockView| block.state == BlockState::Allocated;
-            let blocks = segment.blocks.iter().filter(allocated);
-            blocks.map(|block| segment.base + block.offset)
-        });
-        blocks.collect()
+        let blocks = state.blocks.iter().filter(|(_, block)| block.state == BlockState::Allocated);
+        blocks.map(|(_, block)| block.address).collect()
+    }
+
+    /// The start of the block that contains an address, and its state.
+    pub(crate) fn around(&self, address: u64) -> Option<(u64, BlockState)> {
+        let mut state = self.state.lock();
+        state.blocks.coalesce();
+        state.blocks.around(address).map(|(_, block)| (block.address, block.state))
     }
 
     /// One of the heap's counters.
@@ -146,24 +125,20 @@ impl<D: Device> Heap<D> {
     pub(crate) fn check(&self) -> Result<(), String> {
         let state = self.state.lock();
         state.blocks.check()?;
-        let view = state.blocks.view();
         for kind in [SegmentKind::Small, SegmentKind::Large] {
-            let segments = view.iter().filter(|segment| segment.kind == kind && !segment.elastic);
-            let blocks = || {
-                let blocks = view.iter().flat_map(|segment| &segment.blocks);
-                blocks.filter(|block| block.kind == kind)
-            };
+            let direct = state.blocks.segments().filter(|segment| segment.kind == kind && self.elastic.is_none());
+            let (segments, bytes) = direct.fold((0, 0), |(count, bytes), segment| (count + 1, bytes + segment.bytes));
             let chunks = state.blocks.chunks().into_iter();
             let chunks = chunks
                 .filter(|chunk| chunk.kind == kind && self.shared.chunks.has_memory(chunk.id))
                 .map(|chunk| chunk.bytes)
                 .sum::<u64>()
                 + self.leaving_bytes(kind);
-            let counted = |state: BlockState| {
-                let of = || blocks().filter(move |block| block.state == state);
-                let bytes: u64 = of().map(|block| block.bytes).sum();
-                let requested: u64 = of().map(|block| block.requested).sum();
-                (of().count() as u64, bytes, requested)
+            let counted = |wanted: BlockState| {
+                let blocks = state.blocks.iter().filter(|(_, block)| block.kind == kind && block.state == wanted);
+                blocks.fold((0, 0, 0), |(count, bytes, requested), (_, block)| {
+                    (count + 1, bytes + block.bytes(), requested + block.requested)
+                })
             };
             let (allocated, pending) = (counted(BlockState::Allocated), counted(BlockState::Pending));
             for (what, is) in [
@@ -172,8 +147,8 @@ impl<D: Device> Heap<D> {
                 (Counted::RequestedBytes, allocated.2 + pending.2),
                 (Counted::Pending, pending.0),
                 (Counted::PendingBytes, pending.1),
-                (Counted::Segments, segments.clone().count() as u64),
-                (Counted::ReservedBytes, segments.clone().map(|s| s.bytes).sum::<u64>() + chunks),
+                (Counted::Segments, segments),
+                (Counted::ReservedBytes, bytes + chunks),
             ] {
                 let says = self.counters.now(Row::from(kind), what);
                 if says != is {

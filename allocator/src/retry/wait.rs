@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use cachette_hal::{self as hal, Device};
 
-use crate::blocks::{BlockId, BlockState, BlockView, SegmentView};
+use crate::blocks::{Block, BlockId, BlockState, SegmentCopy};
 use crate::fence::Fence;
-use crate::heap::{Heap, HeapView};
+use crate::heap::{Heap, HeapCopy};
 use crate::observe::tracing;
 use crate::retry::release::release_whole;
 use crate::retry::{Retry, Step};
@@ -18,8 +18,8 @@ use crate::size::SegmentKind;
 impl<D: Device> Retry<'_, D> {
     /// Waits for the set of uses that ends first and makes a block large enough. Returns `false` if there is none.
     pub(super) fn wait_for_cheapest(&self) -> hal::Result<bool> {
-        let view = self.heap.view();
-        let sets = sufficient(&view, self.need.kind, self.need.rounded);
+        let copy = self.heap.copy();
+        let sets = sufficient(&copy, self.need.kind, self.need.rounded);
         if sets.is_empty() {
             return Ok(false);
         }
@@ -33,7 +33,7 @@ impl<D: Device> Retry<'_, D> {
     pub(super) fn wait_on(&self) -> Step<D> {
         let mut waiting: Vec<(Arc<Heap<D>>, Points<D>)> = Vec::new();
         for heap in self.donors() {
-            let segments = segments_to_come(&heap.view()).into_iter();
+            let segments = segments_to_come(&heap.copy()).into_iter();
             waiting.extend(segments.map(|blocks| (Arc::clone(&heap), heap.fences_of(&blocks))));
         }
         while !waiting.is_empty() {
@@ -84,16 +84,13 @@ const LONGEST_PAUSE: Duration = Duration::from_micros(100);
 
 /// Returns sets of blocks. Each set forms `bytes` together with its free neighbours after its uses have ended. The set
 /// whose last fence was recorded first comes first. Every set is minimal for its start.
-fn sufficient(view: &HeapView, kind: SegmentKind, bytes: u64) -> Vec<Vec<BlockId>> {
-    let segments = view.segments.iter().filter(|segment| segment.serves(kind));
-    let mut sets: Vec<(u64, Vec<BlockId>)> = segments
-        .flat_map(|segment| {
-            segment
-                .blocks
-                .split(|block| !can_come_free(view, block))
-                .flat_map(|run| (0..run.len()).filter_map(|at| joined(view, &run[at..], bytes)))
-        })
-        .collect();
+fn sufficient(heap: &HeapCopy, kind: SegmentKind, bytes: u64) -> Vec<Vec<BlockId>> {
+    let mut sets: Vec<(u64, Vec<BlockId>)> = Vec::new();
+    for segment in heap.blocks.segments.iter().filter(|segment| heap.blocks.elastic || segment.kind == kind) {
+        let blocks: Vec<_> = heap.blocks.blocks_of(segment).collect();
+        let runs = blocks.split(|block| !can_come_free(heap, *block));
+        sets.extend(runs.flat_map(|run| (0..run.len()).filter_map(|at| joined(heap, &run[at..], bytes))));
+    }
     sets.sort();
     sets.dedup();
     sets.truncate(MOST_SETS);
@@ -104,10 +101,10 @@ fn sufficient(view: &HeapView, kind: SegmentKind, bytes: u64) -> Vec<Vec<BlockId
 const MOST_SETS: usize = 64;
 
 /// Returns whether a block is free, or waits for recorded fences.
-fn can_come_free(view: &HeapView, block: &BlockView) -> bool {
+fn can_come_free(heap: &HeapCopy, (id, block): (BlockId, &Block)) -> bool {
     match block.state {
         BlockState::Free | BlockState::Recent => true,
-        BlockState::Pending => view.last_points.contains_key(&block.id),
+        BlockState::Pending => heap.last_points.contains_key(&id),
         BlockState::Allocated
         | BlockState::Leaving
         | BlockState::Vacant
@@ -119,14 +116,14 @@ fn can_come_free(view: &HeapView, block: &BlockView) -> bool {
 
 /// Returns the blocks to wait for so that the first blocks of `run` form `bytes`, and the last of their fences. Returns
 /// `None` if `run` is too short, or if no block in it is pending.
-fn joined(view: &HeapView, run: &[BlockView], bytes: u64) -> Option<(u64, Vec<BlockId>)> {
+fn joined(heap: &HeapCopy, run: &[(BlockId, &Block)], bytes: u64) -> Option<(u64, Vec<BlockId>)> {
     let mut size = 0;
     let (mut last, mut blocks) = (0, Vec::new());
-    for block in run {
-        size += block.bytes;
-        if let Some(point) = view.last_points.get(&block.id) {
+    for (id, block) in run {
+        size += block.bytes();
+        if let Some(point) = heap.last_points.get(id) {
             last = last.max(*point);
-            blocks.push(block.id);
+            blocks.push(*id);
         }
         if size >= bytes {
             return (!blocks.is_empty()).then_some((last, blocks));
@@ -137,65 +134,79 @@ fn joined(view: &HeapView, run: &[BlockView], bytes: u64) -> Option<(u64, Vec<Bl
 
 /// Returns the pending blocks of every segment that would be idle after their fences have passed. An elastic segment
 /// releases its chunks separately, so each of its blocks forms a set.
-fn segments_to_come(view: &HeapView) -> Vec<Vec<BlockId>> {
-    let (elastic, direct): (Vec<_>, Vec<_>) = view.segments.iter().partition(|segment| segment.elastic);
-    let waiting = |segment: &SegmentView| -> Vec<BlockId> {
-        segment.blocks.iter().map(|block| block.id).filter(|id| view.last_points.contains_key(id)).collect()
+fn segments_to_come(heap: &HeapCopy) -> Vec<Vec<BlockId>> {
+    let waiting = |segment: &SegmentCopy| -> Vec<BlockId> {
+        heap.blocks.blocks_of(segment).map(|(id, _)| id).filter(|id| heap.last_points.contains_key(id)).collect()
     };
-    let whole = direct.iter().filter(|segment| segment.blocks.iter().all(|block| can_come_free(view, block)));
-    let whole = whole.map(|segment| waiting(segment)).filter(|waiting| !waiting.is_empty());
-    whole.chain(elastic.iter().flat_map(|segment| waiting(segment)).map(|id| vec![id])).collect()
+    let segments = heap.blocks.segments.iter();
+    if heap.blocks.elastic {
+        return segments.flat_map(waiting).map(|id| vec![id]).collect();
+    }
+    let whole = segments.filter(|segment| heap.blocks.blocks_of(segment).all(|block| can_come_free(heap, block)));
+    whole.map(waiting).filter(|waiting| !waiting.is_empty()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
 
+    use cachette_hal::StreamRef;
+
     use super::*;
-    use crate::blocks::HeapBlocks;
+    use crate::blocks::{HeapBlocks, HeapBlocksCopy};
+    use crate::heap::history::Stacks;
     use crate::policy::Policy;
+    use crate::pool::PoolId;
 
     const MIB: u64 = 1 << 20;
 
     /// A segment of four blocks of 256 KiB, with the fences they wait for; `None` is allocated, zero is free.
-    fn view(points: [Option<u64>; 4]) -> (HeapView, Vec<BlockId>) {
+    fn heap(points: [Option<u64>; 4]) -> (HeapCopy, Vec<BlockId>) {
         let mut blocks: HeapBlocks<()> = HeapBlocks::default();
         blocks.add_segment(1 << 40, MIB, SegmentKind::Small);
         let ids: Vec<_> = (0..4).map(|_| blocks.allocate(&Policy::default(), MIB / 4)).collect();
-        let mut segments: Vec<SegmentView> = blocks.view();
-        let mut last_points = HashMap::new();
-        for (block, point) in segments[0].blocks.iter_mut().zip(points) {
+        let mut heap = HeapCopy {
+            blocks: HeapBlocksCopy::default(),
+            stacks: Stacks::default(),
+            stream: StreamRef::DEFAULT,
+            pool: PoolId::DEFAULT,
+            reserved: 0,
+            last_points: HashMap::new(),
+        };
+        blocks.copy_into(&mut heap.blocks);
+        for (id, point) in ids.iter().zip(points) {
+            let state = &mut heap.blocks.blocks[id.index()].state;
             match point {
                 None => {}
-                Some(0) => block.state = BlockState::Free,
+                Some(0) => *state = BlockState::Free,
                 Some(point) => {
-                    block.state = BlockState::Pending;
-                    last_points.insert(block.id, point);
+                    *state = BlockState::Pending;
+                    heap.last_points.insert(*id, point);
                 }
             }
         }
-        (HeapView { segments, last_points }, ids)
+        (heap, ids)
     }
 
     #[test]
     fn d2_sets_of_uses_are_minimal_and_the_earliest_is_first() {
-        let (view, ids) = view([Some(9), Some(3), Some(4), Some(1)]);
-        let sets = |bytes| sufficient(&view, SegmentKind::Small, bytes);
+        let (heap, ids) = heap([Some(9), Some(3), Some(4), Some(1)]);
+        let sets = |bytes| sufficient(&heap, SegmentKind::Small, bytes);
         let single = |of: usize| vec![ids[of]];
         assert_eq!(sets(MIB / 4), [single(3), single(1), single(2), single(0)]);
         let pairs = [vec![ids[1], ids[2]], vec![ids[2], ids[3]], vec![ids[0], ids[1]]];
         assert_eq!(sets(MIB / 2), pairs);
         assert_eq!(sets(MIB), std::slice::from_ref(&ids));
         assert!(sets(2 * MIB).is_empty());
-        assert!(sufficient(&view, SegmentKind::Large, MIB / 4).is_empty());
-        assert_eq!(segments_to_come(&view), [ids]);
+        assert!(sufficient(&heap, SegmentKind::Large, MIB / 4).is_empty());
+        assert_eq!(segments_to_come(&heap), [ids]);
     }
 
     #[test]
     fn d2_free_neighbours_are_used_and_allocated_ones_part() {
-        let (view, ids) = view([Some(5), Some(0), None, Some(2)]);
-        assert_eq!(sufficient(&view, SegmentKind::Small, MIB / 2), [vec![ids[0]]]);
-        assert!(sufficient(&view, SegmentKind::Small, 3 * MIB / 4).is_empty());
-        assert!(segments_to_come(&view).is_empty());
+        let (heap, ids) = heap([Some(5), Some(0), None, Some(2)]);
+        assert_eq!(sufficient(&heap, SegmentKind::Small, MIB / 2), [vec![ids[0]]]);
+        assert!(sufficient(&heap, SegmentKind::Small, 3 * MIB / 4).is_empty());
+        assert!(segments_to_come(&heap).is_empty());
     }
 }
