@@ -28,8 +28,7 @@ use crate::size::TOO_LARGE;
 use crate::sleep::StagingStore;
 use crate::state::AllocatorState;
 use crate::stream::Stream;
-use crate::sync::Mutex;
-use crate::sync::stream_table::StreamTable;
+use crate::sync::{Mutex, StreamTable};
 use crate::uncached::Uncached;
 
 /// A caching allocator for one device.

@@ -10,6 +10,7 @@ use crate::ipc::IpcError;
 use crate::out_of_memory::OutOfMemory;
 use crate::pool::{PoolId, PoolProblem};
 use crate::source::SourceError;
+use crate::sync::Forked;
 
 /// Why an allocator could not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -151,6 +152,12 @@ pub enum PointerProblem {
     /// A handle owns it.
     #[error("it belongs to an owner, which frees it when dropped")]
     Owned,
+}
+
+impl From<Forked> for Error {
+    fn from(_: Forked) -> Self {
+        Self::Forked
+    }
 }
 
 impl From<OutOfMemory> for Error {

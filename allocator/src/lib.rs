@@ -168,7 +168,6 @@ mod state;
 mod stats;
 mod stream;
 mod stream_state;
-mod sync;
 mod uncached;
 
 pub use allocation::Allocation;
@@ -176,6 +175,7 @@ pub use allocator::Allocator;
 pub use backends::Backends;
 pub use buffer::Buffer;
 pub use cachette_hal as hal;
+use cachette_sync as sync;
 pub use config::Config;
 pub use elastic::ElasticSegment;
 pub use error::{Error, PointerProblem};

@@ -222,7 +222,7 @@ impl<'a, D: Device> Retry<'a, D> {
             return Ok(());
         }
         for pool in self.pools.on_oom() {
-            let number = pool.streams.get(self.heap.stream_state().handle());
+            let number = pool.streams.get(self.heap.stream_state().handle().raw());
             if let Some(heap) = number.and_then(|number| self.heaps.get(number))
                 && let Some(allocated) = heap.allocate_after_events(self.request)?
             {

@@ -15,8 +15,7 @@ use crate::pool::state::Launches;
 use crate::pool::{PoolId, Pools};
 use crate::sleep::offload::OffloadState;
 use crate::sleep::staging::StagingStore;
-use crate::sync::Mutex;
-use crate::sync::stream_table::StreamTable;
+use crate::sync::{Mutex, StreamTable};
 
 /// What an allocator consists of. [`Allocator`](crate::Allocator) is a handle to it.
 #[derive(Debug)]

@@ -106,7 +106,7 @@ impl<D: Device> Allocator<D> {
     ///
     /// It is for tests: it holds each heap for as long as the walk takes.
     pub fn check(&self) -> Result<(), String> {
-        self.shared().origin.check().map_err(|e| e.to_string())?;
+        self.shared().origin.check().map_err(|forked| crate::Error::from(forked).to_string())?;
         let heaps = self.inner.heaps.all();
         heaps.iter().try_for_each(|heap| heap.check())?;
         let held: u64 = heaps.iter().map(|heap| heap.reserved()).sum();

@@ -42,7 +42,7 @@ impl<D: Device> AllocatorState<D> {
         self.shared.origin.check()?;
         let stream = stream_state.handle();
         // Asked once: a handle that the driver refuses would fail every later call that has to wait for the stream.
-        if self.streams.get(stream).is_none() && stream_state.is_unknown() {
+        if self.streams.get(stream.raw()).is_none() && stream_state.is_unknown() {
             return Err(Error::UnknownStream { stream });
         }
         let make = || {
@@ -50,7 +50,7 @@ impl<D: Device> AllocatorState<D> {
             heap.set_routed(self.routes.are_there());
             Some(heap.number())
         };
-        let number = self.streams.get_or_add(stream, make);
+        let number = self.streams.get_or_add(stream.raw(), make);
         let heap = number.and_then(|number| self.heaps.get(number)).ok_or(NO_HEAP)?;
         Ok(Stream { stream_state: Arc::clone(heap.stream_state()), heap: Arc::clone(heap) })
     }
@@ -67,13 +67,13 @@ impl<D: Device> AllocatorState<D> {
 
     /// The heap of a raw stream, made if there is none yet.
     pub(crate) fn heap_of_raw(&self, stream: StreamRef) -> Result<&Arc<Heap<D>>, Error> {
-        if let Some(number) = self.streams.get(stream)
+        if let Some(number) = self.streams.get(stream.raw())
             && let Some(heap) = self.heaps.get(number)
         {
             return Ok(heap);
         }
         self.stream_of(StreamState::adopt(Arc::clone(&self.shared), stream))?;
-        Ok(self.heaps.get(self.streams.get(stream).ok_or(NO_HEAP)?).ok_or(NO_HEAP)?)
+        Ok(self.heaps.get(self.streams.get(stream.raw()).ok_or(NO_HEAP)?).ok_or(NO_HEAP)?)
     }
 
     /// The heap of the same stream with the other source, made if there is none yet.

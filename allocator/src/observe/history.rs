@@ -26,7 +26,6 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `ring.rs` | the events, written by all heaps at once without a lock |
 //! | `recording.rs` | the conversion of events to words of the ring and back |
 //! | `clock.rs` | the time, in ticks of the processor |
 //! | `stacks.rs`, `callers.rs` | the call stacks, and the default function that captures them |
@@ -39,7 +38,6 @@ mod clock;
 mod metadata;
 mod options;
 mod recording;
-mod ring;
 mod stacks;
 
 use std::num::NonZeroU32;

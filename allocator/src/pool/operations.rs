@@ -72,10 +72,10 @@ impl<D: Device> AllocatorState<D> {
             }
             Some(heap.number())
         };
-        let mut number = pool.streams.get(stream_state.handle());
+        let mut number = pool.streams.get(stream_state.handle().raw());
         if number.is_none() {
             self.shared.origin.check()?;
-            number = pool.streams.get_or_add(stream_state.handle(), make);
+            number = pool.streams.get_or_add(stream_state.handle().raw(), make);
         }
         Ok(number.and_then(|number| self.heaps.get(number)).ok_or(NO_HEAP)?)
     }

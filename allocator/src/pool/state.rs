@@ -15,8 +15,7 @@ use crate::error::Error;
 use crate::fence::Fence;
 use crate::source::{PoolPair, Source};
 use crate::stream_state::StreamState;
-use crate::sync::Mutex;
-use crate::sync::stream_table::StreamTable;
+use crate::sync::{Mutex, StreamTable};
 
 /// What a pool is. Heaps refer to it, and it leads to them by number.
 ///

@@ -9,10 +9,9 @@ use crate::observe::history::annotations::Listener;
 use crate::observe::history::clock::{self, Scale};
 use crate::observe::history::metadata::said;
 use crate::observe::history::options::{HistoryOptions, Level};
-use crate::observe::history::ring::{Ring, RingWriter};
 use crate::observe::history::stacks::{Gathered, StackSource, gathered};
 use crate::pool::PoolId;
-use crate::sync::{Mutex, RwLock};
+use crate::sync::{Mutex, Ring, RingWriter, RwLock};
 
 /// Pools that an event can name; further ones share the last number.
 const MOST_POOLS: usize = 1 << 24;
@@ -170,7 +169,7 @@ impl Recording {
         reason = "what each heap wrote is in order already, and only a stable sort makes use of that"
     )]
     fn newest(&self, most: u64) -> impl ExactSizeIterator<Item = Option<[u64; WORDS]>> {
-        let mut keys = Vec::with_capacity(self.ring.len());
+        let mut keys = Vec::with_capacity(self.ring.slots());
         keys.extend(self.ring.all().map(|written| (written.words[0], written.ticket)));
         keys.sort();
         let most = usize::try_from(most).unwrap_or(usize::MAX);

@@ -18,8 +18,8 @@
 
 use std::ptr;
 
-use super::spin::Spin;
-use crate::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, back_off_until, heavy_barrier, light_barrier};
+use crate::spin::Spin;
+use crate::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, back_off_until, heavy_barrier, light_barrier};
 
 /// The streak that makes an owner after the first revocation.
 const FIRST_REBIAS_THRESHOLD: u32 = 1 << 6;
@@ -45,7 +45,7 @@ impl OwnerSlot {
 /// The holder of `spin` holds the lock if there is no owner. Only the holder of `spin` writes the other fields. An
 /// owner holds the lock while its slot names the lock.
 #[derive(Debug)]
-pub(crate) struct BiasedLock {
+pub struct BiasedLock {
     pub(crate) bias: Bias,
     pub(crate) contended: Contended,
 }

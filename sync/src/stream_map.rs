@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::sync::{AtomicU32, AtomicUsize, Ordering};
+use crate::{AtomicU32, AtomicUsize, Ordering};
 
 /// A table from keys to values. Readers take no lock; writers take turns. Nothing is ever removed.
 #[derive(Debug)]

@@ -5,8 +5,8 @@
 use std::cell::Cell;
 use std::sync::atomic::AtomicUsize;
 
-use crate::sync::biased_lock::OwnerSlot;
-use crate::sync::{Mutex, asymmetric_fence, generation};
+use crate::biased_lock::OwnerSlot;
+use crate::{Mutex, asymmetric_fence, generation};
 
 /// The slot of a thread before its first lock. It claims to be inside a lock, so the thread enters none as owner.
 static NONE: OwnerSlot = OwnerSlot::new(AtomicUsize::new(usize::MAX));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Barrier, mpsc};
 use std::thread;
 
-use crate::sync::lock::*;
+use crate::lock::*;
 
 /// How many turns in a row are more than enough to become the owner.
 const MANY: u64 = 200;

@@ -1,20 +1,27 @@
-//! The atomics of the lock-free protocols. `tests/protocols.rs` compiles the same files with the atomics of a model
-//! checker.
+//! What the threads of Cachette share: the lock of a heap, and tables that are read without a lock.
+//!
+//! No file here knows a device or a block. `tests/protocols.rs` compiles the protocols with the atomics of a model
+//! checker, and tries every interleaving of a few threads.
 
-pub(crate) mod asymmetric_fence;
-pub(crate) mod biased_lock;
-pub(crate) mod generation;
-pub(crate) mod lock;
+mod asymmetric_fence;
+mod biased_lock;
+mod event_ring;
+mod generation;
+pub mod lock;
 mod mutex;
-pub(crate) mod owner_slot;
-pub(crate) mod spin;
-pub(crate) mod stream_map;
-pub(crate) mod stream_table;
+mod owner_slot;
+mod process;
+mod spin;
+mod stream_map;
+mod stream_table;
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 pub(crate) use asymmetric_fence::{heavy_barrier, light_barrier};
-pub(crate) use mutex::{Mutex, RwLock};
+pub use event_ring::{Ring, RingEntry, RingWriter};
+pub use mutex::{Mutex, RwLock};
+pub use process::{Forked, ProcessGuard};
+pub use stream_table::StreamTable;
 
 /// The longest pause is two to this power of the processor's own: some microseconds.
 const LONGEST: u32 = 8;

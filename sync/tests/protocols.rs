@@ -2,31 +2,31 @@
 //!
 //! The files are those of the library, compiled with the atomics of loom instead of those of the processor.
 
-mod sync {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+#![expect(unreachable_pub, reason = "the files are those of the library")]
 
-    /// The two barriers together act as a full barrier on either side. The model has only full barriers.
-    pub(crate) fn light_barrier() {
-        fence(Ordering::SeqCst);
-    }
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-    pub(crate) use light_barrier as heavy_barrier;
-
-    /// The models only try the lock: a model in which a thread can spin without a bound does not terminate.
-    pub(crate) fn back_off_until(_attempt: impl Fn() -> bool) {
-        unreachable!("no model waits");
-    }
+/// The two barriers together act as a full barrier on either side. The model has only full barriers.
+pub(crate) fn light_barrier() {
+    fence(Ordering::SeqCst);
 }
 
-#[path = "../src/sync/biased_lock.rs"]
+pub(crate) use light_barrier as heavy_barrier;
+
+/// The models only try the lock: a model in which a thread can spin without a bound does not terminate.
+pub(crate) fn back_off_until(_attempt: impl Fn() -> bool) {
+    unreachable!("no model waits");
+}
+
+#[path = "../src/biased_lock.rs"]
 #[expect(dead_code, reason = "the model needs only a part of it")]
 mod biased_lock;
-#[path = "../src/observe/history/ring.rs"]
+#[path = "../src/event_ring.rs"]
 #[expect(dead_code, reason = "the model needs only a part of it")]
-mod ring;
-#[path = "../src/sync/spin.rs"]
+mod event_ring;
+#[path = "../src/spin.rs"]
 mod spin;
-#[path = "../src/sync/stream_map.rs"]
+#[path = "../src/stream_map.rs"]
 #[expect(dead_code, reason = "the model needs only a part of it")]
 mod stream_map;
 
@@ -37,7 +37,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use biased_lock::{Bias, BiasedLock, Contended, OwnerSlot};
-use ring::{Ring, RingEntry, RingWriter};
+use event_ring::{Ring, RingEntry, RingWriter};
 use spin::Spin;
 use stream_map::StreamMap;
 
@@ -94,26 +94,26 @@ impl Guarded<BiasedLock> {
     /// Does the same, and makes `me` the owner, even if another thread was the owner a moment ago.
     fn try_add_one_and_own(&self, me: &'static OwnerSlot) -> u32 {
         let rebias_threshold = &self.lock.contended.rebias_threshold;
-        rebias_threshold.store(0, sync::Ordering::Relaxed);
+        rebias_threshold.store(0, Ordering::Relaxed);
         self.try_add_one(me)
     }
 }
 
 /// The owner slot of a thread of the model. It is never freed, in the model as in a program.
 fn owner_slot() -> &'static OwnerSlot {
-    Box::leak(Box::new(OwnerSlot::new(sync::AtomicUsize::new(0))))
+    Box::leak(Box::new(OwnerSlot::new(AtomicUsize::new(0))))
 }
 
 /// A lock without an owner. The first thread that locks it becomes the owner, and so does any thread with enough turns.
 fn biased(rebias_threshold: u32) -> BiasedLock {
-    let null = || sync::AtomicPtr::new(ptr::null_mut());
+    let null = || AtomicPtr::new(ptr::null_mut());
     BiasedLock {
         bias: Bias { biased_to: null(), owner: null() },
         contended: Contended {
-            spin: Spin::new(sync::AtomicBool::new(false)),
+            spin: Spin::new(AtomicBool::new(false)),
             last: null(),
-            streak: sync::AtomicU32::new(0),
-            rebias_threshold: sync::AtomicU32::new(rebias_threshold),
+            streak: AtomicU32::new(0),
+            rebias_threshold: AtomicU32::new(rebias_threshold),
         },
     }
 }
@@ -121,7 +121,7 @@ fn biased(rebias_threshold: u32) -> BiasedLock {
 #[test]
 fn the_lock_excludes_other_threads_and_publishes_writes() {
     loom::model(|| {
-        let guarded = Arc::new(Guarded::new(Spin::new(sync::AtomicBool::new(false))));
+        let guarded = Arc::new(Guarded::new(Spin::new(AtomicBool::new(false))));
         let others: Vec<_> = (0..2)
             .map(|_| {
                 let guarded = Arc::clone(&guarded);

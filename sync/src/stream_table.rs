@@ -4,10 +4,8 @@
 
 use std::sync::OnceLock;
 
-use cachette_hal::StreamRef;
-
-use super::Mutex;
-use super::stream_map::StreamMap;
+use crate::Mutex;
+use crate::stream_map::StreamMap;
 
 /// log2 of the size of the first table of streams; every further one is eight times as large.
 const FIRST_TABLE: u32 = 7;
@@ -15,32 +13,33 @@ const TABLES: usize = 6;
 
 /// From the driver's stream to the number of its heap in one pool.
 #[derive(Debug, Default)]
-pub(crate) struct StreamTable {
+pub struct StreamTable {
     tables: [OnceLock<StreamMap>; TABLES],
     /// How many streams are in; held while one is added.
     count: Mutex<usize>,
 }
 
 impl StreamTable {
+    /// The number of a stream's heap, if it has one.
     #[inline]
-    pub(crate) fn get(&self, stream: StreamRef) -> Option<u32> {
-        self.tables[0].get()?.get(stream.raw()).or_else(|| self.get_later(stream))
+    pub fn get(&self, stream: usize) -> Option<u32> {
+        self.tables[0].get()?.get(stream).or_else(|| self.get_later(stream))
     }
 
     #[cold]
-    fn get_later(&self, stream: StreamRef) -> Option<u32> {
-        self.tables[1..].iter().map_while(OnceLock::get).find_map(|table| table.get(stream.raw()))
+    fn get_later(&self, stream: usize) -> Option<u32> {
+        self.tables[1..].iter().map_while(OnceLock::get).find_map(|table| table.get(stream))
     }
 
     /// The number of a stream's heap, made by `make` if there is none; `None` if that fails or there is no room.
-    pub(crate) fn get_or_add(&self, stream: StreamRef, make: impl FnOnce() -> Option<u32>) -> Option<u32> {
+    pub fn get_or_add(&self, stream: usize, make: impl FnOnce() -> Option<u32>) -> Option<u32> {
         let mut count = self.count.lock();
         if let Some(number) = self.get(stream) {
             return Some(number);
         }
         let table = self.table_with_room(*count)?;
         let number = make()?;
-        table.insert(stream.raw(), number).then(|| {
+        table.insert(stream, number).then(|| {
             *count += 1;
             number
         })

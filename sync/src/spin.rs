@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::sync::{AtomicBool, Ordering, back_off_until};
+use crate::{AtomicBool, Ordering, back_off_until};
 
 /// Who holds a lock.
 #[derive(Debug)]

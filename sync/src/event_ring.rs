@@ -9,7 +9,7 @@
 //! number of the slot (its ticket). From it a reader knows which event it read, and a writer that is a whole round too
 //! late detects that.
 
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::{AtomicU64, Ordering, fence};
 
 /// The longest run; the length of a ring is a multiple of it.
 const LONGEST_RUN: u64 = 64;
@@ -27,15 +27,16 @@ struct RingSlot<const WORDS: usize> {
 
 /// The event in one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RingEntry<const WORDS: usize> {
+pub struct RingEntry<const WORDS: usize> {
     /// The number of the slot, counted over all slots claimed so far.
-    pub(crate) ticket: u64,
-    pub(crate) words: [u64; WORDS],
+    pub ticket: u64,
+    /// What was written.
+    pub words: [u64; WORDS],
 }
 
 /// A bounded ring of events of some words each.
 #[derive(Debug)]
-pub(crate) struct Ring<const WORDS: usize> {
+pub struct Ring<const WORDS: usize> {
     slots: Box<[RingSlot<WORDS>]>,
     /// How many slots were ever claimed. Relaxed: tickets must differ, and versions order everything else.
     claimed: AtomicU64,
@@ -47,7 +48,7 @@ pub(crate) struct Ring<const WORDS: usize> {
 
 /// The rest of a run of slots; only one thread at a time uses it.
 #[derive(Debug, Default)]
-pub(crate) struct RingWriter {
+pub struct RingWriter {
     ticket: u64,
     place: usize,
     left: u64,
@@ -59,7 +60,8 @@ impl<const WORDS: usize> Ring<WORDS> {
     /// It has half as many slots again, because writers may hold slots that they have not written yet. With up to 32
     /// writers these are at most an eighth of the ring. Dropped slots are another eighth, and slots that are
     /// overwritten early are another.
-    pub(crate) fn new(entries: u64) -> Self {
+    #[must_use]
+    pub fn new(entries: u64) -> Self {
         let run = (entries / RUNS).clamp(1, LONGEST_RUN);
         // The largest power of two, so that the runs fill the ring without a rest.
         let run = 1 << run.ilog2();
@@ -75,7 +77,7 @@ impl<const WORDS: usize> Ring<WORDS> {
 
     /// Writes an event.
     #[inline]
-    pub(crate) fn write(&self, pen: &mut RingWriter, words: [u64; WORDS]) {
+    pub fn write(&self, pen: &mut RingWriter, words: [u64; WORDS]) {
         loop {
             if pen.left == 0 || self.is_late(pen) {
                 *pen = self.claim();
@@ -124,7 +126,7 @@ impl<const WORDS: usize> Ring<WORDS> {
     }
 
     /// The event in a slot; `None` if the slot is empty or is being written.
-    pub(crate) fn read(&self, place: usize) -> Option<RingEntry<WORDS>> {
+    pub fn read(&self, place: usize) -> Option<RingEntry<WORDS>> {
         let RingSlot { version, words } = self.slots.get(place)?;
         let before = version.load(Ordering::Acquire);
         if before == 0 || before % 2 == 1 {
@@ -137,13 +139,13 @@ impl<const WORDS: usize> Ring<WORDS> {
     }
 
     /// The event with a ticket, if it is still in the ring.
-    pub(crate) fn find(&self, ticket: u64) -> Option<RingEntry<WORDS>> {
+    pub fn find(&self, ticket: u64) -> Option<RingEntry<WORDS>> {
         let written = self.read(index(ticket % self.slots.len() as u64))?;
         (written.ticket == ticket).then_some(written)
     }
 
     /// All events, roughly in the order of their tickets; slots that are being written are skipped.
-    pub(crate) fn all(&self) -> impl Iterator<Item = RingEntry<WORDS>> + '_ {
+    pub fn all(&self) -> impl Iterator<Item = RingEntry<WORDS>> + '_ {
         let length = self.slots.len();
         let oldest = index(self.claimed.load(Ordering::Relaxed) % length as u64);
         let places = (oldest..length).chain(0..oldest);
@@ -151,7 +153,8 @@ impl<const WORDS: usize> Ring<WORDS> {
     }
 
     /// How many places it has.
-    pub(crate) const fn len(&self) -> usize {
+    #[must_use]
+    pub const fn slots(&self) -> usize {
         self.slots.len()
     }
 }

@@ -5,18 +5,18 @@
 
 use std::ptr;
 
-use crate::fork::ProcessGuard;
-use crate::sync::biased_lock::{Bias, BiasedLock, Contended};
-use crate::sync::spin::Spin;
-use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, asymmetric_fence, generation, owner_slot};
+use crate::ProcessGuard;
+use crate::biased_lock::{Bias, BiasedLock, Contended};
+use crate::spin::Spin;
+use crate::{AtomicBool, AtomicPtr, AtomicU32, asymmetric_fence, generation, owner_slot};
 
 /// A mutex that is held very shortly. A child of `fork` must not wait for one of its parent: it may stay locked.
-pub(crate) type Lock<T> = lock_api::Mutex<BiasedLock, T>;
+pub type Lock<T> = lock_api::Mutex<BiasedLock, T>;
 /// A [`Lock`], held.
-pub(crate) type LockGuard<'a, T> = lock_api::MutexGuard<'a, BiasedLock, T>;
+pub type LockGuard<'a, T> = lock_api::MutexGuard<'a, BiasedLock, T>;
 
 /// Gets ready to make locks free for the threads that use them alone; takes milliseconds the first time.
-pub(crate) fn prepare() {
+pub fn prepare() {
     if !generation::is_child() {
         asymmetric_fence::is_available();
     }
@@ -24,7 +24,7 @@ pub(crate) fn prepare() {
 
 /// Takes a lock if this thread is its owner: no call is made, so a caller that gives up otherwise needs none either.
 #[inline(always)]
-pub(crate) fn enter<T>(lock: &Lock<T>) -> Option<LockGuard<'_, T>> {
+pub fn enter<T>(lock: &Lock<T>) -> Option<LockGuard<'_, T>> {
     // SAFETY: the raw lock is taken here, and left by the guard alone.
     let raw = unsafe { lock.raw() };
     raw.enter(owner_slot::current()).then(|| {
@@ -37,13 +37,13 @@ pub(crate) fn enter<T>(lock: &Lock<T>) -> Option<LockGuard<'_, T>> {
 /// If the origin is inherited, the lock may never be released, and the result is `None`.
 #[cold]
 #[inline(never)]
-pub(crate) fn share<'a, T>(lock: &'a Lock<T>, origin: &ProcessGuard) -> Option<LockGuard<'a, T>> {
+pub fn share<'a, T>(lock: &'a Lock<T>, origin: &ProcessGuard) -> Option<LockGuard<'a, T>> {
     share_often(lock, origin)
 }
 
 /// The same for what threads share as a rule.
 #[inline(never)]
-pub(crate) fn share_often<'a, T>(lock: &'a Lock<T>, origin: &ProcessGuard) -> Option<LockGuard<'a, T>> {
+pub fn share_often<'a, T>(lock: &'a Lock<T>, origin: &ProcessGuard) -> Option<LockGuard<'a, T>> {
     (!origin.is_inherited()).then(|| lock.lock())
 }
 
