@@ -109,11 +109,11 @@ impl<D: Device> Drop for HeapGuard<'_, D> {
     /// history is active, and neither ages nor oversize blocks are counted. The heap also keeps itself alive.
     fn drop(&mut self) {
         let state = &mut *self.0;
-        state.fast_path = state.keepalive.is_some()
+        state.fast_path = state.history_state.is_none()
+            && state.keepalive.is_some()
             && !state.closed
             && !state.redirect.any()
             && !state.policy.ages
-            && state.history_state.is_none()
             && !state.pending.has_pending_events()
             && state.shared.settings.caches.load(Relaxed)
             && !state.shared.callbacks.wants(TraceAction::Alloc)
