@@ -28,7 +28,7 @@ pub(crate) mod start_index;
 pub(crate) mod table;
 
 pub(crate) use crate::elastic::blocks::ReservedBlock;
-pub(crate) use crate::elastic::chunk_map::{Chunk, ChunkId, ChunkMap, FreeRange, IdleChunk};
+pub(crate) use crate::elastic::chunk_map::{Chunk, ChunkId, ChunkMap, FreeRange};
 pub(crate) use copy::{HeapBlocksCopy, SegmentCopy};
 pub(crate) use guard::ReuseGuard;
 pub(crate) use heap_blocks::{HeapBlocks, IdleSegment, Split};

@@ -10,30 +10,27 @@
 //! | [`policy`], [`placement`], [`tuning`] | derive a plan from facts, without side effects |
 //! | [`chunk_table`] | owns the backing of every chunk |
 //! | [`map`] | maps the chunks of a plan on the device: all of them or none |
-//! | [`grow`], [`commit`] | combine these modules, under the right locks |
+//! | [`grow`] | combines these modules, under the right locks |
 //!
 //! A chunk that moves is mapped at its new address first. The old mapping stays for queued work. It is removed after an
 //! event that was recorded at the move has passed, so no step waits for the device.
 
+pub(crate) mod addresses;
 pub(crate) mod blocks;
 pub(crate) mod chunk_map;
 pub(crate) mod chunk_table;
-pub(crate) mod commit;
 pub(crate) mod donors;
 pub(crate) mod grow;
 pub(crate) mod map;
-pub(crate) mod moves;
 pub(crate) mod placement;
 pub(crate) mod policy;
-pub(crate) mod reserve;
-pub(crate) mod segment;
 pub(crate) mod state;
 pub(crate) mod tuning;
 pub(crate) mod unmap;
 
+pub use addresses::ElasticSegment;
 pub(crate) use chunk_table::ChunkTable;
 pub(crate) use map::Fill;
-pub use segment::ElasticSegment;
 pub(crate) use tuning::Tuning;
 
 use cachette_hal::VirtualMemory;

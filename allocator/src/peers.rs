@@ -45,7 +45,7 @@ impl<D: Device> Allocator<D> {
 
 impl<D: Device> AllocatorState<D> {
     fn grant_everywhere(&self) -> Result<(), Error> {
-        self.heaps.all().iter().filter(|heap| heap.elastic().is_some()).try_for_each(|heap| self.grant(heap))?;
+        self.heaps.all().iter().filter(|heap| heap.elastic.is_some()).try_for_each(|heap| self.grant(heap))?;
         #[cfg(feature = "ipc")]
         self.ipc.grant()?;
         Ok(())

@@ -177,7 +177,7 @@ impl<'a, D: Device> Retry<'a, D> {
         self.borrow()?;
         let mut frees = self.frees();
         self.alloc_segment()?;
-        if self.heap.elastic().is_some() {
+        if self.heap.elastic.is_some() {
             self.fill(true)?;
         }
         if !may_wait {
@@ -258,7 +258,7 @@ impl<'a, D: Device> Retry<'a, D> {
         let pool = self.heap.pool().map(|pool| pool.id);
         for other in self.heaps.all() {
             // An elastic heap lends no blocks after elastic segments are switched off.
-            let off = other.elastic().is_some() && other.is_retired();
+            let off = other.elastic.is_some() && other.is_retired();
             let apart = other.pool().map(|pool| pool.id) != pool;
             if Arc::ptr_eq(&other, self.heap) || off || apart || other.stream_state().ask_capturing()? {
                 continue;
@@ -283,7 +283,7 @@ impl<'a, D: Device> Retry<'a, D> {
 
     /// Requests a segment from the device, unless the limit or the device refuses.
     fn alloc_segment(&self) -> Step<D> {
-        if self.heap.elastic().is_some() {
+        if self.heap.elastic.is_some() {
             return self.fill(false);
         }
         self.tried.set(self.shared.in_flight.begin_attempt());
@@ -308,7 +308,7 @@ impl<'a, D: Device> Retry<'a, D> {
     /// Requests memory from the device again, after memory was returned to it.
     fn alloc_segment_again(&self) -> Step<D> {
         self.shared.totals.retries.fetch_add(1, Relaxed);
-        if self.heap.elastic().is_some() { self.fill(true) } else { self.alloc_segment() }
+        if self.heap.elastic.is_some() { self.fill(true) } else { self.alloc_segment() }
     }
 }
 

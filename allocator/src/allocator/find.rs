@@ -62,7 +62,7 @@ impl<D: Device> AllocatorState<D> {
             return Ok(FoundBlock::of(heap, allocated));
         }
         // What is left in segments of the device's own may still serve; what is elastic may not once that is off.
-        if heap.elastic().is_some()
+        if heap.elastic.is_some()
             && let Some(partner) = heap.partner()
             && let Some(allocated) = partner.allocate_after_events(request)?
         {

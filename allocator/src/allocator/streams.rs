@@ -81,7 +81,7 @@ impl<D: Device> AllocatorState<D> {
         if let Some(partner) = heap.partner() {
             return Ok(partner);
         }
-        let made = self.add_heap(heap.stream_state(), heap.elastic().is_none()).ok_or(NO_HEAP)?;
+        let made = self.add_heap(heap.stream_state(), heap.elastic.is_none()).ok_or(NO_HEAP)?;
         if let Some(pool) = heap.pool() {
             made.set_pool(&pool);
         }

@@ -69,7 +69,7 @@ impl<G> HeapBlocks<G> {
             .map(|(_, block)| (block.address, block.bytes()))
             .collect();
         filled.sort_unstable();
-        let mut chunks: Vec<_> = chunk_map.chunks().map(|chunk| (chunk.at, chunk.bytes)).collect();
+        let mut chunks: Vec<_> = chunk_map.chunks.values().map(|chunk| (chunk.at, chunk.bytes)).collect();
         chunks.sort_unstable();
         let (filled, chunks) = (merged(&filled), merged(&chunks));
         ensure(filled == chunks, || format!("chunks lie at {chunks:x?} and blocks at {filled:x?}"))

@@ -84,7 +84,7 @@ impl<G> HeapBlocks<G> {
     pub(crate) fn copy_into(&self, copy: &mut HeapBlocksCopy) {
         copy.elastic = self.chunk_map.is_some();
         copy.blocks.extend_from_slice(self.blocks.all());
-        copy.chunks.extend(self.chunk_map.iter().flat_map(|chunk_map| chunk_map.chunks()));
+        copy.chunks = self.chunks();
         copy.segments.extend(self.segments.iter().map(|(_, segment)| SegmentCopy {
             base: segment.base,
             kind: segment.kind,

@@ -14,15 +14,13 @@
 //! A chunk that lies completely inside a free block is *idle*: a thread can cut it out and move it. The old addresses
 //! are a *pending unmap* until no queued work uses them. Then they become an unmapped block.
 
-mod chunks;
 mod free_blocks;
-mod ranges;
 
 use crate::blocks::guard::add_guards;
 use crate::blocks::segment::Segment;
 use crate::blocks::start_index::StartIndex;
 use crate::blocks::table::Block;
-use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard, SegmentId};
+use crate::blocks::{BlockId, BlockState, Chunk, FreeRange, HeapBlocks, ReuseGuard, SegmentId};
 use crate::size::{SegmentKind, UNIT};
 
 /// A block that a thread holds, and its previous state.
@@ -92,18 +90,13 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     fn split_out(&mut self, id: BlockId, at: u64, end: u64) -> Option<ReservedBlock> {
         let (start, stop) = (self.blocks[id].address, self.blocks[id].end());
         let middle = if at > start { self.blocks.claim()? } else { id };
-        let back = if end < stop {
-            let back = self.blocks.claim();
-            if back.is_none() {
-                if middle != id {
-                    self.blocks.remove(middle);
-                }
-                return None;
+        let back = if end < stop { self.blocks.claim() } else { None };
+        if end < stop && back.is_none() {
+            if middle != id {
+                self.blocks.remove(middle);
             }
-            back
-        } else {
-            None
-        };
+            return None;
+        }
         let was = self.blocks[id].state;
         self.withdraw(id);
         if middle != id {
@@ -181,10 +174,10 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         first
     }
 
-    /// Marks held addresses as a pending unmap after their chunk has moved.
-    pub(crate) fn abandon(&mut self, held: ReservedBlock) {
-        self.take_guards(held.block);
+    /// Marks held addresses as a pending unmap after their chunk has moved. Returns the guards of the block.
+    pub(crate) fn abandon(&mut self, held: ReservedBlock) -> Vec<G> {
         self.blocks[held.block].state = BlockState::PendingUnmap;
+        self.take_guards(held.block)
     }
 
     /// Turns a block without memory into an unmapped block.
@@ -203,9 +196,71 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         self.return_as(id, BlockState::Unmapped);
     }
 
-    /// Returns the guards of a held block.
-    pub(crate) fn guards_of(&self, held: ReservedBlock) -> Vec<G> {
-        self.guards.get(&held.block).cloned().unwrap_or_default()
+    /// The idle chunks, by position, each with the free block around it.
+    pub(crate) fn idle_chunks(&mut self) -> Vec<(Chunk, BlockId)> {
+        self.coalesce();
+        let Some(chunk_map) = &self.chunk_map else { return Vec::new() };
+        let around = |block: BlockId| {
+            let (start, end) = (self.blocks[block].address, self.blocks[block].end());
+            let chunks = chunk_map.chunks.range(start..end).map(move |(_, chunk)| (*chunk, block));
+            chunks.filter(move |(chunk, _)| chunk.end() <= end)
+        };
+        chunk_map.places.iter().flat_map(around).collect()
+    }
+
+    /// Records a chunk that was mapped under the blocks.
+    pub(crate) fn add_chunk(&mut self, chunk: Chunk) {
+        if let Some(chunk_map) = &mut self.chunk_map {
+            chunk_map.chunks.insert(chunk.at, chunk);
+        }
+    }
+
+    /// Removes the chunk at an address.
+    pub(crate) fn remove_chunk(&mut self, at: u64) {
+        if let Some(chunk_map) = &mut self.chunk_map {
+            chunk_map.chunks.remove(&at);
+        }
+    }
+
+    /// Every free range, by position.
+    pub(crate) fn runs(&mut self) -> Vec<FreeRange> {
+        self.coalesce();
+        let Some(chunk_map) = &self.chunk_map else { return Vec::new() };
+        let mut runs: Vec<FreeRange> = Vec::new();
+        for hole in chunk_map.holes.values() {
+            let at = self.blocks[*hole].address;
+            if runs.last().is_none_or(|last| !(last.start..last.end).contains(&at)) {
+                runs.push(self.run_around(*hole));
+            }
+        }
+        runs
+    }
+
+    fn run_around(&self, anchor: BlockId) -> FreeRange {
+        let is_open = |id: &BlockId| matches!(self.blocks[*id].state, BlockState::Free | BlockState::Unmapped);
+        let mut first = anchor;
+        while let Some(before) = self.blocks[first].before.get().filter(is_open) {
+            first = before;
+        }
+        let start = self.blocks[first].address;
+        let mut run = FreeRange { anchor, start, end: start, free: Vec::new() };
+        let mut at = Some(first);
+        while let Some(id) = at {
+            let block = &self.blocks[id];
+            if block.state == BlockState::Free {
+                run.free.push((run.end, block.end()));
+            }
+            run.end = block.end();
+            at = block.after.get().filter(is_open);
+        }
+        run
+    }
+}
+
+impl<G> HeapBlocks<G> {
+    /// Every chunk, by address.
+    pub(crate) fn chunks(&self) -> Vec<Chunk> {
+        self.chunk_map.iter().flat_map(|chunk_map| chunk_map.chunks.values().copied()).collect()
     }
 }
 

@@ -27,16 +27,6 @@ impl Chunk {
     }
 }
 
-/// A chunk that lies completely inside a free block, so that it can be moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct IdleChunk {
-    pub(crate) chunk: Chunk,
-    /// The free block.
-    pub(crate) block: BlockId,
-    /// Size of the free block in bytes.
-    pub(crate) within: u64,
-}
-
 /// Adjacent free and unmapped blocks, at least one of them unmapped. A request can be placed there after its unmapped
 /// parts are filled.
 ///
@@ -56,7 +46,7 @@ pub(crate) struct FreeRange {
 #[derive(Debug, Default)]
 pub(crate) struct ChunkMap {
     /// By the address of the mapping.
-    chunks: BTreeMap<u64, Chunk>,
+    pub(crate) chunks: BTreeMap<u64, Chunk>,
     /// The unmapped blocks, by position.
     pub(crate) holes: BTreeMap<u64, BlockId>,
     /// The large free blocks, by position. The first that fits is allocated.
@@ -69,28 +59,5 @@ impl ChunkMap {
     /// Returns whether free blocks of a kind are listed by position.
     pub(crate) fn is_by_place(&self, kind: SegmentKind) -> bool {
         self.packs || kind == SegmentKind::Large
-    }
-
-    pub(crate) fn add(&mut self, chunk: Chunk) {
-        self.chunks.insert(chunk.at, chunk);
-    }
-
-    pub(crate) fn remove(&mut self, at: u64) {
-        self.chunks.remove(&at);
-    }
-
-    /// The chunks that lie completely in a range, by address.
-    pub(crate) fn inside(&self, start: u64, end: u64) -> impl Iterator<Item = Chunk> + '_ {
-        self.chunks.range(start..end).map(|(_, chunk)| *chunk).filter(move |chunk| chunk.end() <= end)
-    }
-
-    /// The chunk that begins at an address.
-    pub(crate) fn at(&self, at: u64) -> Option<Chunk> {
-        self.chunks.get(&at).copied()
-    }
-
-    /// Every chunk, by address.
-    pub(crate) fn chunks(&self) -> impl Iterator<Item = Chunk> + '_ {
-        self.inside(0, u64::MAX)
     }
 }

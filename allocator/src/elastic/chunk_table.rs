@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Re
 
 use cachette_hal::{self as hal, Backing, Device, DevicePtr, ErrorKind, Sharing, VirtualMemory};
 
-use crate::blocks::ChunkId;
+use crate::blocks::{BlockId, Chunk, ChunkId};
 use crate::sync::Mutex;
 
 /// The physical memory of every chunk of an allocator, and its total size.
@@ -123,8 +123,9 @@ impl ChunkTable {
     }
 
     /// Maps a whole chunk that the caller holds. Access to the new addresses is not yet set.
-    pub(crate) fn map(&self, memory: &dyn VirtualMemory, id: ChunkId, at: DevicePtr) -> hal::Result<()> {
-        let (backing, _) = self.physical(id, "map")?;
+    pub(crate) fn map(&self, memory: &dyn VirtualMemory, chunk: Chunk) -> hal::Result<()> {
+        let (backing, _) = self.physical(chunk.id, "map")?;
+        let at = pointer(chunk.at)?;
         // SAFETY: 1. the table contains only live backings of this device. The caller holds the chunk, so no other
         // thread destroys its backing.
         unsafe { memory.map(at, &backing) }
@@ -139,17 +140,12 @@ impl ChunkTable {
         }
     }
 
-    /// Keeps only the items whose chunks can be moved.
-    pub(crate) fn retain_movable<T>(&self, all: &mut Vec<T>, chunk: impl Fn(&T) -> ChunkId) {
-        if !self.any_pinned.load(Relaxed) {
-            return;
+    /// Keeps only the idle chunks that can be moved.
+    pub(crate) fn retain_movable(&self, idle_chunks: &mut Vec<(Chunk, BlockId)>) {
+        if self.any_pinned.load(Relaxed) {
+            let slots = &self.table.lock().slots;
+            idle_chunks.retain(|(chunk, _)| !matches!(slots.get(chunk.id.0 as usize), Some(Some(p)) if p.pinned));
         }
-        let table = self.table.lock();
-        let pinned = |id: ChunkId| {
-            let physical = table.slots.get(id.0 as usize).and_then(Option::as_ref);
-            physical.is_some_and(|physical| physical.pinned)
-        };
-        all.retain(|each| !pinned(chunk(each)));
     }
 
     /// Destroys a chunk; the driver frees the memory with its last mapping. After a failure the chunk still exists, and
@@ -235,6 +231,11 @@ impl ChunkTable {
 /// Returns the virtual memory calls of `device`, if it has them.
 pub(crate) fn memory_of<D: Device>(device: &D) -> hal::Result<&dyn VirtualMemory> {
     Ok(device.virtual_memory()?)
+}
+
+/// An address for the driver.
+pub(crate) fn pointer(address: u64) -> hal::Result<DevicePtr> {
+    DevicePtr::new(address).ok_or(hal::Error::new(ErrorKind::InvalidValue, "map"))
 }
 
 #[cfg(test)]

@@ -1,49 +1,89 @@
-//! Idle chunks that one elastic heap takes from another.
+//! Idle chunks that a thread holds in order to move or release them.
 //!
-//! A donor lists its idle chunks without holding them. The requesting thread holds them once its plan needs them. If
-//! they are gone by then, or their stream is busy again, the thread plans again.
+//! Another heap, the donor, lists its idle chunks without holding them. The requesting thread holds them once its plan
+//! needs them. If they are gone by then, or their stream is busy again, the thread plans again.
 
-use std::sync::Arc;
+use std::sync::{Arc, RwLockReadGuard};
+use std::{mem, ptr};
 
 use cachette_hal::{self as hal, Device, ErrorKind};
 
-use crate::blocks::{Chunk, IdleChunk};
-use crate::elastic::moves::Moved;
+use crate::blocks::{Chunk, ReservedBlock};
+use crate::elastic::map::Leftover;
 use crate::elastic::policy::Plan;
+use crate::elastic::state::PendingUnmap;
 use crate::fence::Fence;
-use crate::heap::Heap;
+use crate::heap::{Heap, HeapState};
+use crate::observe::callbacks::{CallbackOutcome, TraceAction};
+use crate::stats::Counted;
 
-/// Idle chunks of another heap, not yet held.
+/// A heap and its idle chunks, not yet held.
+pub(crate) type DonorOffer<'a, D> = (&'a Heap<D>, Vec<Chunk>);
+
+/// Chunks of one heap that a thread holds, and their addresses. A drop puts them back.
 #[derive(Debug)]
-pub(crate) struct DonorOffer<D: Device> {
-    heap: Arc<Heap<D>>,
-    pub(crate) chunks: Vec<Chunk>,
+pub(crate) struct HeldChunks<'a, D: Device> {
+    pub(crate) heap: &'a Heap<D>,
+    pub(crate) chunks: Vec<(Chunk, ReservedBlock)>,
+    /// The lock that a pool waits for before it sleeps; `None` in a heap that grows, since the pool waits for that too.
+    pub(crate) _moving: Option<RwLockReadGuard<'a, ()>>,
 }
 
-/// Held chunks of another heap.
-#[derive(Debug)]
-pub(crate) struct DonatedChunks<D: Device> {
-    pub(crate) heap: Arc<Heap<D>>,
-    pub(crate) moved: Moved,
-    /// The guards of their blocks in that heap.
-    pub(crate) guards: Vec<Arc<Fence<D>>>,
+impl<D: Device> HeldChunks<'_, D> {
+    /// Turns the addresses into pending unmaps, which end after `fences` and the guards of the blocks have passed.
+    /// Returns these guards.
+    ///
+    /// The heap no longer counts the chunks that are `lost`. If they are `released`, they end with this mapping.
+    pub(crate) fn abandon(
+        mut self,
+        fences: &[Arc<Fence<D>>],
+        lost: impl Fn(&Chunk) -> bool,
+        released: bool,
+    ) -> (Vec<Arc<Fence<D>>>, CallbackOutcome) {
+        let (heap, chunks) = (self.heap, mem::take(&mut self.chunks));
+        let (mut all_guards, mut outcome) = (Vec::new(), CallbackOutcome::default());
+        let mut state = heap.state.lock();
+        for (chunk, held) in &chunks {
+            let guards = state.blocks.abandon(*held);
+            all_guards.extend_from_slice(&guards);
+            heap.shared.index.set(chunk.at, chunk.bytes, None);
+            state.blocks.remove_chunk(chunk.at);
+            state.note_loss(TraceAction::SegmentUnmap, chunk.at, chunk.bytes);
+            if lost(chunk) {
+                heap.counters.lower(Counted::ReservedBytes, chunk.kind, chunk.bytes);
+            }
+            let left = vec![Leftover { chunk: *chunk, last: released, mapped: true }];
+            heap.add_pending_unmap(PendingUnmap { block: held.block, left, fences: [&guards, fences].concat() });
+        }
+        heap.flush_stats(&mut state.blocks);
+        drop(state);
+        for (chunk, _) in &chunks {
+            outcome = outcome.and(heap.tell(TraceAction::SegmentUnmap, chunk.at, chunk.bytes));
+        }
+        (all_guards, outcome)
+    }
+}
+
+impl<D: Device> Drop for HeldChunks<'_, D> {
+    fn drop(&mut self) {
+        if !self.chunks.is_empty() {
+            let held = self.chunks.iter().map(|(_, held)| *held).collect();
+            self.heap.state.lock().blocks.put_back(held);
+        }
+    }
 }
 
 impl<D: Device> Heap<D> {
     /// Collects the idle chunks of other elastic heaps whose stream is idle.
-    pub(crate) fn offers(&self, others: &[Arc<Self>]) -> hal::Result<Vec<DonorOffer<D>>> {
+    pub(crate) fn offers<'a>(&self, others: &'a [Arc<Self>]) -> hal::Result<Vec<DonorOffer<'a, D>>> {
         let mut offers = Vec::new();
-        for heap in others {
-            if std::ptr::eq(&raw const **heap, self) || heap.elastic.is_none() {
+        for heap in others.iter().filter(|heap| !ptr::eq(&raw const ***heap, self) && heap.elastic.is_some()) {
+            let mut chunks: Vec<_> = heap.state.lock().blocks.idle_chunks();
+            if chunks.is_empty() || !heap.is_idle()? {
                 continue;
             }
-            let idle_chunks = heap.state.lock().blocks.idle_chunks();
-            if idle_chunks.is_empty() || !heap.is_idle()? {
-                continue;
-            }
-            let mut chunks = idle_chunks.iter().map(|spare| spare.chunk).collect();
-            self.shared.chunks.retain_movable(&mut chunks, |chunk: &Chunk| chunk.id);
-            offers.push(DonorOffer { heap: Arc::clone(heap), chunks });
+            self.shared.chunks.retain_movable(&mut chunks);
+            offers.push((&**heap, chunks.into_iter().map(|(chunk, _)| chunk).collect()));
         }
         Ok(offers)
     }
@@ -62,63 +102,45 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Holds the chunks that are still idle. It holds none if a graph may use them.
-    pub(crate) fn reserve_chunks(&self, wanted: &[Chunk]) -> Moved {
+    /// Holds the idle chunks that are `wanted`. It holds none if a graph may use them.
+    pub(crate) fn hold_chunks(&self, wanted: impl Fn(&Chunk) -> bool) -> HeldChunks<'_, D> {
         let mut state = self.state.lock();
-        let mut moved = Moved::none();
-        if !self.permits_release() {
-            return moved;
-        }
-        moved.begun = self.begin_move(&state);
-        if moved.begun.is_none() {
-            return moved;
-        }
-        for spare in state.blocks.idle_chunks() {
-            if !wanted.contains(&spare.chunk) {
-                continue;
+        let moving = if self.permits_release() { self.begin_move(&state) } else { None };
+        let mut chunks = Vec::new();
+        if moving.is_some() {
+            for (chunk, block) in state.blocks.idle_chunks().into_iter().filter(|(chunk, _)| wanted(chunk)) {
+                let held = state.blocks.hold(block, chunk.at, chunk.end());
+                chunks.extend(held.into_iter().flatten().map(|held| (chunk, held)));
             }
-            let IdleChunk { chunk, block, .. } = spare;
-            let held = state.blocks.hold(block, chunk.at, chunk.end());
-            let held = held.into_iter().flatten();
-            moved.chunks.extend(held.map(|held| (chunk, held)));
         }
-        moved
+        HeldChunks { heap: self, chunks, _moving: moving }
     }
 
-    pub(crate) fn put_back_chunks(&self, moved: &Moved) {
-        let held = moved.chunks.iter().map(|(_, held)| *held).collect();
-        self.state.lock().blocks.put_back(held);
-    }
-
-    pub(crate) fn guards_of_moved(&self, moved: &Moved) -> Vec<Arc<Fence<D>>> {
-        let state = self.state.lock();
-        let guards = moved.chunks.iter().flat_map(|(_, held)| state.blocks.guards_of(*held));
-        guards.collect()
+    /// Begins to move or unmap chunks. Returns `None` if the pool sleeps, since the sleep code then handles all chunks.
+    pub(crate) fn begin_move(&self, state: &HeapState<D>) -> Option<RwLockReadGuard<'_, ()>> {
+        let elastic = self.elastic.as_ref().filter(|_| !state.redirect.asleep)?;
+        Some(elastic.moves.read())
     }
 }
 
 /// Holds the chunks of other heaps that a plan uses. Returns `None` if one of them is no longer available.
-pub(crate) fn borrow<D: Device>(plan: &Plan, offers: &[DonorOffer<D>]) -> hal::Result<Option<Vec<DonatedChunks<D>>>> {
+pub(crate) fn borrow<'a, D: Device>(
+    plan: &Plan,
+    offers: &[DonorOffer<'a, D>],
+) -> hal::Result<Option<Vec<HeldChunks<'a, D>>>> {
     let mut lent = Vec::new();
-    for offer in offers {
-        let used = |chunk: &&Chunk| plan.fills.iter().any(|fill| fill.spare == Some(chunk.id));
-        let wanted: Vec<Chunk> = offer.chunks.iter().filter(used).copied().collect();
+    for (heap, chunks) in offers {
+        let wanted: Vec<_> = chunks.iter().filter(|chunk| plan.moves(chunk)).collect();
         if wanted.is_empty() {
             continue;
         }
-        let moved = offer.heap.reserve_chunks(&wanted);
-        let all = moved.chunks.len() == wanted.len();
-        let guards = offer.heap.guards_of_moved(&moved);
-        lent.push(DonatedChunks { heap: Arc::clone(&offer.heap), moved, guards });
+        let held = heap.hold_chunks(|chunk| wanted.contains(&chunk));
+        let all = held.chunks.len() == wanted.len();
+        lent.push(held);
         // Held chunks receive no further work, so the work that is now in the stream is the last.
-        let idle = if all { offer.heap.is_idle() } else { Ok(false) };
-        if matches!(idle, Ok(true)) {
-            continue;
+        if !all || !heap.is_idle()? {
+            return Ok(None);
         }
-        for DonatedChunks { heap, moved, .. } in lent {
-            heap.put_back_chunks(&moved);
-        }
-        return idle.map(|_| None);
     }
     Ok(Some(lent))
 }

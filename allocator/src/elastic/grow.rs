@@ -2,51 +2,55 @@
 //!
 //! 1. Plan, under the heap's lock: see `elastic::policy`. The thread then holds every block and chunk of the plan, so
 //!    that no other request gets them.
-//! 2. Carry the plan out on the device, without the lock of any heap: see `elastic::commit`.
+//! 2. Carry the plan out on the device, without the lock of any heap: see `elastic::map`.
 //! 3. Commit the plan, or undo it, under the lock again.
 //!
 //! A chunk of another heap moves only after that heap's stream has finished its last use: see `elastic::donors`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::{mem, ptr};
 
-use cachette_hal::{self as hal, Device};
+use cachette_hal::{self as hal, Device, ErrorKind};
 
-use crate::blocks::{Chunk, FreeRange, IdleChunk, ReservedBlock};
+use crate::address_index::SegmentRef;
+use crate::blocks::{BlockId, Chunk, FreeRange, ReservedBlock};
 use crate::elastic::chunk_table::memory_of;
-use crate::elastic::donors::{DonorOffer, borrow};
-use crate::elastic::moves::Moved;
-use crate::elastic::policy::{self, Decision, Facts, Plan};
-use crate::elastic::state::ElasticState;
+use crate::elastic::donors::{DonorOffer, HeldChunks, borrow};
+use crate::elastic::map::{self, Leftover, Unfilled};
+use crate::elastic::policy::{self, Facts, Obstacle, Plan};
+use crate::elastic::state::PendingUnmap;
 use crate::elastic::{self, Tuning};
+use crate::fence::Fence;
 use crate::heap::{Allocated, Heap, HeapState, Request};
+use crate::observe::callbacks::{CallbackOutcome, TraceAction};
+use crate::stats::Counted;
 
 /// How often a plan may fail because of its idle chunks. After that, other heaps are not asked.
 const PATIENCE: usize = 3;
 /// How often a plan is repeated because addresses or the offers of other heaps were missing.
 const TRIES: usize = 4;
 
-/// A plan whose blocks and chunks in its own heap are held.
+/// A plan whose blocks and chunks are held. A drop undoes it.
 #[derive(Debug)]
-pub(crate) struct Begun {
-    pub(crate) plan: Plan,
-    pub(crate) place: Vec<ReservedBlock>,
-    /// The heap's own idle chunks that move, and their old addresses.
-    pub(crate) moved: Moved,
+struct HeldPlan<'a, D: Device> {
+    heap: &'a Heap<D>,
+    plan: Plan,
+    place: Vec<ReservedBlock>,
+    /// The chunks that move: of other heaps first, and of the heap itself last.
+    moved: Vec<HeldChunks<'a, D>>,
 }
 
-/// The result of planning.
-#[derive(Debug)]
-enum Begin {
-    Begun(Begun),
-    NoPlace(u64),
-    AskOthers,
-    NoMemory,
+impl<D: Device> Drop for HeldPlan<'_, D> {
+    fn drop(&mut self) {
+        self.moved.clear();
+        self.heap.state.lock().blocks.put_back(mem::take(&mut self.place));
+    }
 }
 
 /// The result of one attempt to serve a request.
 #[derive(Debug)]
-pub(crate) enum Tried {
+enum Tried {
     Served(Allocated),
     /// Another thread took chunks that the plan needed, or their stream is busy again.
     Beaten,
@@ -56,11 +60,6 @@ pub(crate) enum Tried {
 }
 
 impl<D: Device> Heap<D> {
-    /// The elastic state; `None` if the segments come from the device.
-    pub(crate) const fn elastic(&self) -> Option<&ElasticState<D>> {
-        self.elastic.as_ref()
-    }
-
     /// The unit of chunk sizes; `None` if the heap is not elastic.
     pub(crate) fn page(&self) -> Option<u64> {
         self.elastic.as_ref()?;
@@ -87,9 +86,7 @@ impl<D: Device> Heap<D> {
             self.unmap_pending();
         }
         let mut tuning = self.shared.settings.tuning();
-        if capturing || memory_of(&self.shared.device)?.aliases().is_err() {
-            tuning = tuning.without_recycling();
-        }
+        tuning.recycles &= !capturing && memory_of(&self.shared.device)?.aliases().is_ok();
         tuning.whole = self.pool().is_some_and(|pool| pool.whole_segments);
         for tries in 0.. {
             // Other threads can win every race, and the driver can refuse every move, while memory is available. The
@@ -97,7 +94,7 @@ impl<D: Device> Heap<D> {
             let others = if tries < PATIENCE { others } else { &[] };
             match self.try_to_fill(request, others, tuning, pressed)? {
                 Tried::Served(allocated) => return Ok(Some(allocated)),
-                Tried::Refused if tries >= PATIENCE => tuning = tuning.without_recycling(),
+                Tried::Refused if tries >= PATIENCE => tuning.recycles = false,
                 Tried::Beaten | Tried::Refused => {}
                 Tried::NoMemory => break,
             }
@@ -115,48 +112,45 @@ impl<D: Device> Heap<D> {
     ) -> hal::Result<Tried> {
         let mut offers = None;
         for _ in 0..TRIES {
-            match self.begin(request, offers.as_deref(), tuning, pressed)? {
-                Begin::Begun(begun) => {
-                    return match borrow(&begun.plan, offers.as_deref().unwrap_or(&[])) {
-                        Ok(Some(lent)) => self.carry_out(request, begun, lent),
-                        missed => {
-                            self.undo(begun, Vec::new(), &[]);
-                            missed.map(|_| Tried::Beaten)
-                        }
+            match self.plan(request, offers.as_deref(), tuning, pressed)? {
+                Ok(mut held) => {
+                    let Some(lent) = borrow(&held.plan, offers.as_deref().unwrap_or_default())? else {
+                        return Ok(Tried::Beaten);
                     };
+                    held.moved.splice(0..0, lent);
+                    return self.carry_out(request, held);
                 }
-                Begin::NoPlace(bytes) => {
+                Err(Obstacle::NoPlace(bytes)) => {
                     if !self.reserve_addresses(bytes)? {
                         break;
                     }
                 }
-                Begin::AskOthers => offers = Some(self.offers(others)?),
-                Begin::NoMemory => break,
+                Err(Obstacle::AskOthers) => offers = Some(self.offers(others)?),
+                Err(Obstacle::NoMemory) => break,
             }
         }
         Ok(Tried::NoMemory)
     }
 
     /// Plans how to serve a request, and holds every block and chunk of this heap in the plan.
-    fn begin(
+    fn plan(
         &self,
         request: Request,
-        offers: Option<&[DonorOffer<D>]>,
-        tuning: Tuning,
+        offers: Option<&[DonorOffer<'_, D>]>,
+        mut tuning: Tuning,
         pressed: bool,
-    ) -> hal::Result<Begin> {
+    ) -> hal::Result<Result<HeldPlan<'_, D>, Obstacle>> {
         let page = elastic::page(memory_of(&self.shared.device)?);
         let offered: Option<Vec<Chunk>> =
-            offers.map(|offers| offers.iter().flat_map(|offer| offer.chunks.clone()).collect());
+            offers.map(|offers| offers.iter().flat_map(|(_, chunks)| chunks).copied().collect());
         let (used, then, requests) = self.shared.peaks.highest_allocated();
-        let use_peak = self.shared.chunks.use_peak((used, then), requests);
+        let peak = self.shared.chunks.use_peak((used, then), requests);
         let mut state = self.state.lock();
-        let pinned = self.pool().is_some_and(|pool| pool.is_pinned());
-        let tuning = if pinned { tuning.without_recycling() } else { tuning };
+        tuning.recycles &= !self.pool().is_some_and(|pool| pool.is_pinned());
         let (runs, mut idle_chunks) = (state.blocks.runs(), state.blocks.idle_chunks());
-        self.shared.chunks.retain_movable(&mut idle_chunks, |spare| spare.chunk.id);
+        self.shared.chunks.retain_movable(&mut idle_chunks);
         let request = state.policy.round(request.requested);
-        let decision = policy::decide(&Facts {
+        let plan = policy::decide(&Facts {
             page,
             request,
             runs: &runs,
@@ -164,44 +158,136 @@ impl<D: Device> Heap<D> {
             offered: offered.as_deref(),
             held: self.shared.chunks.bytes(),
             requests,
-            until_most: use_peak.requests,
-            held_then: use_peak.held,
+            peak,
             spent: self.shared.chunks.spent.load(Relaxed),
-            used: use_peak.used,
             room: self.shared.room(request),
             pressed,
             tuning,
         });
         self.flush_stats(&mut state.blocks);
-        Ok(match decision {
-            Decision::Fill(plan) => hold(&mut state, plan, &runs, &idle_chunks).map_or(Begin::NoMemory, Begin::Begun),
-            Decision::NoPlace(bytes) => Begin::NoPlace(bytes),
-            Decision::AskOthers => Begin::AskOthers,
-            Decision::NoMemory => Begin::NoMemory,
-        })
+        Ok(plan.and_then(|plan| self.hold(&mut state, plan, &runs, &idle_chunks).ok_or(Obstacle::NoMemory)))
     }
-}
 
-/// Holds the place of a plan, and the heap's own chunks that it moves. Returns `None` if the tables are full.
-fn hold<D: Device>(
-    state: &mut HeapState<D>,
-    plan: Plan,
-    runs: &[FreeRange],
-    idle_chunks: &[IdleChunk],
-) -> Option<Begun> {
-    let place = state.blocks.hold(runs[plan.run].anchor, plan.at, plan.end())?;
-    let mut moved = Moved::none();
-    for spare in idle_chunks {
-        let chunk = spare.chunk;
-        if !plan.fills.iter().any(|fill| fill.spare == Some(chunk.id)) {
-            continue;
+    /// Holds the place of a plan, and the heap's own chunks that it moves. Returns `None` if the tables are full.
+    fn hold(
+        &self,
+        state: &mut HeapState<D>,
+        plan: Plan,
+        runs: &[FreeRange],
+        idle_chunks: &[(Chunk, BlockId)],
+    ) -> Option<HeldPlan<'_, D>> {
+        let place = state.blocks.hold(runs[plan.run].anchor, plan.at, plan.end())?;
+        let mut chunks = Vec::new();
+        for (chunk, block) in idle_chunks.iter().filter(|(chunk, _)| plan.moves(chunk)) {
+            let Some(held) = state.blocks.hold(*block, chunk.at, chunk.end()) else {
+                let held = chunks.into_iter().map(|(_, held)| held);
+                state.blocks.put_back(held.chain(place).collect());
+                return None;
+            };
+            chunks.extend(held.into_iter().map(|held| (*chunk, held)));
         }
-        let Some(held) = state.blocks.hold(spare.block, chunk.at, chunk.end()) else {
-            let held = moved.chunks.into_iter().map(|(_, held)| held);
-            state.blocks.put_back(held.chain(place).collect());
-            return None;
-        };
-        moved.chunks.extend(held.into_iter().map(|held| (chunk, held)));
+        let own = HeldChunks { heap: self, chunks, _moving: None };
+        Some(HeldPlan { heap: self, plan, place, moved: vec![own] })
     }
-    Some(Begun { plan, place, moved })
+
+    /// Carries out a plan. Returns [`Tried::NoMemory`] if the device or the limit refuses.
+    fn carry_out(self: &Arc<Self>, request: Request, mut held: HeldPlan<'_, D>) -> hal::Result<Tried> {
+        let new = held.plan.new_bytes();
+        let totals = &self.shared.totals;
+        let Some(reservation) = self.shared.reserve(new) else { return Ok(Tried::NoMemory) };
+        // After the fence, no queued work uses the old addresses of chunks that move within the heap.
+        let moves = held.moved.last().is_some_and(|own| !own.chunks.is_empty());
+        let fence = moves.then(|| Fence::record(&self.stream_state).map(Arc::new)).transpose();
+        let filled = fence
+            .map_err(Unfilled::from)
+            .and_then(|fence| Ok((fence, map::fill(&self.shared, &held.plan.fills, held.plan.kind())?)));
+        match filled {
+            Ok((fence, chunks)) => {
+                reservation.keep(new);
+                let made = held.plan.fills.iter().filter(|fill| fill.spare.is_none()).count();
+                totals.device_allocs.fetch_add(made as u64, Relaxed);
+                self.shared.chunks.spent.fetch_add(chunks.len() as u64, Relaxed);
+                Ok(Tried::Served(self.commit(request, held, &chunks, fence.as_slice())))
+            }
+            Err(Unfilled { error, left, refused }) => {
+                let kept = || left.iter().filter(|left| left.last);
+                // Memory that the device did not take back counts as allocated, so that its later release balances the
+                // counters.
+                totals.device_allocs.fetch_add(kept().count() as u64, Relaxed);
+                reservation.keep(kept().map(|left| left.chunk.bytes).sum());
+                held.moved.clear();
+                self.leave_mapped(&mut held.place, &left);
+                drop(held);
+                for id in &refused {
+                    self.shared.chunks.pin(*id);
+                }
+                match error.kind() {
+                    _ if !refused.is_empty() => Ok(Tried::Refused),
+                    ErrorKind::OutOfMemory => Ok(Tried::NoMemory),
+                    _ => Err(error),
+                }
+            }
+        }
+    }
+
+    /// Allocates the block of a plan whose place now has memory everywhere.
+    fn commit(
+        self: &Arc<Self>,
+        request: Request,
+        mut held: HeldPlan<'_, D>,
+        chunks: &[Chunk],
+        fence: &[Arc<Fence<D>>],
+    ) -> Allocated {
+        let (mut outcome, mut guards) = (CallbackOutcome::default(), Vec::new());
+        let kind = held.plan.kind();
+        let mut gained = held.plan.new_bytes();
+        for moved in held.moved.drain(..) {
+            // The heap already has its own chunks; from now on they count for this kind.
+            let own = ptr::eq(moved.heap, &raw const **self);
+            let lost = |chunk: &Chunk| !own || chunk.kind != kind;
+            gained += moved.chunks.iter().map(|(chunk, _)| chunk).filter(|c| lost(c)).map(|c| c.bytes).sum::<u64>();
+            let (more, told) = moved.abandon(if own { fence } else { &[] }, lost, false);
+            guards.extend(more);
+            outcome = outcome.and(told);
+        }
+        let place = mem::take(&mut held.place);
+        let mut state = self.state.lock();
+        let home = SegmentRef { heap: self.number, segment: state.blocks.block(place[0].block).segment };
+        for chunk in chunks {
+            state.blocks.add_chunk(*chunk);
+            self.shared.index.set(chunk.at, chunk.bytes, Some(home));
+            state.note_gain(TraceAction::SegmentMap, chunk.at, chunk.bytes);
+        }
+        let rounded = state.policy.round(request.requested);
+        let id = state.blocks.commit(&place, rounded, guards);
+        self.counters.raise(Counted::ReservedBytes, kind, gained);
+        let (allocated, _) = self.mark_allocated_slow(&mut state, id, request);
+        self.flush_stats(&mut state.blocks);
+        drop(state);
+        self.shared.peaks.note(&self.counters);
+        for chunk in chunks {
+            outcome = outcome.and(self.tell(TraceAction::SegmentMap, chunk.at, chunk.bytes));
+        }
+        self.tell_alloc(&allocated, request.requested, outcome);
+        allocated
+    }
+
+    /// Turns the blocks of a place in which the driver left a mapping into pending unmaps. The other blocks remain.
+    fn leave_mapped(&self, place: &mut Vec<ReservedBlock>, leftovers: &[Leftover]) {
+        let mut state = self.state.lock();
+        place.retain(|held| {
+            let block = state.blocks.block(held.block);
+            let range = block.address..block.end();
+            let left: Vec<_> = leftovers.iter().filter(|left| range.contains(&left.chunk.at)).copied().collect();
+            if left.is_empty() {
+                return true;
+            }
+            for Leftover { chunk, .. } in left.iter().filter(|left| left.last) {
+                self.counters.raise(Counted::ReservedBytes, chunk.kind, chunk.bytes);
+            }
+            state.blocks.abandon(*held);
+            self.add_pending_unmap(PendingUnmap { block: held.block, left, fences: Vec::new() });
+            false
+        });
+    }
 }

@@ -2,11 +2,11 @@
 
 use std::slice;
 
-use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, VirtualMemory};
+use cachette_hal::{self as hal, Device, ErrorKind, VirtualMemory};
 
 use crate::blocks::{Chunk, ChunkId};
 use crate::device_state::DeviceState;
-use crate::elastic::chunk_table::memory_of;
+use crate::elastic::chunk_table::{memory_of, pointer};
 use crate::size::SegmentKind;
 
 /// An unmapped range that one chunk fills.
@@ -25,14 +25,12 @@ impl Fill {
     }
 }
 
-/// A mapping that is no longer needed, with its chunk if this is the chunk's last mapping.
+/// A mapping that is no longer needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leftover {
-    pub(crate) at: u64,
-    pub(crate) bytes: u64,
-    pub(crate) chunk: Option<ChunkId>,
-    /// The kind of request that the chunk was mapped for.
-    pub(crate) kind: SegmentKind,
+    pub(crate) chunk: Chunk,
+    /// Whether this is the last mapping of the chunk, which ends with it.
+    pub(crate) last: bool,
     /// Whether it is still mapped.
     pub(crate) mapped: bool,
 }
@@ -53,27 +51,6 @@ impl From<hal::Error> for Unfilled {
     }
 }
 
-/// The call that failed, and the ranges that it was for.
-struct Stopped<'a> {
-    error: hal::Error,
-    fills: &'a [Fill],
-}
-
-impl From<hal::Error> for Stopped<'_> {
-    fn from(error: hal::Error) -> Self {
-        Self { error, fills: &[] }
-    }
-}
-
-impl Stopped<'_> {
-    /// The idle chunks that the driver refused to map a second time.
-    fn refused(&self) -> Vec<ChunkId> {
-        let refused = self.error.kind() == ErrorKind::Unsupported;
-        let fills = self.fills.iter().filter(|_| refused);
-        fills.filter_map(|fill| fill.spare).collect()
-    }
-}
-
 /// Fills every range of `fills`, in order of address, for a request of one kind. Returns the chunks at their new
 /// addresses.
 ///
@@ -85,56 +62,36 @@ pub(crate) fn fill<D: Device>(
 ) -> Result<Vec<Chunk>, Unfilled> {
     let memory = memory_of(&shared.device)?;
     let mut done: Vec<Leftover> = Vec::with_capacity(fills.len());
-    match fill_each(shared, memory, fills, kind, &mut done) {
-        Ok(chunks) => Ok(chunks),
-        Err(stopped) => {
-            let left = done.into_iter().rev().filter_map(|left| {
-                let mut left = left;
-                // SAFETY: 1. no other code has these addresses yet.
-                let cleared = unsafe { clear(shared, memory, &mut left) };
-                cleared.err().map(|_| left)
-            });
-            Err(Unfilled { error: stopped.error, left: left.collect(), refused: stopped.refused() })
+    // The ranges that the current driver call maps.
+    let mut current: &[Fill] = &[];
+    let mut fill_all = || -> hal::Result<()> {
+        for fill in fills {
+            current = &[];
+            let id = fill.spare.map_or_else(|| shared.chunks.create(memory, fill.bytes), Ok)?;
+            let chunk = Chunk { id, at: fill.at, bytes: fill.bytes, kind };
+            current = slice::from_ref(fill);
+            let mapped = shared.chunks.map(memory, chunk);
+            done.push(Leftover { chunk, last: fill.spare.is_none(), mapped: mapped.is_ok() });
+            mapped?;
         }
-    }
-}
-
-fn fill_each<'a, D: Device>(
-    shared: &DeviceState<D>,
-    memory: &dyn VirtualMemory,
-    fills: &'a [Fill],
-    kind: SegmentKind,
-    done: &mut Vec<Leftover>,
-) -> Result<Vec<Chunk>, Stopped<'a>> {
-    let stopped = |fills: &'a [Fill]| move |error| Stopped { error, fills };
-    let mut chunks = Vec::with_capacity(fills.len());
-    for fill in fills {
-        let id = match fill.spare {
-            Some(id) => id,
-            None => shared.chunks.create(memory, fill.bytes)?,
-        };
-        done.push(Leftover {
-            at: fill.at,
-            bytes: fill.bytes,
-            chunk: fill.spare.is_none().then_some(id),
-            kind,
-            mapped: false,
-        });
-        let mapped = shared.chunks.map(memory, id, pointer(fill.at)?);
-        mapped.map_err(stopped(slice::from_ref(fill)))?;
-        if let Some(last) = done.last_mut() {
-            last.mapped = true;
+        let access = shared.access();
+        for range in fills.chunk_by(|a, b| a.end() == b.at) {
+            current = range;
+            let bytes = range[range.len() - 1].end() - range[0].at;
+            // SAFETY: 2. the call grants access and removes none.
+            unsafe { memory.set_access(pointer(range[0].at)?, bytes, &access) }?;
         }
-        chunks.push(Chunk { id, at: fill.at, bytes: fill.bytes, kind });
-    }
-    let access = shared.access();
-    for range in fills.chunk_by(|a, b| a.end() == b.at) {
-        let (start, bytes) = (range[0].at, range[range.len() - 1].end() - range[0].at);
-        // SAFETY: 2. the call grants access and removes none.
-        let set = unsafe { memory.set_access(pointer(start)?, bytes, &access) };
-        set.map_err(stopped(range))?;
-    }
-    Ok(chunks)
+        Ok(())
+    };
+    let Err(error) = fill_all() else { return Ok(done.into_iter().map(|left| left.chunk).collect()) };
+    let left = done.into_iter().rev().filter_map(|mut left| {
+        // SAFETY: 1. no other code has these addresses yet.
+        let cleared = unsafe { clear(shared, memory, &mut left) };
+        cleared.err().map(|_| left)
+    });
+    let left = left.collect();
+    let refused = current.iter().filter(|_| error.kind() == ErrorKind::Unsupported);
+    Err(Unfilled { error, left, refused: refused.filter_map(|fill| fill.spare).collect() })
 }
 
 /// Removes a mapping that is no longer needed, and destroys its chunk if this was the last mapping. Returns the bytes
@@ -150,15 +107,8 @@ pub(crate) unsafe fn clear<D: Device>(
 ) -> hal::Result<u64> {
     if left.mapped {
         // SAFETY: 2. no work uses the addresses any more: the caller's promise 1.
-        unsafe { memory.unmap(pointer(left.at)?, left.bytes) }?;
+        unsafe { memory.unmap(pointer(left.chunk.at)?, left.chunk.bytes) }?;
         left.mapped = false;
     }
-    let Some(id) = left.chunk else { return Ok(0) };
-    let bytes = shared.chunks.destroy(memory, id)?;
-    left.chunk = None;
-    Ok(bytes)
-}
-
-fn pointer(address: u64) -> hal::Result<DevicePtr> {
-    DevicePtr::new(address).ok_or(hal::Error::new(ErrorKind::InvalidValue, "map"))
+    if left.last { shared.chunks.destroy(memory, left.chunk.id) } else { Ok(0) }
 }

@@ -14,7 +14,8 @@
 //!   process may have to open each of them.
 
 use super::{Fill, Tuning};
-use crate::blocks::{Chunk, FreeRange, IdleChunk};
+use crate::blocks::{BlockId, Chunk, FreeRange};
+use crate::elastic::chunk_table::UsePeak;
 use crate::elastic::placement::{Placement, choose, longest_hole};
 use crate::size::{LARGE_SEGMENT, SegmentKind};
 
@@ -32,20 +33,15 @@ pub(crate) struct Facts<'a> {
     pub(crate) request: u64,
     /// The free ranges in which the block can be placed.
     pub(crate) runs: &'a [FreeRange],
-    /// Idle chunks of this heap.
-    pub(crate) idle_chunks: &'a [IdleChunk],
+    /// Idle chunks of this heap, each with the free block around it.
+    pub(crate) idle_chunks: &'a [(Chunk, BlockId)],
     /// Idle chunks of other heaps; `None` if the caller has not collected them yet.
     pub(crate) offered: Option<&'a [Chunk]>,
     /// Bytes of all chunks of the allocator.
     pub(crate) held: u64,
-    /// The highest number of bytes in use at once.
-    pub(crate) used: u64,
+    pub(crate) peak: UsePeak,
     /// Requests so far.
     pub(crate) requests: u64,
-    /// Requests until that peak was first reached.
-    pub(crate) until_most: u64,
-    /// Bytes of all chunks when the number of requests had doubled since the peak; zero until then.
-    pub(crate) held_then: u64,
     /// Chunks created or moved so far.
     pub(crate) spent: u64,
     /// Bytes that the device can still provide.
@@ -85,13 +81,16 @@ impl Plan {
         let new = self.fills.iter().filter(|fill| fill.spare.is_none());
         new.map(|fill| fill.bytes).sum()
     }
+
+    /// Whether the plan moves a chunk.
+    pub(crate) fn moves(&self, chunk: &Chunk) -> bool {
+        self.fills.iter().any(|fill| fill.spare == Some(chunk.id))
+    }
 }
 
-/// The decision for a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Decision {
-    /// Carry out this plan.
-    Fill(Plan),
+/// Why there is no plan yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Obstacle {
     /// Reserve more addresses, for so many bytes.
     NoPlace(u64),
     /// Collect the idle chunks of other heaps, and decide again.
@@ -101,48 +100,46 @@ pub(crate) enum Decision {
 }
 
 /// Decides how to serve a request.
-pub(crate) fn decide(facts: &Facts<'_>) -> Decision {
-    let Some(place) = choose(facts.runs, facts.request, facts.page) else { return Decision::NoPlace(facts.request) };
-    let decision = plan_at(facts, &place);
-    if decision == Decision::NoMemory
+pub(crate) fn decide(facts: &Facts<'_>) -> Result<Plan, Obstacle> {
+    let place = choose(facts.runs, facts.request, facts.page).ok_or(Obstacle::NoPlace(facts.request))?;
+    let plan = plan_at(facts, &place);
+    if plan == Err(Obstacle::NoMemory)
         && facts.pressed
         && let Some(place) = longest_hole(facts.runs, facts.request, facts.page)
     {
         // Idle chunks may be longer than the unmapped parts there. This place has room for each of them.
         return plan_at(facts, &place);
     }
-    decision
+    plan
 }
 
 /// Decides which chunks fill the unmapped parts of a place.
-fn plan_at(facts: &Facts<'_>, place: &Placement) -> Decision {
+fn plan_at(facts: &Facts<'_>, place: &Placement) -> Result<Plan, Obstacle> {
     let mut idle_chunks = Vec::new();
     if must_recycle(facts, place.missing) {
         let own = usable(facts, place);
         let bytes: u64 = own.iter().map(|chunk| chunk.bytes).sum();
         match facts.offered {
-            None if bytes < place.missing => return Decision::AskOthers,
+            None if bytes < place.missing => return Err(Obstacle::AskOthers),
             // Of equally large chunks the last is preferred: the heap's own before those of others, and the highest
             // first.
             offered => idle_chunks = [offered.unwrap_or(&[]), &own].concat(),
         }
     }
     let plan = Plan { run: place.run, at: place.at, request: facts.request, fills: fill(facts, place, idle_chunks) };
-    if plan.new_bytes() > facts.room {
-        return Decision::NoMemory;
-    }
-    Decision::Fill(plan)
+    if plan.new_bytes() > facts.room { Err(Obstacle::NoMemory) } else { Ok(plan) }
 }
 
 /// Returns whether idle chunks must be used before new ones.
 fn must_recycle(facts: &Facts<'_>, missing: u64) -> bool {
     // In steady state the program will hardly need more memory.
-    let calm = facts.requests / 2 > facts.until_most;
-    let mut allowed = facts.used + facts.used / 1000 * facts.tuning.slack;
-    if calm {
-        let basis = facts.used.max(facts.held_then);
-        allowed = basis + basis / 1000 * facts.tuning.calm;
-    }
+    let calm = facts.requests / 2 > facts.peak.requests;
+    let (basis, margin) = if calm {
+        (facts.peak.used.max(facts.peak.held), facts.tuning.calm)
+    } else {
+        (facts.peak.used, facts.tuning.slack)
+    };
+    let allowed = basis + basis / 1000 * margin;
     let needed = facts.pressed || facts.held + missing > allowed || missing > facts.room / SCARCE;
     facts.tuning.recycles && needed
 }
@@ -150,7 +147,7 @@ fn must_recycle(facts: &Facts<'_>, missing: u64) -> bool {
 /// The idle chunks of this heap that do not lie at the place of the block.
 fn usable(facts: &Facts<'_>, place: &Placement) -> Vec<Chunk> {
     let apart = |chunk: &Chunk| chunk.end() <= place.at || chunk.at >= place.at + facts.request;
-    let chunks = facts.idle_chunks.iter().map(|spare| spare.chunk);
+    let chunks = facts.idle_chunks.iter().map(|(chunk, _)| *chunk);
     chunks.filter(apart).collect()
 }
 

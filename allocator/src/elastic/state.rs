@@ -3,22 +3,22 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use cachette_hal::{self as hal, Device, DevicePtr};
+use cachette_hal::{Device, DevicePtr};
 
 use crate::blocks::BlockId;
 use crate::elastic::map::Leftover;
-use crate::elastic::moves::Moves;
 use crate::fence::Fence;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, RwLock};
 
 /// The state of an elastic heap besides its blocks.
 #[derive(Debug)]
 pub(crate) struct ElasticState<D: Device> {
     /// The reserved address ranges.
     pub(crate) ranges: Mutex<Vec<(DevicePtr, u64)>>,
-    /// Addresses whose chunk has moved or is being released, still mapped.
     pub(crate) pending_unmaps: Mutex<Vec<PendingUnmap<D>>>,
-    pub(crate) moves: Arc<Moves>,
+    /// Locked for reading by every thread that moves or releases chunks. Meanwhile neither the blocks of the heap nor its
+    /// lists of addresses contain these chunks. A pool locks it for writing before it sleeps, to wait for the threads.
+    pub(crate) moves: RwLock<()>,
     /// Bytes of chunks that have no memory because their pool sleeps; changed under the heap's lock.
     pub(crate) slept: AtomicU64,
 }
@@ -28,13 +28,11 @@ impl<D: Device> Default for ElasticState<D> {
         Self {
             ranges: Mutex::default(),
             pending_unmaps: Mutex::default(),
-            moves: Arc::default(),
+            moves: RwLock::default(),
             slept: AtomicU64::new(0),
         }
     }
 }
-
-impl<D: Device> ElasticState<D> {}
 
 /// Addresses whose chunk has moved or is being released, still mapped.
 #[derive(Debug)]
@@ -43,16 +41,4 @@ pub(crate) struct PendingUnmap<D: Device> {
     pub(crate) left: Vec<Leftover>,
     /// The fences that must pass before the addresses are unmapped.
     pub(crate) fences: Vec<Arc<Fence<D>>>,
-}
-
-impl<D: Device> PendingUnmap<D> {
-    /// Returns whether every use of the addresses has ended.
-    pub(crate) fn is_ready(&self) -> hal::Result<bool> {
-        for fence in &self.fences {
-            if !fence.poll()?.is_done() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
 }

@@ -86,10 +86,4 @@ impl Tuning {
         }
         request.div_ceil(FEW)
     }
-
-    /// The same parameters, but no chunk is moved.
-    pub(crate) const fn without_recycling(mut self) -> Self {
-        self.recycles = false;
-        self
-    }
 }

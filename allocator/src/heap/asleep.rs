@@ -70,7 +70,7 @@ impl<D: Device> Heap<D> {
 
     /// Returns whether the chunk still lies under the heap's blocks.
     pub(crate) fn has_chunk(&self, chunk: Chunk) -> bool {
-        self.state.lock().blocks.chunk_at(chunk.at) == Some(chunk)
+        self.chunks().contains(&chunk)
     }
 
     /// Counts a chunk whose memory was returned to the device.
@@ -103,12 +103,11 @@ impl<D: Device> Heap<D> {
         let Some(elastic) = &self.elastic else { return };
         let mut state = self.state.lock();
         let mut gone = Vec::new();
-        for spare in state.blocks.idle_chunks() {
-            let chunk = spare.chunk;
+        for (chunk, block) in state.blocks.idle_chunks() {
             if self.shared.chunks.has_memory(chunk.id) {
                 continue;
             }
-            let Some(held) = state.blocks.hold(spare.block, chunk.at, chunk.end()) else { continue };
+            let Some(held) = state.blocks.hold(block, chunk.at, chunk.end()) else { continue };
             self.shared.index.set(chunk.at, chunk.bytes, None);
             state.blocks.remove_chunk(chunk.at);
             for held in held {

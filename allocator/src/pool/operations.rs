@@ -82,7 +82,7 @@ impl<D: Device> AllocatorState<D> {
 
     /// An empty heap of the same stream state and kind that an earlier pool left.
     fn idle_heap(&self, stream_state: &Arc<StreamState<D>>, elastic: bool) -> Option<&Arc<Heap<D>>> {
-        let is_such = |heap: &Heap<D>| heap.elastic().is_some() == elastic;
+        let is_such = |heap: &Heap<D>| heap.elastic.is_some() == elastic;
         let fits = |heap: &Arc<Heap<D>>| {
             Arc::ptr_eq(heap.stream_state(), stream_state) && (is_such(heap) || heap.partner().is_some())
         };
@@ -209,7 +209,7 @@ impl<D: Device> AllocatorState<D> {
                 None => true,
                 Some(partner) => {
                     let mutual = partner.partner();
-                    heap.elastic().is_none() && mutual.is_some_and(|own| Arc::ptr_eq(&own, heap))
+                    heap.elastic.is_none() && mutual.is_some_and(|own| Arc::ptr_eq(&own, heap))
                 }
             };
             Some(heaps.iter().filter(leads).map(|heap| heap.number()).collect())

@@ -158,7 +158,7 @@ impl<D: Device> SleepingChunk<D> {
             self.heap.note_woken(self.chunk);
         }
         if self.stage == Stage::Backed {
-            shared.chunks.map(memory, id, at)?;
+            shared.chunks.map(memory, self.chunk)?;
             self.stage = Stage::Mapped;
         }
         if self.stage == Stage::Mapped {

@@ -56,7 +56,7 @@ impl<D: Device> AllocatorState<D> {
         }
         // So does a thread that moves chunks to another heap or to the device.
         for heap in &heaps {
-            heap.wait_for_moves();
+            drop(heap.elastic.as_ref().map(|elastic| elastic.moves.write()));
         }
         self.check_sleepiness(state)?;
         self.drain(state)?;
@@ -117,7 +117,7 @@ impl<D: Device> AllocatorState<D> {
 
     fn check_sleepiness(&self, state: &PoolState) -> Result<(), Error> {
         for heap in self.heaps_of(state.id) {
-            if heap.elastic().is_none() && heap.reserved() > 0 {
+            if heap.elastic.is_none() && heap.reserved() > 0 {
                 return Err(PoolProblem::NotElastic.of(state.id));
             }
             if heap.is_exporting() {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
 use super::*;
-use crate::blocks::{BlockId, ChunkId};
+use crate::blocks::ChunkId;
 use crate::config::ElasticSetting;
 use crate::size::UNIT;
 
@@ -18,7 +18,7 @@ const SETTINGS: [ElasticSetting; 3] = [ElasticSetting::Default, ElasticSetting::
 struct Moment {
     request: u64,
     runs: Vec<FreeRange>,
-    idle_chunks: Vec<IdleChunk>,
+    idle_chunks: Vec<(Chunk, BlockId)>,
     offered: Option<Vec<Chunk>>,
     used: u64,
     requests: u64,
@@ -30,7 +30,7 @@ struct Moment {
 
 impl Moment {
     fn facts(&self) -> Facts<'_> {
-        let chunks = self.idle_chunks.iter().map(|spare| spare.chunk.bytes);
+        let chunks = self.idle_chunks.iter().map(|(chunk, _)| chunk.bytes);
         Facts {
             page: PAGE,
             request: self.request,
@@ -38,10 +38,8 @@ impl Moment {
             idle_chunks: &self.idle_chunks,
             offered: self.offered.as_deref(),
             held: self.used + chunks.sum::<u64>(),
-            used: self.used,
+            peak: UsePeak { used: self.used, requests: self.requests / 3, held: 0 },
             requests: self.requests,
-            until_most: self.requests / 3,
-            held_then: 0,
             spent: self.spent,
             room: self.room,
             pressed: self.pressed,
@@ -51,7 +49,7 @@ impl Moment {
 
     /// Every idle chunk.
     fn all_spare(&self) -> Vec<Chunk> {
-        let own = self.idle_chunks.iter().map(|spare| spare.chunk);
+        let own = self.idle_chunks.iter().map(|(chunk, _)| *chunk);
         own.chain(self.offered.iter().flatten().copied()).collect()
     }
 }
@@ -88,18 +86,14 @@ fn run_of((lead, holes, trail): &Shape, start: u64) -> FreeRange {
 }
 
 /// Chunks that lie completely inside a free block, of `sizes` pages in turn.
-fn chunks_in(start: u64, end: u64, sizes: &[u64], idle_chunks: &mut Vec<IdleChunk>) {
+fn chunks_in(start: u64, end: u64, sizes: &[u64], idle_chunks: &mut Vec<(Chunk, BlockId)>) {
     let mut at = start.next_multiple_of(PAGE);
     let mut sizes = sizes.iter().cycle();
     while at + PAGE <= end {
         let wanted = sizes.next().copied().unwrap_or(1) * PAGE;
         let bytes = wanted.min((end - at) / PAGE * PAGE);
         let id = ChunkId(u32::try_from(idle_chunks.len()).unwrap_or(0));
-        idle_chunks.push(IdleChunk {
-            chunk: Chunk { id, at, bytes, kind: SegmentKind::Large },
-            block: BlockId::NONE,
-            within: end - start,
-        });
+        idle_chunks.push((Chunk { id, at, bytes, kind: SegmentKind::Large }, BlockId::NONE));
         at += bytes;
     }
 }
@@ -249,16 +243,16 @@ proptest! {
         prop_assert_eq!(&decision, &decide(&moment.facts()), "the same facts, the same plan");
         let fits = moment.runs.iter().any(|run| run.end - run.start >= moment.request);
         match decision {
-            Decision::Fill(plan) => {
+            Ok(plan) => {
                 check_cover(&moment, &plan)?;
                 check_spares(&moment, &plan)?;
             }
-            Decision::NoPlace(bytes) => {
+            Err(Obstacle::NoPlace(bytes)) => {
                 prop_assert_eq!(bytes, moment.request);
                 prop_assert!(!fits);
             }
-            Decision::AskOthers => prop_assert!(moment.offered.is_none() && fits),
-            Decision::NoMemory => {
+            Err(Obstacle::AskOthers) => prop_assert!(moment.offered.is_none() && fits),
+            Err(Obstacle::NoMemory) => {
                 prop_assert!(fits);
                 prop_assert!(!(moment.pressed && is_enough(&moment)), "enough is spare");
             }
@@ -306,7 +300,7 @@ fn a_chunk_too_long_for_the_hole_serves_in_a_longer_one() {
         pressed: true,
         tuning: Tuning::of_setting(ElasticSetting::Quick),
     };
-    let Decision::Fill(plan) = decide(&moment.facts()) else {
+    let Ok(plan) = decide(&moment.facts()) else {
         panic!("8 pages are spare and 3 are wanted");
     };
     assert_eq!(plan.new_bytes(), 0);
@@ -333,7 +327,7 @@ fn pieces_after(spent: u64, setting: ElasticSetting, request: u64, used: u64) ->
         pressed: false,
         tuning: Tuning::of_setting(setting),
     };
-    let Decision::Fill(plan) = decide(&moment.facts()) else {
+    let Ok(plan) = decide(&moment.facts()) else {
         panic!("there are addresses and memory enough");
     };
     plan.fills.iter().map(|fill| fill.bytes).collect()

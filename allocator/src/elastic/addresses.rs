@@ -1,0 +1,92 @@
+//! The address ranges of elastic heaps.
+
+use std::mem;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, StreamRef};
+
+use crate::allocator::Allocator;
+use crate::elastic;
+use crate::elastic::chunk_table::memory_of;
+use crate::heap::Heap;
+
+/// The elastic segments of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ElasticSegment {
+    /// The stream.
+    pub stream: StreamRef,
+    /// Bytes of reserved addresses.
+    pub addresses: u64,
+    /// Bytes of mapped memory, in use or not.
+    pub mapped: u64,
+}
+
+impl<D: Device> Allocator<D> {
+    /// Returns the elastic segments of every stream, in the order in which the streams were first used. Streams without
+    /// elastic segments are omitted.
+    #[must_use]
+    pub fn elastic_segments(&self) -> Vec<ElasticSegment> {
+        let heaps = self.inner().heaps.all();
+        let segments = heaps.iter().map(|heap| ElasticSegment {
+            stream: heap.stream_state().handle(),
+            addresses: heap.address_ranges().iter().map(|(_, bytes)| bytes).sum(),
+            mapped: heap.reserved(),
+        });
+        segments.filter(|segment| segment.addresses > 0).collect()
+    }
+}
+
+impl<D: Device> Heap<D> {
+    /// Reserves another address range for at least `bytes`. Returns `false` if no addresses are left, or if the device
+    /// has too little memory to fill the range. Drivers refuse such a range with different errors.
+    pub(crate) fn reserve_addresses(&self, bytes: u64) -> hal::Result<bool> {
+        if bytes > self.shared.device.info().total_memory {
+            return Ok(false);
+        }
+        let memory = memory_of(&self.shared.device)?;
+        let (least, mut wish) = self.shared.range_sizes(memory, bytes);
+        let start = loop {
+            match self.shared.chunks.reserve_unwanted(memory, wish) {
+                Ok(start) => break start,
+                Err(error) if error.kind() != ErrorKind::OutOfMemory => return Err(error),
+                Err(_) if wish == least => return Ok(false),
+                Err(_) => wish = least.max((wish / 2).next_multiple_of(elastic::page(memory))),
+            }
+        };
+        let mut state = self.state.lock();
+        let Some(id) = state.blocks.add_addresses(start.address(), wish) else {
+            drop(state);
+            // SAFETY: 1. the range was just reserved, and no other code has its address.
+            unsafe { memory.release(start, wish) }?;
+            return Ok(false);
+        };
+        let order = self.shared.totals.segments.fetch_add(1, Relaxed);
+        state.blocks.set_order(id, order);
+        drop(state);
+        self.note_range(start, wish);
+        Ok(true)
+    }
+
+    pub(crate) fn note_range(&self, start: DevicePtr, bytes: u64) {
+        if let Some(elastic) = &self.elastic {
+            elastic.ranges.lock().push((start, bytes));
+        }
+    }
+
+    /// Releases the address ranges, unless the driver refused to unmap something in them.
+    pub(crate) fn release_addresses(&self) {
+        let Some(elastic) = &self.elastic else { return };
+        // The chunks of a sleeping heap are not mapped.
+        let is_mapped = !self.is_asleep() && !self.chunks().is_empty();
+        if is_mapped || !elastic.pending_unmaps.lock().is_empty() {
+            return;
+        }
+        let Ok(memory) = memory_of(&self.shared.device) else { return };
+        for (start, bytes) in mem::take(&mut *elastic.ranges.lock()) {
+            // SAFETY: 1. this heap reserved the range, nothing is mapped in it, and the heap is being dropped. A
+            // destructor cannot report a failure.
+            let _ = unsafe { memory.release(start, bytes) };
+        }
+    }
+}
