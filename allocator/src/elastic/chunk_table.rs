@@ -1,6 +1,6 @@
 //! The physical memory of every chunk of an allocator.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use cachette_hal::{self as hal, Backing, Device, DevicePtr, ErrorKind, Sharing, VirtualMemory};
 
@@ -20,7 +20,7 @@ pub(crate) struct ChunkTable {
     /// The highest number of bytes in use at once.
     use_peak: Mutex<UsePeak>,
     /// How many of the [`WAYS`] the driver has refused.
-    refused: AtomicU8,
+    refused: AtomicUsize,
     /// Whether any chunk was ever pinned. Relaxed, since the table records which.
     any_pinned: AtomicBool,
     /// Address ranges that a sleeping pool had to release and needs again: start and bytes.
@@ -91,22 +91,20 @@ impl ChunkTable {
 
     /// Creates a backing that can be exported to other processes, if the driver supports that.
     fn create_backing(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<Physical> {
-        let refused = usize::from(self.refused.load(Relaxed));
-        let mut last = None;
-        for (way, sharing) in WAYS.into_iter().enumerate().skip(refused) {
-            match memory.create_backing(bytes, sharing) {
+        let mut way = self.refused.load(Relaxed);
+        loop {
+            let error = match memory.create_backing(bytes, WAYS[way]) {
                 Ok(backing) => {
-                    let refused = u8::try_from(way).unwrap_or(0);
-                    self.refused.store(refused, Relaxed);
-                    return Ok(Physical { backing, sharing, pinned: false });
+                    self.refused.store(way, Relaxed);
+                    return Ok(Physical { backing, sharing: WAYS[way], pinned: false });
                 }
-                Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::NoFabric) => {
-                    last = Some(error);
-                }
-                Err(error) => return Err(error),
+                Err(error) => error,
+            };
+            way += 1;
+            if way == WAYS.len() || !matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::NoFabric) {
+                return Err(error);
             }
         }
-        Err(last.unwrap_or(hal::Error::new(ErrorKind::Unsupported, "create_backing")))
     }
 
     /// Returns the driver's handle of a chunk, and how it can be exported.
@@ -205,11 +203,16 @@ impl ChunkTable {
 
     /// Reserves addresses that no sleeping pool needs again.
     pub(crate) fn reserve_unwanted(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<DevicePtr> {
+        let is_wanted = |start: u64| {
+            let overlaps =
+                |(at, length): &(DevicePtr, u64)| at.address() < start + bytes && start < at.address() + length;
+            self.wanted.lock().iter().any(overlaps)
+        };
         let mut aside = Vec::new();
         let found = loop {
             match memory.reserve(bytes, None) {
                 // This range stays reserved until another one is found, so that the driver does not return it again.
-                Ok(start) if self.is_wanted(start, bytes) => aside.push(start),
+                Ok(start) if is_wanted(start.address()) => aside.push(start),
                 found => break found,
             }
         };
@@ -219,12 +222,6 @@ impl ChunkTable {
             let _ = unsafe { memory.release(start, bytes) };
         }
         found
-    }
-
-    fn is_wanted(&self, start: DevicePtr, bytes: u64) -> bool {
-        let (start, end) = (start.address(), start.address() + bytes);
-        let overlaps = |(at, length): &(DevicePtr, u64)| at.address() < end && start < at.address() + length;
-        self.wanted.lock().iter().any(overlaps)
     }
 }
 

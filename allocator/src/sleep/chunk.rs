@@ -9,6 +9,7 @@ use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, StreamRef, Transfe
 
 use crate::blocks::Chunk;
 use crate::device_state::DeviceState;
+use crate::elastic::chunk_table::pointer;
 use crate::heap::Heap;
 
 /// Contents of a chunk, and where they are kept.
@@ -27,13 +28,10 @@ impl SavedBytes {
         let used = used[first..].iter().take_while(move |range| range.start < end);
         used.filter_map(move |range| {
             let (from, to) = (range.start.max(start), range.end.min(end));
-            let offset = usize::try_from(from - start).ok()?;
-            Some(Self {
-                at: DevicePtr::new(from)?,
-                bytes: usize::try_from(to - from).ok()?,
-                // SAFETY: the part begins inside the place that the bytes have in their slab.
-                host: unsafe { self.host.add(offset) },
-            })
+            let (offset, bytes) = (usize::try_from(from - start).ok()?, usize::try_from(to - from).ok()?);
+            // SAFETY: the part begins inside the place that the bytes have in their slab.
+            let host = unsafe { self.host.add(offset) };
+            Some(Self { at: self.at.add(from - start), bytes, host })
         })
     }
 }
@@ -48,8 +46,7 @@ pub(super) struct Grant<D: Device> {
 impl<D: Device> Grant<D> {
     /// Asks for room for `bytes` in one piece, so that waking does not fail half-way.
     pub(super) fn of(shared: &Arc<DeviceState<D>>, bytes: u64) -> hal::Result<Self> {
-        let room = shared.reserve(bytes);
-        let room = room.ok_or(hal::Error::new(ErrorKind::OutOfMemory, "wake"))?;
+        let room = shared.reserve(bytes).ok_or(hal::Error::new(ErrorKind::OutOfMemory, "wake"))?;
         // A progress callback may allocate memory meanwhile, so the room counts as held at once.
         room.keep(bytes);
         Ok(Self { shared: Arc::clone(shared), left: bytes })
@@ -64,7 +61,7 @@ impl<D: Device> Drop for Grant<D> {
 
 /// How far a chunk is on its way from sleep to waking; each stage stands on the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
+pub(super) enum Stage {
     Released,
     /// It has memory that lies nowhere.
     Backed,
@@ -80,35 +77,13 @@ pub(super) struct SleepingChunk<D: Device> {
     pub(super) heap: Arc<Heap<D>>,
     pub(super) chunk: Chunk,
     pub(super) saved: Vec<SavedBytes>,
-    stage: Stage,
+    pub(super) stage: Stage,
 }
 
 // SAFETY: only the owner of the `OffloadState` follows pointers into slabs, and that state owns both.
 unsafe impl<D: Device> Send for SleepingChunk<D> {}
 
 impl<D: Device> SleepingChunk<D> {
-    /// A chunk that is awake.
-    pub(super) const fn new(heap: Arc<Heap<D>>, chunk: Chunk, saved: Vec<SavedBytes>) -> Self {
-        Self { heap, chunk, saved, stage: Stage::Filled }
-    }
-
-    pub(super) fn is_asleep(&self) -> bool {
-        self.stage < Stage::Filled
-    }
-
-    pub(super) fn is_away(&self) -> bool {
-        self.stage == Stage::Released
-    }
-
-    fn address(&self) -> hal::Result<DevicePtr> {
-        DevicePtr::new(self.chunk.at).ok_or(hal::Error::new(ErrorKind::InvalidValue, "map"))
-    }
-
-    /// Says that the copies of its contents have ended.
-    pub(super) fn note_filled(&mut self) {
-        self.stage = Stage::Filled;
-    }
-
     /// Forgets contents outside of `used`, which is in order of address: that memory was freed.
     pub(super) fn keep_only(&mut self, used: &[Range<u64>]) {
         self.saved = self.saved.iter().flat_map(|saved| saved.within(used)).collect();
@@ -125,7 +100,7 @@ impl<D: Device> SleepingChunk<D> {
 
     /// Takes the memory away. After a failure this may be tried again, or the entry woken.
     pub(super) fn send_away(&mut self, memory: &dyn VirtualMemory) -> hal::Result<()> {
-        let (at, bytes) = (self.address()?, self.chunk.bytes);
+        let (at, bytes) = (pointer(self.chunk.at)?, self.chunk.bytes);
         if self.stage >= Stage::Mapped {
             self.stage = Stage::Mapped;
             // SAFETY: 2. all streams were waited for, the pool takes no requests, and the copies have ended.
@@ -141,7 +116,7 @@ impl<D: Device> SleepingChunk<D> {
     }
 
     /// Gets memory again and queues copies of the contents from the host. After a failure this may be tried again, or
-    /// the entry sent away. Once the copies have ended, [`note_filled`](Self::note_filled) says so.
+    /// the entry sent away. Once the copies have ended, the caller sets [`Stage::Filled`].
     pub(super) fn bring_back(
         &mut self,
         memory: &dyn VirtualMemory,
@@ -149,8 +124,8 @@ impl<D: Device> SleepingChunk<D> {
         stream: StreamRef,
         room: &mut Grant<D>,
     ) -> hal::Result<()> {
-        let (at, Chunk { id, bytes, .. }) = (self.address()?, self.chunk);
-        let shared = Arc::clone(self.heap.shared());
+        let Chunk { id, at, bytes, .. } = self.chunk;
+        let shared = Arc::clone(&self.heap.shared);
         if self.stage == Stage::Released {
             shared.chunks.resume(memory, id, bytes)?;
             self.stage = Stage::Backed;
@@ -162,9 +137,8 @@ impl<D: Device> SleepingChunk<D> {
             self.stage = Stage::Mapped;
         }
         if self.stage == Stage::Mapped {
-            let access = shared.access();
             // SAFETY: 2. a right is given, not taken away.
-            unsafe { memory.set_access(at, bytes, &access) }?;
+            unsafe { memory.set_access(pointer(at)?, bytes, &shared.access()) }?;
             self.stage = Stage::Granted;
         }
         if self.stage == Stage::Granted {

@@ -11,7 +11,7 @@ use crate::device_state::DeviceState;
 use crate::elastic::chunk_table::memory_of;
 use crate::fence::Fence;
 use crate::heap::Heap;
-use crate::sleep::chunk::{Grant, SavedBytes, SleepingChunk};
+use crate::sleep::chunk::{Grant, SavedBytes, SleepingChunk, Stage};
 use crate::sleep::staging::{StagingBuffer, StagingStore};
 use crate::sleep::{Contents, Progress};
 use crate::stream_state::StreamState;
@@ -56,14 +56,15 @@ impl<D: Device> OffloadState<D> {
         let mut room = StagingCursor { slabs: &slabs, used: 0 };
         let entries = chunks.into_iter().map(|(heap, (chunk, used))| {
             let saved = used.into_iter().flat_map(|range| room.take(range)).collect();
-            SleepingChunk::new(Arc::clone(heap), chunk, saved)
+            SleepingChunk { heap: Arc::clone(heap), chunk, saved, stage: Stage::Filled }
         });
         let entries = entries.collect();
         Some(Self { shared: Arc::clone(shared), entries, slabs, copies: None, lost: Vec::new() })
     }
 
     pub(super) fn bytes_away(&self) -> u64 {
-        self.entries.iter().filter(|entry| entry.is_away()).map(|entry| entry.chunk.bytes).sum()
+        let away = self.entries.iter().filter(|entry| entry.stage == Stage::Released);
+        away.map(|entry| entry.chunk.bytes).sum()
     }
 
     /// Bytes of contents that are kept.
@@ -73,7 +74,8 @@ impl<D: Device> OffloadState<D> {
 
     /// Whether any of it is asleep, or may still be copied.
     pub(super) fn is_asleep(&self) -> bool {
-        !self.lost.is_empty() || self.copies.is_some() || self.entries.iter().any(SleepingChunk::is_asleep)
+        let asleep = self.entries.iter().any(|entry| entry.stage < Stage::Filled);
+        !self.lost.is_empty() || self.copies.is_some() || asleep
     }
 
     /// Gives the host memory back to the store, unless a copy may still use it.
@@ -102,11 +104,6 @@ impl<D: Device> OffloadState<D> {
         heaps
     }
 
-    /// The stream of copies, from now on in use.
-    fn begin_copies(&mut self, store: &StagingStore<D>) -> hal::Result<Arc<StreamState<D>>> {
-        Ok(Arc::clone(self.copies.insert(store.copies(&self.shared)?)))
-    }
-
     /// Waits for every copy. After a failure the slabs may still be in use, unless another wait succeeded.
     fn settle(&mut self) -> hal::Result<()> {
         let Some(stream_state) = &self.copies else { return Ok(()) };
@@ -123,40 +120,31 @@ impl<D: Device> OffloadState<D> {
     pub(super) fn send_away(&mut self, store: &StagingStore<D>, progress: &mut dyn FnMut(Progress)) -> hal::Result<()> {
         let shared = Arc::clone(&self.shared);
         let memory = memory_of(&shared.device)?;
-        let copies = self.begin_copies(store)?;
-        let mut meter = Meter { progress, now: Progress { done: 0, total: self.total() } };
+        let copies = Arc::clone(self.copies.insert(store.copies(&shared)?));
+        let mut report = self.meter(progress);
         let mut queued: Option<(Range<usize>, Fence<D>)> = None;
-        for batch in self.batches() {
-            if self.saves() {
-                let transfer = shared.device.transfer()?;
-                let mut entries = self.entries[batch.clone()].iter();
-                entries.try_for_each(|entry| entry.download(transfer, copies.handle()))?;
+        for batch in self.batches().into_iter().map(Some).chain([None]) {
+            let mut next = None;
+            if let Some(batch) = batch {
+                if self.saved() > 0 {
+                    let transfer = shared.device.transfer()?;
+                    let mut entries = self.entries[batch.clone()].iter();
+                    entries.try_for_each(|entry| entry.download(transfer, copies.handle()))?;
+                }
+                next = Some((batch, Fence::record(&copies)?));
             }
-            let fence = Fence::record(&copies)?;
-            if let Some(before) = queued.replace((batch, fence)) {
-                self.unmap(before, memory, &mut meter)?;
+            // The memory of each batch goes while the next one is copied.
+            if let Some((batch, copied)) = mem::replace(&mut queued, next) {
+                copied.wait()?;
+                for entry in &mut self.entries[batch] {
+                    entry.send_away(memory)?;
+                    report(entry.chunk.bytes);
+                }
             }
-        }
-        if let Some(last) = queued {
-            self.unmap(last, memory, &mut meter)?;
         }
         // Each batch was waited for.
         self.copies = None;
         self.renew_addresses(memory)
-    }
-
-    fn unmap(
-        &mut self,
-        (batch, copied): (Range<usize>, Fence<D>),
-        memory: &dyn VirtualMemory,
-        meter: &mut Meter<'_>,
-    ) -> hal::Result<()> {
-        copied.wait()?;
-        for entry in &mut self.entries[batch] {
-            entry.send_away(memory)?;
-            meter.add(entry.chunk.bytes);
-        }
-        Ok(())
     }
 
     /// Gets memory for all again, with its contents; after a failure it is taken away again, if the driver can.
@@ -169,19 +157,19 @@ impl<D: Device> OffloadState<D> {
         let memory = memory_of(&shared.device)?;
         self.regain_addresses(memory)?;
         let mut room = Grant::of(&shared, self.bytes_away())?;
-        let copies = self.begin_copies(store)?;
-        let transfer = if self.saves() { Some(shared.device.transfer()?) } else { None };
-        let mut meter = Meter { progress, now: Progress { done: 0, total: self.total() } };
+        let copies = Arc::clone(self.copies.insert(store.copies(&shared)?));
+        let transfer = if self.saved() > 0 { Some(shared.device.transfer()?) } else { None };
+        let mut report = self.meter(progress);
         let woken = self.entries.iter_mut().try_for_each(|entry| {
             entry.bring_back(memory, transfer, copies.handle(), &mut room)?;
-            meter.add(entry.chunk.bytes);
+            report(entry.chunk.bytes);
             Ok(())
         });
         if let Err(error) = woken.and(self.settle()) {
             self.take_back(memory);
             return Err(error);
         }
-        self.entries.iter_mut().for_each(SleepingChunk::note_filled);
+        self.entries.iter_mut().for_each(|entry| entry.stage = Stage::Filled);
         Ok(())
     }
 
@@ -192,18 +180,19 @@ impl<D: Device> OffloadState<D> {
         if self.copies.is_some() {
             return;
         }
-        let half_awake = |entry: &&mut SleepingChunk<D>| entry.is_asleep() && !entry.is_away();
-        for entry in self.entries.iter_mut().filter(half_awake) {
+        let half_awake = Stage::Backed..Stage::Filled;
+        for entry in self.entries.iter_mut().filter(|entry| half_awake.contains(&entry.stage)) {
             let _ = entry.send_away(memory);
         }
     }
 
-    fn total(&self) -> u64 {
-        self.entries.iter().map(|entry| entry.chunk.bytes).sum()
-    }
-
-    fn saves(&self) -> bool {
-        self.entries.iter().any(|entry| !entry.saved.is_empty())
+    /// Reports progress each time the bytes of a chunk are done.
+    fn meter<'a>(&self, progress: &'a mut dyn FnMut(Progress)) -> impl FnMut(u64) + use<'a, D> {
+        let mut now = Progress { done: 0, total: self.entries.iter().map(|entry| entry.chunk.bytes).sum() };
+        move |bytes| {
+            now.done += bytes;
+            progress(now);
+        }
     }
 
     /// The entries in batches of about as many bytes.
@@ -254,18 +243,6 @@ impl<D: Device> Drop for OffloadState<D> {
         if self.settle().is_err() && self.copies.is_some() {
             let _ = ManuallyDrop::new(mem::take(&mut self.slabs));
         }
-    }
-}
-
-struct Meter<'a> {
-    progress: &'a mut dyn FnMut(Progress),
-    now: Progress,
-}
-
-impl Meter<'_> {
-    fn add(&mut self, bytes: u64) {
-        self.now.done += bytes;
-        (self.progress)(self.now);
     }
 }
 

@@ -51,11 +51,9 @@ impl<D: Device> AllocatorState<D> {
             heap.set_asleep(true);
         }
         // A request that makes a heap larger at this moment finishes first; the next one sees that the pool sleeps.
-        for heap in &heaps {
-            drop(heap.lock_growth());
-        }
         // So does a thread that moves chunks to another heap or to the device.
         for heap in &heaps {
+            drop(heap.lock_growth());
             drop(heap.elastic.as_ref().map(|elastic| elastic.moves.write()));
         }
         self.check_sleepiness(state)?;
