@@ -31,12 +31,10 @@ use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::{Allocated, Heap, NewSegment, Request};
-use crate::heaps::Heaps;
 use crate::in_flight::Ended;
 use crate::observe::tracing;
 use crate::out_of_memory::OutOfMemory;
 use crate::policy::Policy;
-use crate::pool::Pools;
 use crate::size::{self, SegmentKind};
 use crate::source::SourceError;
 use crate::state::AllocatorState;
@@ -72,24 +70,18 @@ impl<D: Device, E: Into<Error>> From<E> for StepEnd<D> {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Need {
+/// One request in the retry steps.
+#[derive(Debug)]
+pub(crate) struct Retry<'a, D: Device> {
+    inner: &'a AllocatorState<D>,
+    shared: &'a DeviceState<D>,
+    heap: &'a Arc<Heap<D>>,
+    policy: Policy,
+    request: Request,
     rounded: u64,
     /// The size of the segment that would serve the request. For an elastic segment, the size in whole pages.
     segment: u64,
     kind: SegmentKind,
-}
-
-/// One request in the retry steps.
-#[derive(Debug)]
-pub(crate) struct Retry<'a, D: Device> {
-    shared: &'a Arc<DeviceState<D>>,
-    heaps: &'a Heaps<D>,
-    pools: &'a Pools,
-    heap: &'a Arc<Heap<D>>,
-    policy: Policy,
-    request: Request,
-    need: Need,
     /// The releases and reservations that had ended when the device was last asked.
     tried: Cell<Ended>,
 }
@@ -98,23 +90,11 @@ impl<'a, D: Device> Retry<'a, D> {
     pub(crate) fn new(inner: &'a AllocatorState<D>, heap: &'a Arc<Heap<D>>, request: Request) -> Self {
         let policy = heap.policy();
         let rounded = policy.round(request.requested);
-        let need = Need {
-            rounded,
-            segment: heap
-                .page()
-                .map_or(size::segment_bytes(rounded, policy.large_segment), |page| rounded.next_multiple_of(page)),
-            kind: SegmentKind::of(rounded),
-        };
-        Self {
-            shared: &inner.shared,
-            heaps: &inner.heaps,
-            pools: &inner.pools,
-            heap,
-            policy,
-            request,
-            need,
-            tried: Cell::default(),
-        }
+        let segment = heap
+            .page()
+            .map_or(size::segment_bytes(rounded, policy.large_segment), |page| rounded.next_multiple_of(page));
+        let kind = SegmentKind::of(rounded);
+        Self { inner, shared: &inner.shared, heap, policy, request, rounded, segment, kind, tried: Cell::default() }
     }
 
     #[cold]
@@ -176,9 +156,9 @@ impl<'a, D: Device> Retry<'a, D> {
         }
         self.borrow()?;
         let mut frees = self.frees();
-        self.alloc_segment()?;
+        self.alloc_segment(false)?;
         if self.heap.elastic.is_some() {
-            self.fill(true)?;
+            self.alloc_segment(true)?;
         }
         if !may_wait {
             return Ok(());
@@ -191,7 +171,7 @@ impl<'a, D: Device> Retry<'a, D> {
             self.search()?;
         }
         // Records the fences that failed before, so that the next steps see them.
-        failed = self.heaps.all().iter().map(|heap| heap.process_events()).fold(failed, Result::and);
+        failed = self.inner.heaps.all().iter().map(|heap| heap.process_events()).fold(failed, Result::and);
         failed = failed.and(self.release_all());
         // Another thread may have released memory first, which serves all requests.
         if self.frees() != frees {
@@ -213,7 +193,7 @@ impl<'a, D: Device> Retry<'a, D> {
             (Some(pool), Some(own)) if pool.id == own.id => own.gives_back(),
             _ => heap.gives_back(),
         };
-        self.heaps.all().into_iter().filter(gives).collect()
+        self.inner.heaps.all().into_iter().filter(gives).collect()
     }
 
     /// Allocates a free block from a pool that serves other requests before they fail.
@@ -221,9 +201,9 @@ impl<'a, D: Device> Retry<'a, D> {
         if self.heap.pool().is_some() {
             return Ok(());
         }
-        for pool in self.pools.on_oom() {
+        for pool in self.inner.pools.on_oom() {
             let number = pool.streams.get(self.heap.stream_state().handle().raw());
-            if let Some(heap) = number.and_then(|number| self.heaps.get(number))
+            if let Some(heap) = number.and_then(|number| self.inner.heaps.get(number))
                 && let Some(allocated) = heap.allocate_after_events(self.request)?
             {
                 return Err(StepEnd::Found(FoundBlock::of(heap, allocated)));
@@ -246,7 +226,7 @@ impl<'a, D: Device> Retry<'a, D> {
     }
 
     fn within_limit(&self) -> bool {
-        self.shared.room(self.need.segment) >= self.need.segment
+        self.shared.room(self.segment) >= self.segment
     }
 
     /// Allocates a block that is idle on another stream, and makes this stream wait for that one.
@@ -256,7 +236,7 @@ impl<'a, D: Device> Retry<'a, D> {
             return Ok(());
         }
         let pool = self.heap.pool().map(|pool| pool.id);
-        for other in self.heaps.all() {
+        for other in self.inner.heaps.all() {
             // An elastic heap lends no blocks after elastic segments are switched off.
             let off = other.elastic.is_some() && other.is_retired();
             let apart = other.pool().map(|pool| pool.id) != pool;
@@ -281,34 +261,28 @@ impl<'a, D: Device> Retry<'a, D> {
         Ok(())
     }
 
-    /// Requests a segment from the device, unless the limit or the device refuses.
-    fn alloc_segment(&self) -> Step<D> {
-        if self.heap.elastic.is_some() {
-            return self.fill(false);
-        }
+    /// Requests a segment from the device, unless the limit or the device refuses. An elastic heap fills unmapped ranges
+    /// instead. When `pressed`, it uses every idle chunk.
+    fn alloc_segment(&self, pressed: bool) -> Step<D> {
         self.tried.set(self.shared.in_flight.begin_attempt());
-        let bytes = self.need.segment;
+        if self.heap.elastic.is_some() {
+            let own = self.heap.pool().map(|pool| pool.id);
+            let mut others = self.donors();
+            others.retain(|heap| own.is_none() || heap.pool().map(|pool| pool.id) == own);
+            return self.end(self.heap.fill_for(self.request, &others, pressed)?);
+        }
+        let bytes = self.segment;
         let Some(reservation) = self.shared.reserve(bytes) else { return Ok(()) };
         let Some(base) = self.heap.alloc_segment(bytes)? else { return Ok(()) };
         reservation.keep(bytes);
         self.shared.totals.device_allocs.fetch_add(1, Relaxed);
-        let segment = NewSegment { base, bytes, kind: self.need.kind };
-        self.end(self.heap.grow(segment, self.request)?)
-    }
-
-    /// Fills unmapped ranges of an elastic heap. When `pressed`, it uses every idle chunk.
-    fn fill(&self, pressed: bool) -> Step<D> {
-        self.tried.set(self.shared.in_flight.begin_attempt());
-        let own = self.heap.pool().map(|pool| pool.id);
-        let mut others = self.donors();
-        others.retain(|heap| own.is_none() || heap.pool().map(|pool| pool.id) == own);
-        self.end(self.heap.fill_for(self.request, &others, pressed)?)
+        self.end(self.heap.grow(NewSegment { base, bytes, kind: self.kind }, self.request)?)
     }
 
     /// Requests memory from the device again, after memory was returned to it.
     fn alloc_segment_again(&self) -> Step<D> {
         self.shared.totals.retries.fetch_add(1, Relaxed);
-        if self.heap.elastic.is_some() { self.fill(true) } else { self.alloc_segment() }
+        self.alloc_segment(true)
     }
 }
 

@@ -52,9 +52,9 @@ impl<D: Device> Retry<'_, D> {
         if self.policy.max_split == u64::MAX {
             return Ok(false);
         }
-        let enough = self.need.rounded.max(self.policy.max_split);
+        let enough = self.rounded.max(self.policy.max_split);
         let mut idle = self.heap.idle_segments()?;
-        idle.retain(|idle| idle.kind == self.need.kind && idle.bytes >= self.policy.max_split);
+        idle.retain(|idle| idle.kind == self.kind && idle.bytes >= self.policy.max_split);
         idle.sort_by_key(|idle| (idle.bytes, idle.order));
         if let Some(single) = idle.iter().find(|idle| idle.bytes >= enough) {
             return Ok(self.heap.release(*single)? > 0);

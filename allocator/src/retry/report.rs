@@ -30,9 +30,9 @@ impl<D: Device> Retry<'_, D> {
             shared.totals.rejections.fetch_add(1, Relaxed);
         }
         let free = memory.map(|memory| memory.free);
-        self.heap.note_exhaustion(free.unwrap_or(0), self.need.rounded);
-        self.heap.tell(TraceAction::OutOfMemory, free.unwrap_or(0), self.need.rounded);
-        let heaps: Vec<HeapCopy> = self.heaps.all().iter().map(|heap| heap.copy()).collect();
+        self.heap.note_exhaustion(free.unwrap_or(0), self.rounded);
+        self.heap.tell(TraceAction::OutOfMemory, free.unwrap_or(0), self.rounded);
+        let heaps: Vec<HeapCopy> = self.inner.heaps.all().iter().map(|heap| heap.copy()).collect();
         let ours = reserved + shared.uncached.bytes();
         let (largest_free, fragmented) = self.free_blocks(&heaps);
         let pool = self.heap.pool();
@@ -40,7 +40,7 @@ impl<D: Device> Retry<'_, D> {
             device: shared.device.info().ordinal,
             pool: pool.as_ref().map_or(PoolId::DEFAULT, |pool| pool.id),
             requested: self.request.requested,
-            segment: self.need.segment,
+            segment: self.segment,
             total: memory.map(|memory| memory.total),
             free,
             elsewhere: memory.map(|m| m.total.saturating_sub(m.free).saturating_sub(ours)),
@@ -66,7 +66,7 @@ impl<D: Device> Retry<'_, D> {
         let free = blocks.filter(|(_, block)| HeapCopy::is_free(block));
         free.fold((0, 0), |(largest, fragmented), (_, block)| {
             let bytes = block.bytes();
-            (bytes.max(largest), fragmented + if bytes < self.need.rounded { bytes } else { 0 })
+            (bytes.max(largest), fragmented + if bytes < self.rounded { bytes } else { 0 })
         })
     }
 
@@ -85,7 +85,7 @@ impl<D: Device> Retry<'_, D> {
                 }
             }
         }
-        for serving in self.pools.on_oom() {
+        for serving in self.inner.pools.on_oom() {
             pools.entry(serving.id).and_modify(|pool| pool.use_on_oom = true);
         }
         pools.into_values().collect()

@@ -19,7 +19,7 @@ impl<D: Device> Retry<'_, D> {
     /// Waits for the set of uses that ends first and makes a block large enough. Returns `false` if there is none.
     pub(super) fn wait_for_cheapest(&self) -> hal::Result<bool> {
         let copy = self.heap.copy();
-        let sets = sufficient(&copy, self.need.kind, self.need.rounded);
+        let sets = sufficient(&copy, self.kind, self.rounded);
         if sets.is_empty() {
             return Ok(false);
         }
@@ -105,12 +105,7 @@ fn can_come_free(heap: &HeapCopy, (id, block): (BlockId, &Block)) -> bool {
     match block.state {
         BlockState::Free | BlockState::Recent => true,
         BlockState::Pending => heap.last_points.contains_key(&id),
-        BlockState::Allocated
-        | BlockState::Leaving
-        | BlockState::Vacant
-        | BlockState::Unmapped
-        | BlockState::Reserved
-        | BlockState::PendingUnmap => false,
+        _ => false,
     }
 }
 
