@@ -79,7 +79,8 @@ impl InFlight {
 
     pub(crate) fn release(&self) -> Release<'_> {
         self.state.lock().releases += 1;
-        Release { in_flight: self, useful: true, _busy: Busy::enter() }
+        DEPTH.set(DEPTH.get() + 1);
+        Release { in_flight: self, useful: true, _thread: PhantomData }
     }
 
     /// Reserves room for `bytes` if `held`, which counts them from then on, stays within `limit`.
@@ -96,7 +97,8 @@ impl InFlight {
             return None;
         }
         self.undecided.fetch_add(bytes, Ordering::Relaxed);
-        Some(Reservation { in_flight: self, held, bytes, kept: 0, _busy: Busy::enter() })
+        DEPTH.set(DEPTH.get() + 1);
+        Some(Reservation { in_flight: self, held, bytes, kept: 0, _thread: PhantomData })
     }
 
     /// How much `held` leaves of `limit`, for an attempt that needs no more than `wanted`.
@@ -126,7 +128,8 @@ impl InFlight {
 pub(crate) struct Release<'a> {
     in_flight: &'a InFlight,
     useful: bool,
-    _busy: Busy,
+    /// It ends on the thread whose [`DEPTH`] counts it.
+    _thread: PhantomData<*const ()>,
 }
 
 impl Release<'_> {
@@ -138,6 +141,7 @@ impl Release<'_> {
 
 impl Drop for Release<'_> {
     fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
         let mut state = self.in_flight.state.lock();
         state.releases -= 1;
         state.ended.releases += u64::from(self.useful);
@@ -152,7 +156,8 @@ pub(crate) struct Reservation<'a> {
     held: &'a AtomicU64,
     bytes: u64,
     kept: u64,
-    _busy: Busy,
+    /// It ends on the thread whose [`DEPTH`] counts it.
+    _thread: PhantomData<*const ()>,
 }
 
 impl Reservation<'_> {
@@ -164,6 +169,7 @@ impl Reservation<'_> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
         if self.bytes == 0 {
             return;
         }
@@ -178,22 +184,5 @@ impl Drop for Reservation<'_> {
             LIMITED.set(false);
         }
         self.in_flight.changed.notify_all();
-    }
-}
-
-/// Counts in [`DEPTH`] while it lives, on one thread.
-#[derive(Debug)]
-struct Busy(PhantomData<*const ()>);
-
-impl Busy {
-    fn enter() -> Self {
-        DEPTH.set(DEPTH.get() + 1);
-        Self(PhantomData)
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        DEPTH.set(DEPTH.get() - 1);
     }
 }

@@ -27,29 +27,21 @@ pub(crate) struct UnmappedRange {
 /// Returns the first place for `bytes` with the fewest unmapped bytes. The first place keeps blocks together, so that
 /// the rest becomes free. Returns `None` if no free range is long enough.
 pub(crate) fn choose(runs: &[FreeRange], bytes: u64, page: u64) -> Option<Placement> {
-    // Unmapped bytes, index of the free range, and address.
-    let mut best: Option<(u64, usize, u64)> = None;
-    for (index, run) in runs.iter().enumerate() {
-        if run.end - run.start < bytes {
-            continue;
-        }
-        for at in candidates(run, bytes, page) {
-            let here = (missing(run, at, bytes, page), index, at);
-            if best.is_none_or(|least| here < least) {
-                best = Some(here);
-            }
-        }
-    }
-    let (missing, run, at) = best?;
+    let long_enough = runs.iter().enumerate().filter(|(_, run)| run.end - run.start >= bytes);
+    let places = long_enough.flat_map(|(index, run)| {
+        candidates(run, bytes, page).map(move |at| {
+            let missing: u64 = holes(run, at, bytes, page).map(|hole| hole.needed - hole.start).sum();
+            (missing, index, at)
+        })
+    });
+    let (missing, run, at) = places.min()?;
     Some(Placement { run, at, missing, holes: holes(&runs[run], at, bytes, page).collect() })
 }
 
 /// The place at the start of the longest unmapped range. Returns `None` if none is long enough for `bytes`.
 pub(crate) fn longest_hole(runs: &[FreeRange], bytes: u64, page: u64) -> Option<Placement> {
-    let of_run = |run| holes_of(run).map(|(start, end)| (end - start, start));
-    let all = runs.iter().enumerate();
-    let all = all.flat_map(|(index, run)| of_run(run).map(move |hole| (hole, index)));
-    let ((length, start), run) = all.max_by_key(|(hole, _)| hole.0)?;
+    let of_run = |(index, run)| holes_of(run).map(move |(start, end)| (end - start, start, index));
+    let (length, start, run) = runs.iter().enumerate().flat_map(of_run).max_by_key(|(length, ..)| *length)?;
     let missing = bytes.next_multiple_of(page);
     let hole = UnmappedRange { start, needed: start + missing, end: start + length };
     (length >= missing).then(|| Placement { run, at: start, missing, holes: vec![hole] })
@@ -95,10 +87,4 @@ fn holes(run: &FreeRange, at: u64, bytes: u64, page: u64) -> impl Iterator<Item 
             end,
         })
     })
-}
-
-/// Bytes that must be mapped for a block.
-fn missing(run: &FreeRange, at: u64, bytes: u64, page: u64) -> u64 {
-    let holes = holes(run, at, bytes, page);
-    holes.map(|hole| hole.needed - hole.start).sum()
 }

@@ -117,7 +117,9 @@ pub(crate) fn decide(facts: &Facts<'_>) -> Result<Plan, Obstacle> {
 fn plan_at(facts: &Facts<'_>, place: &Placement) -> Result<Plan, Obstacle> {
     let mut idle_chunks = Vec::new();
     if must_recycle(facts, place.missing) {
-        let own = usable(facts, place);
+        // A chunk at the place of the block stays there.
+        let apart = |chunk: &Chunk| chunk.end() <= place.at || chunk.at >= place.at + facts.request;
+        let own: Vec<_> = facts.idle_chunks.iter().map(|(chunk, _)| *chunk).filter(apart).collect();
         let bytes: u64 = own.iter().map(|chunk| chunk.bytes).sum();
         match facts.offered {
             None if bytes < place.missing => return Err(Obstacle::AskOthers),
@@ -142,13 +144,6 @@ fn must_recycle(facts: &Facts<'_>, missing: u64) -> bool {
     let allowed = basis + basis / 1000 * margin;
     let needed = facts.pressed || facts.held + missing > allowed || missing > facts.room / SCARCE;
     facts.tuning.recycles && needed
-}
-
-/// The idle chunks of this heap that do not lie at the place of the block.
-fn usable(facts: &Facts<'_>, place: &Placement) -> Vec<Chunk> {
-    let apart = |chunk: &Chunk| chunk.end() <= place.at || chunk.at >= place.at + facts.request;
-    let chunks = facts.idle_chunks.iter().map(|(chunk, _)| *chunk);
-    chunks.filter(apart).collect()
 }
 
 /// Fills the unmapped parts of a place with idle chunks while they last, and then with new ones.

@@ -60,10 +60,8 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 
     /// Removes a free or unmapped block from its list.
     pub(crate) fn withdraw(&mut self, id: BlockId) {
-        let (state, kind, place) = {
-            let block = &self.blocks[id];
-            (block.state, block.kind, block.place())
-        };
+        let block = &self.blocks[id];
+        let (state, kind, place) = (block.state, block.kind, block.place());
         match self.chunk_map.as_deref_mut() {
             Some(chunk_map) if state != BlockState::Free => {
                 chunk_map.holes.remove(&place);
@@ -148,8 +146,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// Sets whether small free blocks are listed by position, as large ones are (first fit), or by size (best fit).
     pub(crate) fn pack(&mut self, packs: bool) {
         self.coalesce();
-        let Some(chunk_map) = &self.chunk_map else { return };
-        if chunk_map.packs == packs {
+        if self.chunk_map.as_ref().is_none_or(|chunk_map| chunk_map.packs == packs) {
             return;
         }
         let free = self.listed();
