@@ -3,7 +3,6 @@
 use cachette_hal::{Device, DevicePtr, Ordinal};
 
 use crate::allocator::Allocator;
-use crate::elastic::chunk_table::memory_of;
 use crate::error::Error;
 use crate::heap::Heap;
 use crate::state::AllocatorState;
@@ -52,7 +51,7 @@ impl<D: Device> AllocatorState<D> {
     }
 
     fn grant(&self, heap: &Heap<D>) -> Result<(), Error> {
-        let memory = memory_of(&self.shared.device)?;
+        let memory = self.shared.device.virtual_memory()?;
         let pool = heap.pool();
         // A thread that wakes the pool or fills unmapped ranges has finished, or begins later and reads the new peers.
         let _turn = pool.as_ref().map(|pool| pool.turn()).transpose()?;

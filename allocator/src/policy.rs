@@ -22,20 +22,6 @@ pub(crate) struct Policy {
     pub(crate) ages: bool,
 }
 
-impl Default for Policy {
-    fn default() -> Self {
-        Self {
-            roundup: Roundup::default(),
-            divides: false,
-            large_segment: size::LARGE_SEGMENT,
-            max_split: u64::MAX,
-            max_non_split_rounding: size::LARGE_SEGMENT,
-            no_split: false,
-            ages: false,
-        }
-    }
-}
-
 impl Policy {
     /// The placement that a configuration asks for.
     pub(crate) fn of(config: &Config) -> Self {
@@ -98,6 +84,12 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
+
+    impl Default for Policy {
+        fn default() -> Self {
+            Self::of(&Config::default())
+        }
+    }
 
     #[test]
     fn s13_a_small_request_does_not_get_an_unsplittable_block() {

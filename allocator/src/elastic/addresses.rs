@@ -7,7 +7,6 @@ use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, StreamRef};
 
 use crate::allocator::Allocator;
 use crate::elastic;
-use crate::elastic::chunk_table::memory_of;
 use crate::heap::Heap;
 
 /// The elastic segments of a stream.
@@ -44,7 +43,7 @@ impl<D: Device> Heap<D> {
         if bytes > self.shared.device.info().total_memory {
             return Ok(false);
         }
-        let memory = memory_of(&self.shared.device)?;
+        let memory = self.shared.device.virtual_memory()?;
         let (least, mut wish) = self.shared.range_sizes(memory, bytes);
         let start = loop {
             match self.shared.chunks.reserve_unwanted(memory, wish) {
@@ -82,7 +81,7 @@ impl<D: Device> Heap<D> {
         if is_mapped || !elastic.pending_unmaps.lock().is_empty() {
             return;
         }
-        let Ok(memory) = memory_of(&self.shared.device) else { return };
+        let Ok(memory) = self.shared.device.virtual_memory() else { return };
         for (start, bytes) in mem::take(&mut *elastic.ranges.lock()) {
             // SAFETY: 1. this heap reserved the range, nothing is mapped in it, and the heap is being dropped. A
             // destructor cannot report a failure.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use cachette_hal::{self as hal, Backing, Device, DevicePtr, ErrorKind, Sharing, VirtualMemory};
+use cachette_hal::{self as hal, Backing, DevicePtr, ErrorKind, Sharing, VirtualMemory};
 
 use crate::blocks::{BlockId, Chunk, ChunkId};
 use crate::sync::Mutex;
@@ -91,18 +91,16 @@ impl ChunkTable {
 
     /// Creates a backing that can be exported to other processes, if the driver supports that.
     fn create_backing(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<Physical> {
+        let is_refusal = |error: hal::Error| matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::NoFabric);
         let mut way = self.refused.load(Relaxed);
         loop {
-            let error = match memory.create_backing(bytes, WAYS[way]) {
+            match memory.create_backing(bytes, WAYS[way]) {
                 Ok(backing) => {
                     self.refused.store(way, Relaxed);
                     return Ok(Physical { backing, sharing: WAYS[way], pinned: false });
                 }
-                Err(error) => error,
-            };
-            way += 1;
-            if way == WAYS.len() || !matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::NoFabric) {
-                return Err(error);
+                Err(error) if way + 1 < WAYS.len() && is_refusal(error) => way += 1,
+                Err(error) => return Err(error),
             }
         }
     }
@@ -225,11 +223,6 @@ impl ChunkTable {
     }
 }
 
-/// Returns the virtual memory calls of `device`, if it has them.
-pub(crate) fn memory_of<D: Device>(device: &D) -> hal::Result<&dyn VirtualMemory> {
-    Ok(device.virtual_memory()?)
-}
-
 /// An address for the driver.
 pub(crate) fn pointer(address: u64) -> hal::Result<DevicePtr> {
     DevicePtr::new(address).ok_or(hal::Error::new(ErrorKind::InvalidValue, "map"))
@@ -237,7 +230,7 @@ pub(crate) fn pointer(address: u64) -> hal::Result<DevicePtr> {
 
 #[cfg(test)]
 mod tests {
-    use cachette_hal::Ordinal;
+    use cachette_hal::{Device, Ordinal};
     use cachette_hal_host::{HostBackend, HostConfig};
 
     use super::*;
@@ -246,7 +239,7 @@ mod tests {
     fn the_number_of_a_chunk_that_is_gone_is_used_again_once() {
         let backend = HostBackend::new(HostConfig::default().phantom(true)).unwrap();
         let device = backend.device(Ordinal(0)).unwrap();
-        let memory = memory_of(&device).unwrap();
+        let memory = device.virtual_memory().unwrap();
         let chunks = ChunkTable::default();
         let create = || chunks.create(memory, 1 << 21).unwrap();
         let (first, second) = (create(), create());

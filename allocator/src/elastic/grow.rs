@@ -15,7 +15,6 @@ use cachette_hal::{self as hal, Device, ErrorKind};
 
 use crate::address_index::SegmentRef;
 use crate::blocks::{BlockId, Chunk, FreeRange, ReservedBlock};
-use crate::elastic::chunk_table::memory_of;
 use crate::elastic::donors::{DonorOffer, HeldChunks, borrow};
 use crate::elastic::map::{self, Leftover, Unfilled};
 use crate::elastic::policy::{self, Facts, Obstacle, Plan};
@@ -63,7 +62,7 @@ impl<D: Device> Heap<D> {
     /// The unit of chunk sizes; `None` if the heap is not elastic.
     pub(crate) fn page(&self) -> Option<u64> {
         self.elastic.as_ref()?;
-        memory_of(&self.shared.device).ok().map(elastic::page)
+        self.shared.device.virtual_memory().ok().map(elastic::page)
     }
 
     /// Serves a request by filling unmapped ranges. Returns `None` if there is not enough memory.
@@ -86,7 +85,7 @@ impl<D: Device> Heap<D> {
             self.unmap_pending();
         }
         let mut tuning = self.shared.settings.tuning();
-        tuning.recycles &= !capturing && memory_of(&self.shared.device)?.aliases().is_ok();
+        tuning.recycles &= !capturing && self.shared.device.virtual_memory()?.aliases().is_ok();
         tuning.whole = self.pool().is_some_and(|pool| pool.whole_segments);
         for tries in 0.. {
             // Other threads can win every race, and the driver can refuse every move, while memory is available. The
@@ -140,7 +139,7 @@ impl<D: Device> Heap<D> {
         mut tuning: Tuning,
         pressed: bool,
     ) -> hal::Result<Result<HeldPlan<'_, D>, Obstacle>> {
-        let page = elastic::page(memory_of(&self.shared.device)?);
+        let page = elastic::page(self.shared.device.virtual_memory()?);
         let offered: Option<Vec<Chunk>> =
             offers.map(|offers| offers.iter().flat_map(|(_, chunks)| chunks).copied().collect());
         let (used, then, requests) = self.shared.peaks.highest_allocated();

@@ -6,7 +6,7 @@ use cachette_hal::{self as hal, Device, ErrorKind, VirtualMemory};
 
 use crate::blocks::{Chunk, ChunkId};
 use crate::device_state::DeviceState;
-use crate::elastic::chunk_table::{memory_of, pointer};
+use crate::elastic::chunk_table::pointer;
 use crate::size::SegmentKind;
 
 /// An unmapped range that one chunk fills.
@@ -60,7 +60,7 @@ pub(crate) fn fill<D: Device>(
     fills: &[Fill],
     kind: SegmentKind,
 ) -> Result<Vec<Chunk>, Unfilled> {
-    let memory = memory_of(&shared.device)?;
+    let memory = shared.device.virtual_memory().map_err(hal::Error::from)?;
     let mut done: Vec<Leftover> = Vec::with_capacity(fills.len());
     // The ranges that the current driver call maps.
     let mut current: &[Fill] = &[];

@@ -19,6 +19,10 @@ use crate::elastic::chunk_table::UsePeak;
 use crate::elastic::placement::{Placement, choose, longest_hole};
 use crate::size::{LARGE_SEGMENT, SegmentKind};
 
+/// Requests of at least this size get few chunks.
+const VERY_LARGE: u64 = 256 << 20;
+/// The limit on their number, since another process opens chunks one by one.
+const FEW: u64 = 16;
 /// A new chunk is at most this part of the memory that the device can still provide, so the last chunks are small.
 const PART_OF_ROOM: u64 = 256;
 /// A request for more than this part of the memory that the device can still provide must use idle chunks first.
@@ -186,10 +190,15 @@ fn best_spare(idle_chunks: &[Chunk], wanted: u64, room: u64) -> Option<usize> {
 /// grows with the chunks beyond that. The limit is a small part of the held bytes, or a large part of a very large
 /// request.
 fn largest_new(facts: &Facts<'_>) -> u64 {
-    let debt = facts.spent.saturating_mul(facts.tuning.price) * 16 / facts.requests.max(1);
+    let Facts { request, tuning, .. } = *facts;
+    if tuning.largest == 0 {
+        return facts.page;
+    }
+    let debt = facts.spent.saturating_mul(tuning.price) * 16 / facts.requests.max(1);
     let earned = facts.page.saturating_mul(debt.saturating_mul(debt) / 256);
-    let most = facts.tuning.largest_for(facts.request, facts.held);
-    let least = facts.tuning.least_for(facts.request);
+    let part = (facts.held + request).checked_div(tuning.part).unwrap_or(u64::MAX);
+    let most = tuning.largest.min(part).max(request / 32);
+    let least = if request < VERY_LARGE { 0 } else { request.div_ceil(FEW) };
     let bytes = earned.min(most).max(least.next_multiple_of(facts.page));
     let bytes = bytes.min(facts.room / PART_OF_ROOM).max(facts.page);
     bytes - bytes % facts.page

@@ -3,10 +3,6 @@
 use crate::config::{Config, ElasticSetting};
 
 const MIB: u64 = 1 << 20;
-/// Requests of at least this size get few chunks.
-const VERY_LARGE: u64 = 256 * MIB;
-/// The limit on their number, since another process opens chunks one by one.
-const FEW: u64 = 16;
 
 /// How elastic segments are filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,22 +64,5 @@ impl Tuning {
         }
         tuning.recycles = config.elastic_recycling();
         tuning
-    }
-
-    /// The largest new chunk for a request while `held` bytes are held. Larger requests permit larger chunks.
-    pub(crate) fn largest_for(&self, request: u64, held: u64) -> u64 {
-        if self.largest == 0 {
-            return 0;
-        }
-        let part = (held + request).checked_div(self.part);
-        self.largest.min(part.unwrap_or(u64::MAX)).max(request / 32)
-    }
-
-    /// The smallest new chunk for a request, except for the last one.
-    pub(crate) const fn least_for(&self, request: u64) -> u64 {
-        if self.largest == 0 || request < VERY_LARGE {
-            return 0;
-        }
-        request.div_ceil(FEW)
     }
 }

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, VirtualMemory};
 
-use crate::elastic::chunk_table::memory_of;
 use crate::elastic::map;
 use crate::elastic::state::PendingUnmap;
 use crate::fence::Fence;
@@ -38,9 +37,9 @@ impl<D: Device> Heap<D> {
         let Some(elastic) = self.elastic.as_ref().filter(|elastic| !elastic.pending_unmaps.lock().is_empty()) else {
             return (0, Ok(()));
         };
-        let memory = match memory_of(&self.shared.device) {
+        let memory = match self.shared.device.virtual_memory() {
             Ok(memory) => memory,
-            Err(error) => return (0, Err(error)),
+            Err(missing) => return (0, Err(missing.into())),
         };
         let release = self.shared.in_flight.release();
         let all = std::mem::take(&mut *elastic.pending_unmaps.lock());

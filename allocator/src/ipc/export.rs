@@ -9,7 +9,6 @@ use super::device;
 use super::error::IpcError;
 use crate::blocks::{BlockId, Chunk, ChunkId};
 use crate::device_state::DeviceState;
-use crate::elastic::chunk_table::memory_of;
 use crate::error::{Error, PointerProblem};
 use crate::heap::{BlockMemory, ExportRefusal, ExportedRange, Heap};
 use crate::pool::PoolProblem;
@@ -141,7 +140,7 @@ impl<D: Device> Export for ExportedBlock<D> {
 }
 
 fn export_chunk<D: Device>(state: &DeviceState<D>, id: ChunkId) -> cachette_hal::Result<ChunkHandle> {
-    let memory = memory_of(&state.device)?;
+    let memory = state.device.virtual_memory()?;
     let (backing, sharing) = state.chunks.physical(id, "export_backing")?;
     if sharing == Sharing::Fabric {
         // SAFETY: 1. the backing is live: a block on the chunk is exported, and so the chunk stays.

@@ -7,7 +7,6 @@ use cachette_hal::{self as hal, Backing, Device, DevicePtr, FabricHandle, Virtua
 use cachette_ipc::{ChunkHandle, ExportedChunk};
 
 use crate::device_state::DeviceState;
-use crate::elastic::chunk_table::memory_of;
 
 /// Chunks of another process, mapped side by side in exactly as many addresses as they need.
 #[derive(Debug)]
@@ -24,7 +23,7 @@ pub(super) struct MappedChunks<D: Device> {
 
 impl<D: Device> MappedChunks<D> {
     pub(super) fn reserve(state: &Arc<DeviceState<D>>, bytes: u64) -> hal::Result<Self> {
-        let start = memory_of(&state.device)?.reserve(bytes, None)?;
+        let start = state.device.virtual_memory()?.reserve(bytes, None)?;
         Ok(Self { state: Arc::clone(state), start: Some(start), bytes, mappings: Vec::new(), handles: Vec::new() })
     }
 
@@ -42,7 +41,7 @@ impl<D: Device> MappedChunks<D> {
     /// Maps a chunk behind the others, without access yet. The caller has checked that it fits.
     pub(super) fn add(&mut self, chunk: &ExportedChunk) -> hal::Result<()> {
         let state = Arc::clone(&self.state);
-        let memory = memory_of(&state.device)?;
+        let memory = state.device.virtual_memory()?;
         let backing = match &chunk.handle {
             ChunkHandle::Descriptor(descriptor) => memory.import_backing(descriptor.as_fd(), chunk.bytes),
             ChunkHandle::Fabric(name) => memory.import_fabric(&FabricHandle(*name), chunk.bytes),
@@ -62,7 +61,7 @@ impl<D: Device> MappedChunks<D> {
 
     pub(super) fn grant(&self) -> hal::Result<()> {
         let Some(start) = self.start else { return Ok(()) };
-        let memory = memory_of(&self.state.device)?;
+        let memory = self.state.device.virtual_memory()?;
         // SAFETY: 2. it only adds access.
         unsafe { memory.set_access(start, self.bytes, &self.state.access()) }
     }
@@ -106,7 +105,7 @@ impl<D: Device> Drop for MappedChunks<D> {
             return;
         }
         let state = Arc::clone(&self.state);
-        let Ok(memory) = memory_of(&state.device) else { return };
+        let Ok(memory) = state.device.virtual_memory() else { return };
         self.clear(memory);
         self.clear(memory);
     }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use cachette_hal::{self as hal, Device, DevicePtr, VirtualMemory};
 
 use crate::device_state::DeviceState;
-use crate::elastic::chunk_table::memory_of;
 use crate::fence::Fence;
 use crate::heap::Heap;
 use crate::sleep::chunk::{Grant, SavedBytes, SleepingChunk, Stage};
@@ -107,32 +106,32 @@ impl<D: Device> OffloadState<D> {
     /// Waits for every copy. After a failure the slabs may still be in use, unless another wait succeeded.
     fn settle(&mut self) -> hal::Result<()> {
         let Some(stream_state) = &self.copies else { return Ok(()) };
-        match stream_state.settle() {
-            Err(failed) if !failed.is_over => Err(failed.error),
-            ended => {
-                self.copies = None;
-                ended.map_err(|failed| failed.error)
-            }
+        let ended = stream_state.settle();
+        if ended.is_ok() || ended.is_err_and(|failed| failed.is_over) {
+            self.copies = None;
         }
+        ended.map_err(|failed| failed.error)
     }
 
     /// Copies the contents to the host, and takes the memory away.
     pub(super) fn send_away(&mut self, store: &StagingStore<D>, progress: &mut dyn FnMut(Progress)) -> hal::Result<()> {
         let shared = Arc::clone(&self.shared);
-        let memory = memory_of(&shared.device)?;
+        let memory = shared.device.virtual_memory()?;
         let copies = Arc::clone(self.copies.insert(store.copies(&shared)?));
         let mut report = self.meter(progress);
-        let mut queued: Option<(Range<usize>, Fence<D>)> = None;
-        for batch in self.batches().into_iter().map(Some).chain([None]) {
-            let mut next = None;
-            if let Some(batch) = batch {
-                if self.saved() > 0 {
-                    let transfer = shared.device.transfer()?;
-                    let mut entries = self.entries[batch.clone()].iter();
-                    entries.try_for_each(|entry| entry.download(transfer, copies.handle()))?;
-                }
-                next = Some((batch, Fence::record(&copies)?));
+        let (mut start, mut queued) = (0, None);
+        while start < self.entries.len() || queued.is_some() {
+            let (mut end, mut bytes) = (start, 0);
+            while end < self.entries.len() && bytes < BATCH {
+                bytes += self.entries[end].chunk.bytes;
+                end += 1;
             }
+            if self.saved() > 0 {
+                let transfer = shared.device.transfer()?;
+                self.entries[start..end].iter().try_for_each(|entry| entry.download(transfer, copies.handle()))?;
+            }
+            let next = if start < end { Some((start..end, Fence::record(&copies)?)) } else { None };
+            start = end;
             // The memory of each batch goes while the next one is copied.
             if let Some((batch, copied)) = mem::replace(&mut queued, next) {
                 copied.wait()?;
@@ -154,7 +153,7 @@ impl<D: Device> OffloadState<D> {
         progress: &mut dyn FnMut(Progress),
     ) -> hal::Result<()> {
         let shared = Arc::clone(&self.shared);
-        let memory = memory_of(&shared.device)?;
+        let memory = shared.device.virtual_memory()?;
         self.regain_addresses(memory)?;
         let mut room = Grant::of(&shared, self.bytes_away())?;
         let copies = Arc::clone(self.copies.insert(store.copies(&shared)?));
@@ -166,24 +165,19 @@ impl<D: Device> OffloadState<D> {
             Ok(())
         });
         if let Err(error) = woken.and(self.settle()) {
-            self.take_back(memory);
+            // What a copy may still write to must stay; the next call to wake goes on from there. Else the memory goes
+            // again, as far as the driver lets it. The contents are still on the host.
+            let _ = self.settle();
+            let half_awake = Stage::Backed..Stage::Filled;
+            if self.copies.is_none() {
+                for entry in self.entries.iter_mut().filter(|entry| half_awake.contains(&entry.stage)) {
+                    let _ = entry.send_away(memory);
+                }
+            }
             return Err(error);
         }
         self.entries.iter_mut().for_each(|entry| entry.stage = Stage::Filled);
         Ok(())
-    }
-
-    /// Takes memory away again that waking has got, as far as the driver lets it. The contents are still on the host.
-    fn take_back(&mut self, memory: &dyn VirtualMemory) {
-        // What a copy may still write to must stay; the next call to wake goes on from there.
-        let _ = self.settle();
-        if self.copies.is_some() {
-            return;
-        }
-        let half_awake = Stage::Backed..Stage::Filled;
-        for entry in self.entries.iter_mut().filter(|entry| half_awake.contains(&entry.stage)) {
-            let _ = entry.send_away(memory);
-        }
     }
 
     /// Reports progress each time the bytes of a chunk are done.
@@ -193,20 +187,6 @@ impl<D: Device> OffloadState<D> {
             now.done += bytes;
             progress(now);
         }
-    }
-
-    /// The entries in batches of about as many bytes.
-    fn batches(&self) -> Vec<Range<usize>> {
-        let mut batches = Vec::new();
-        let (mut start, mut bytes) = (0, 0);
-        for (index, entry) in self.entries.iter().enumerate() {
-            bytes += entry.chunk.bytes;
-            if bytes >= BATCH || index + 1 == self.entries.len() {
-                batches.push(start..index + 1);
-                (start, bytes) = (index + 1, 0);
-            }
-        }
-        batches
     }
 
     /// Renews the addresses, where the driver keeps memory that was mapped there until they are released.
