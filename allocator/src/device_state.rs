@@ -10,11 +10,11 @@ use crate::address_index::Index;
 use crate::config::{AddressReserve, Config, scale};
 use crate::elastic::{self, ChunkTable, Tuning};
 use crate::fork::ProcessGuard;
+use crate::heap_policy::HeapPolicy;
 use crate::in_flight::{InFlight, Reservation};
 use crate::observe::callbacks::Callbacks;
 use crate::observe::history::History;
 use crate::observe::tracing;
-use crate::policy::Policy;
 use crate::stats::{PeakTracker, Stat};
 use crate::sync::{Mutex, RwLock};
 use crate::uncached::table::UncachedTable;
@@ -54,7 +54,7 @@ impl<D: Device> DeviceState<D> {
             index: Index::default(),
             callbacks: tracing::callbacks(),
             history: History::default(),
-            totals: Totals { max_split: Policy::of(config).max_split, ..Totals::default() },
+            totals: Totals { max_split: HeapPolicy::of(config).max_split, ..Totals::default() },
             settings: Settings::new(config, total),
             uncached: UncachedTable::default(),
             chunks: ChunkTable::default(),

@@ -23,8 +23,8 @@ use cachette_hal::Device;
 use crate::blocks::HeapBlocks;
 use crate::device_state::DeviceState;
 use crate::fence::Fence;
+use crate::heap_policy::HeapPolicy;
 use crate::observe::callbacks::{CallbackOutcome, TraceAction, TraceEvent};
-use crate::policy::Policy;
 use crate::pool::PoolId;
 use crate::pool::state::PoolState;
 use crate::stats::Counters;
@@ -62,7 +62,7 @@ pub(crate) struct Heap<D: Device> {
 
 impl<D: Device> Heap<D> {
     /// Creates a heap for `stream_state`, with elastic segments or segments from the device.
-    pub(crate) fn new(stream_state: Arc<StreamState<D>>, policy: &Policy, number: u32, elastic: bool) -> Self {
+    pub(crate) fn new(stream_state: Arc<StreamState<D>>, policy: &HeapPolicy, number: u32, elastic: bool) -> Self {
         let shared = Arc::clone(stream_state.shared());
         let mut blocks = if elastic { HeapBlocks::elastic() } else { HeapBlocks::default() };
         blocks.pack(shared.settings.tuning().packs);
@@ -167,7 +167,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Sets how later requests choose blocks, and whether segments are elastic.
-    pub(crate) fn set_policy(&self, policy: &Policy, elastic: bool) {
+    pub(crate) fn set_policy(&self, policy: &HeapPolicy, elastic: bool) {
         let pool = self.pool();
         let elastic = elastic && pool.as_ref().is_none_or(|pool| pool.permits_elastic());
         let mut state = self.state.lock();
@@ -184,7 +184,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// The current policy for the choice of blocks.
-    pub(crate) fn policy(&self) -> Policy {
+    pub(crate) fn policy(&self) -> HeapPolicy {
         self.state.lock().policy.clone()
     }
 

@@ -31,10 +31,10 @@ use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::{Allocated, Heap, NewSegment, Request};
+use crate::heap_policy::HeapPolicy;
 use crate::in_flight::Ended;
 use crate::observe::tracing;
 use crate::out_of_memory::OutOfMemory;
-use crate::policy::Policy;
 use crate::size::{self, SegmentKind};
 use crate::source::SourceError;
 use crate::state::AllocatorState;
@@ -76,7 +76,7 @@ pub(crate) struct Retry<'a, D: Device> {
     inner: &'a AllocatorState<D>,
     shared: &'a DeviceState<D>,
     heap: &'a Arc<Heap<D>>,
-    policy: Policy,
+    policy: HeapPolicy,
     request: Request,
     rounded: u64,
     /// The size of the segment that would serve the request. For an elastic segment, the size in whole pages.

@@ -11,7 +11,6 @@ use crate::device_state::fraction_of;
 use crate::error::Error;
 use crate::observe::callbacks::{LeakedAllocation, TraceEvent};
 use crate::out_of_memory::OutOfMemory;
-use crate::policy::Policy;
 
 impl<D: Device> Allocator<D> {
     /// Limits the memory that the allocator may hold to a fraction of the device's memory; 1 is no limit.
@@ -65,7 +64,7 @@ impl<D: Device> Allocator<D> {
         if self.is_inherited() {
             return;
         }
-        let policy = Policy::of(config);
+        let policy = HeapPolicy::of(config);
         self.shared().settings.apply(config);
         let elastic = self.inner.is_elastic();
         for heap in self.inner.heaps.all() {

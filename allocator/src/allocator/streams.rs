@@ -8,7 +8,7 @@ use cachette_hal::{Device, StreamRef};
 use super::Allocator;
 use crate::error::{Error, NO_HEAP};
 use crate::heap::Heap;
-use crate::policy::Policy;
+use crate::heap_policy::HeapPolicy;
 use crate::state::AllocatorState;
 use crate::stream::Stream;
 use crate::stream_state::StreamState;
@@ -57,7 +57,7 @@ impl<D: Device> AllocatorState<D> {
 
     /// Makes a heap; `None` if there are more than any driver has streams.
     pub(crate) fn add_heap(&self, stream_state: &Arc<StreamState<D>>, elastic: bool) -> Option<&Arc<Heap<D>>> {
-        let policy = Policy::of(&self.shared.settings.config());
+        let policy = HeapPolicy::of(&self.shared.settings.config());
         self.heaps.add(|number| Heap::new(Arc::clone(stream_state), &policy, number, elastic))
     }
 

@@ -12,7 +12,7 @@ use crate::blocks::segment::Segments;
 use crate::blocks::small_bins::SmallBins;
 use crate::blocks::table::{Block, BlockTable};
 use crate::blocks::{BlockId, BlockState, ChunkMap, ReuseGuard, Segment, SegmentId};
-use crate::policy::Policy;
+use crate::heap_policy::HeapPolicy;
 use crate::size::{SegmentKind, UNIT};
 
 pub(crate) use segments::IdleSegment;
@@ -94,7 +94,7 @@ impl<G> Default for HeapBlocks<G> {
 impl<G: ReuseGuard> HeapBlocks<G> {
     /// Allocates the best fit for `rounded` bytes. Returns `BlockId::NONE` if no block fits.
     #[inline(always)]
-    pub(crate) fn allocate(&mut self, policy: &Policy, rounded: u64) -> BlockId {
+    pub(crate) fn allocate(&mut self, policy: &HeapPolicy, rounded: u64) -> BlockId {
         let Ok(units) = u32::try_from(rounded / UNIT) else { return BlockId::NONE };
         let recent = self.recent;
         if recent.is_some() && recent == self.last_freed {
@@ -121,7 +121,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     }
 
     #[inline(always)]
-    fn search(&mut self, policy: &Policy, rounded: u64, units: u32) -> BlockId {
+    fn search(&mut self, policy: &HeapPolicy, rounded: u64, units: u32) -> BlockId {
         if self.chunk_map.is_some() {
             return self.search_elastic(policy, units);
         }
@@ -144,7 +144,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 
     /// Removes a block from the lists for a request, and splits off the remainder.
     #[inline(always)]
-    fn split_remainder(&mut self, policy: &Policy, id: BlockId, rounded: u64, units: u32) {
+    fn split_remainder(&mut self, policy: &HeapPolicy, id: BlockId, rounded: u64, units: u32) {
         let block = &mut self.blocks[id];
         let (bytes, whole, kind) = (block.bytes(), block.is_whole(), block.kind);
         block.state = BlockState::Allocated;
@@ -166,7 +166,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// Allocates a block for `rounded` bytes from a segment that was just added, even if another block would fit.
     pub(crate) fn allocate_from_segment(
         &mut self,
-        policy: &Policy,
+        policy: &HeapPolicy,
         segment: SegmentId,
         rounded: u64,
     ) -> Option<BlockId> {

@@ -17,8 +17,8 @@ use crate::fork::ProcessGuard;
 use crate::heap::Heap;
 use crate::heap::events::PendingFrees;
 use crate::heap::history::{HeapHistory, Stacks};
+use crate::heap_policy::HeapPolicy;
 use crate::observe::callbacks::TraceAction;
-use crate::policy::Policy;
 use crate::stream_state::StreamState;
 use crate::sync::lock::{self, Lock, LockGuard};
 
@@ -28,7 +28,7 @@ pub(crate) struct HeapLock<D: Device>(Lock<HeapState<D>>);
 
 impl<D: Device> HeapLock<D> {
     /// Creates the state of a heap without allocations. Its first request takes the slow path.
-    pub(super) fn new(blocks: HeapBlocks<Arc<Fence<D>>>, policy: Policy, shared: Arc<DeviceState<D>>) -> Self {
+    pub(super) fn new(blocks: HeapBlocks<Arc<Fence<D>>>, policy: HeapPolicy, shared: Arc<DeviceState<D>>) -> Self {
         Self(Lock::new(HeapState {
             blocks,
             policy,
@@ -75,7 +75,7 @@ impl<'a, D: Device> FastGuard<'a, D> {
     }
 
     #[inline(always)]
-    pub(super) fn blocks(&mut self) -> (&mut HeapBlocks<Arc<Fence<D>>>, &Policy) {
+    pub(super) fn blocks(&mut self) -> (&mut HeapBlocks<Arc<Fence<D>>>, &HeapPolicy) {
         let state = &mut *self.0;
         (&mut state.blocks, &state.policy)
     }
@@ -125,7 +125,7 @@ impl<D: Device> Drop for HeapGuard<'_, D> {
 #[derive(Debug)]
 pub(crate) struct HeapState<D: Device> {
     pub(crate) blocks: HeapBlocks<Arc<Fence<D>>>,
-    pub(crate) policy: Policy,
+    pub(crate) policy: HeapPolicy,
     /// For every block that other streams use, the streams besides the heap's own.
     pub(super) uses: HashMap<BlockId, StreamUses<D>>,
     pub(super) pending: PendingFrees<D>,

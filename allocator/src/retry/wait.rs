@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use crate::blocks::{HeapBlocks, HeapBlocksCopy};
     use crate::heap::history::Stacks;
-    use crate::policy::Policy;
+    use crate::heap_policy::HeapPolicy;
     use crate::pool::PoolId;
 
     const MIB: u64 = 1 << 20;
@@ -159,7 +159,7 @@ mod tests {
     fn heap(points: [Option<u64>; 4]) -> (HeapCopy, Vec<BlockId>) {
         let mut blocks: HeapBlocks<()> = HeapBlocks::default();
         blocks.add_segment(1 << 40, MIB, SegmentKind::Small);
-        let ids: Vec<_> = (0..4).map(|_| blocks.allocate(&Policy::default(), MIB / 4)).collect();
+        let ids: Vec<_> = (0..4).map(|_| blocks.allocate(&HeapPolicy::default(), MIB / 4)).collect();
         let mut heap = HeapCopy {
             blocks: HeapBlocksCopy::default(),
             stacks: Stacks::default(),

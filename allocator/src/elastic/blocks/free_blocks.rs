@@ -6,7 +6,7 @@
 use crate::blocks::table::Block;
 use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard};
 use crate::elastic::blocks::units_of;
-use crate::policy::Policy;
+use crate::heap_policy::HeapPolicy;
 use crate::size::{SMALL_LIMIT, SegmentKind, UNIT};
 
 /// Grains of the largest small request.
@@ -15,7 +15,7 @@ const SMALL_GRAINS: u32 = units_of(SMALL_LIMIT);
 impl<G: ReuseGuard> HeapBlocks<G> {
     /// Allocates a free block that fits, and splits off the remainder.
     #[inline(never)]
-    pub(crate) fn search_elastic(&mut self, policy: &Policy, units: u32) -> BlockId {
+    pub(crate) fn search_elastic(&mut self, policy: &HeapPolicy, units: u32) -> BlockId {
         self.coalesce();
         let id = self.find_free(units);
         if !id.is_some() {

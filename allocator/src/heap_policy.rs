@@ -1,11 +1,11 @@
-//! The settings that decide placement. Every heap has a copy, so that a hit reads no shared data.
+//! How a heap rounds requests, and which blocks it allocates and splits for them.
 
 use crate::config::{Config, Roundup};
 use crate::size::{self, SegmentKind};
 
-/// The settings that decide placement.
+/// The settings that decide placement. Every heap has a copy, so that a hit reads no shared data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Policy {
+pub(crate) struct HeapPolicy {
     /// Steps between powers of two, by interval.
     pub(crate) roundup: Roundup,
     /// Whether any interval has more than one.
@@ -22,7 +22,7 @@ pub(crate) struct Policy {
     pub(crate) ages: bool,
 }
 
-impl Policy {
+impl HeapPolicy {
     /// The placement that a configuration asks for.
     pub(crate) fn of(config: &Config) -> Self {
         Self {
@@ -85,7 +85,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    impl Default for Policy {
+    impl Default for HeapPolicy {
         fn default() -> Self {
             Self::of(&Config::default())
         }
@@ -93,27 +93,27 @@ mod tests {
 
     #[test]
     fn s13_a_small_request_does_not_get_an_unsplittable_block() {
-        let policy = Policy { max_split: 100 * MIB, ..Policy::default() };
+        let policy = HeapPolicy { max_split: 100 * MIB, ..HeapPolicy::default() };
         assert!(policy.admits(99 * MIB, 99 * MIB));
         assert!(!policy.admits(99 * MIB, 100 * MIB));
     }
 
     #[test]
     fn s14_a_large_request_must_nearly_fill_an_unsplittable_block() {
-        let policy = Policy { max_split: 100 * MIB, ..Policy::default() };
+        let policy = HeapPolicy { max_split: 100 * MIB, ..HeapPolicy::default() };
         assert!(policy.admits(100 * MIB, 119 * MIB));
         assert!(!policy.admits(100 * MIB, 120 * MIB));
     }
 
     #[test]
     fn s15_the_remainder_becomes_a_block_if_it_is_worth_one() {
-        let policy = Policy { max_split: 100 * MIB, ..Policy::default() };
+        let policy = HeapPolicy { max_split: 100 * MIB, ..HeapPolicy::default() };
         assert!(policy.splits(SegmentKind::Small, 512, 512));
         assert!(!policy.splits(SegmentKind::Small, 512, 0));
         assert!(!policy.splits(SegmentKind::Large, 20 * MIB, MIB));
         assert!(policy.splits(SegmentKind::Large, 20 * MIB, MIB + 512));
         assert!(!policy.splits(SegmentKind::Large, 100 * MIB, 10 * MIB));
-        let whole = Policy { no_split: true, ..Policy::default() };
+        let whole = HeapPolicy { no_split: true, ..HeapPolicy::default() };
         assert!(!whole.splits(SegmentKind::Small, 512, MIB));
     }
 }
