@@ -28,6 +28,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::{self as hal, Device};
 
 use crate::device_state::DeviceState;
+use crate::elastic;
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::{Allocated, Heap, NewSegment, Request};
@@ -90,9 +91,10 @@ impl<'a, D: Device> Retry<'a, D> {
     pub(crate) fn new(inner: &'a AllocatorState<D>, heap: &'a Arc<Heap<D>>, request: Request) -> Self {
         let policy = heap.policy();
         let rounded = policy.round(request.requested);
-        let segment = heap
-            .page()
-            .map_or(size::segment_bytes(rounded, policy.large_segment), |page| rounded.next_multiple_of(page));
+        let segment = match inner.shared.device.virtual_memory() {
+            Ok(memory) if heap.elastic.is_some() => rounded.next_multiple_of(elastic::page(memory)),
+            _ => size::segment_bytes(rounded, policy.large_segment),
+        };
         let kind = SegmentKind::of(rounded);
         Self { inner, shared: &inner.shared, heap, policy, request, rounded, segment, kind, tried: Cell::default() }
     }

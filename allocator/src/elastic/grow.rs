@@ -59,12 +59,6 @@ enum Tried {
 }
 
 impl<D: Device> Heap<D> {
-    /// The unit of chunk sizes; `None` if the heap is not elastic.
-    pub(crate) fn page(&self) -> Option<u64> {
-        self.elastic.as_ref()?;
-        self.shared.device.virtual_memory().ok().map(elastic::page)
-    }
-
     /// Serves a request by filling unmapped ranges. Returns `None` if there is not enough memory.
     ///
     /// `others` are the heaps whose idle chunks can be moved. When `pressed`, the plan uses every idle chunk before the

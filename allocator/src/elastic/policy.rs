@@ -1,17 +1,7 @@
 //! The decision which chunks serve a request, as a function from facts to a plan.
 //!
-//! A request that finds no free block needs three decisions. `docs/elastic.md` describes the benefit of each, and the
-//! alternatives that were measured.
-//!
-//! * **Place** ([`placement`](crate::elastic::placement)): the first place with the fewest unmapped bytes. It uses up
-//!   free blocks that are too small by themselves, and it rounds the missing bytes to whole pages least often.
-//! * **Chunks**: new chunks, while the held bytes hardly exceed the peak of bytes in use. Then idle chunks, of this
-//!   heap and of other heaps whose stream is idle. If those are not enough, new chunks again. A program in steady state
-//!   may hold a little more, so that chunks do not move back and forth.
-//! * **Sizes**: small chunks become idle sooner, but they cost more calls. The largest permitted size grows with the
-//!   held bytes and with the number of chunks per request so far. Programs with many requests or little memory get
-//!   small chunks; programs with large requests get few. A very large request always gets few chunks, since another
-//!   process may have to open each of them.
+//! The decision has three parts: the place of the block, new or idle chunks for its unmapped parts, and the sizes of new
+//! chunks. `docs/elastic.md` states the rules, the benefit of each, and the alternatives that were measured.
 
 use super::{Fill, Tuning};
 use crate::blocks::{BlockId, Chunk, FreeRange};

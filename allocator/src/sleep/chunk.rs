@@ -22,7 +22,7 @@ pub(super) struct SavedBytes {
 
 impl SavedBytes {
     /// The parts of it that lie in ranges, which are in order of address.
-    fn within(self, used: &[Range<u64>]) -> impl Iterator<Item = Self> {
+    pub(super) fn within(self, used: &[Range<u64>]) -> impl Iterator<Item = Self> {
         let (start, end) = (self.at.address(), self.at.address() + self.bytes as u64);
         let first = used.partition_point(|range| range.end <= start);
         let used = used[first..].iter().take_while(move |range| range.start < end);
@@ -84,11 +84,6 @@ pub(super) struct SleepingChunk<D: Device> {
 unsafe impl<D: Device> Send for SleepingChunk<D> {}
 
 impl<D: Device> SleepingChunk<D> {
-    /// Forgets contents outside of `used`, which is in order of address: that memory was freed.
-    pub(super) fn keep_only(&mut self, used: &[Range<u64>]) {
-        self.saved = self.saved.iter().flat_map(|saved| saved.within(used)).collect();
-    }
-
     pub(super) fn download(&self, transfer: &dyn Transfer, stream: StreamRef) -> hal::Result<()> {
         for saved in &self.saved {
             // SAFETY: 1. the caller made the stream. 3. the range is mapped, and its pool takes no requests. 4. The

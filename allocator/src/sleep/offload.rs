@@ -90,7 +90,7 @@ impl<D: Device> OffloadState<D> {
         let used: HashMap<_, _> = contents.map(|(chunk, used)| (chunk.at, (chunk, used))).collect();
         self.entries.retain_mut(|entry| match used.get(&entry.chunk.at) {
             Some((chunk, used)) if *chunk == entry.chunk => {
-                entry.keep_only(used);
+                entry.saved = entry.saved.iter().flat_map(|saved| saved.within(used)).collect();
                 true
             }
             _ => false,

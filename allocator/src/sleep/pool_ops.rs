@@ -33,8 +33,8 @@ impl<D: Device> AllocatorState<D> {
         }
         state.set_asleep(true);
         let slept = self.fall_asleep(state, contents, progress);
-        if slept.is_err() && !self.is_anything_away(state) {
-            self.let_serve(state);
+        if slept.is_err() {
+            self.serve_unless_away(state);
         }
         slept
     }
@@ -97,12 +97,15 @@ impl<D: Device> AllocatorState<D> {
                 });
             }
         }
-        self.let_serve(state);
+        self.serve_unless_away(state);
         Ok(bytes)
     }
 
-    /// Lets a pool serve requests again, of which nothing is away.
-    fn let_serve(&self, state: &PoolState) {
+    /// Lets a pool serve requests again, unless any memory or address of it is away or may still be copied.
+    fn serve_unless_away(&self, state: &PoolState) {
+        if self.offload(state).is_some_and(|offload| offload.lock().is_asleep()) {
+            return;
+        }
         let offload = self.offloads.lock().remove(&state.id);
         if let Some(offload) = offload {
             offload.lock().end(&self.store);
@@ -152,15 +155,8 @@ impl<D: Device> AllocatorState<D> {
         let Ok(_turn) = state.turn() else { return };
         if state.is_asleep() {
             self.forget_freed(state);
-            if !self.is_anything_away(state) {
-                self.let_serve(state);
-            }
+            self.serve_unless_away(state);
         }
-    }
-
-    /// Whether any memory or address of a pool is away, or may still be copied.
-    fn is_anything_away(&self, state: &PoolState) -> bool {
-        self.offload(state).is_some_and(|offload| offload.lock().is_asleep())
     }
 
     /// Forgets the chunks and contents of a pool that were freed while it slept, unless graphs may use them.
