@@ -43,7 +43,9 @@ struct HeldPlan<'a, D: Device> {
 impl<D: Device> Drop for HeldPlan<'_, D> {
     fn drop(&mut self) {
         self.moved.clear();
-        self.heap.state.lock().blocks.put_back(mem::take(&mut self.place));
+        if !self.place.is_empty() {
+            self.heap.state.lock().blocks.put_back(mem::take(&mut self.place));
+        }
     }
 }
 
@@ -179,8 +181,8 @@ impl<D: Device> Heap<D> {
             };
             chunks.extend(held.into_iter().map(|held| (*chunk, held)));
         }
-        let own = HeldChunks { heap: self, chunks, _moving: None };
-        Some(HeldPlan { heap: self, plan, place, moved: vec![own] })
+        let own = (!chunks.is_empty()).then(|| HeldChunks { heap: self, chunks, _moving: None });
+        Some(HeldPlan { heap: self, plan, place, moved: own.into_iter().collect() })
     }
 
     /// Carries out a plan. Returns [`Tried::NoMemory`] if the device or the limit refuses.
@@ -189,7 +191,7 @@ impl<D: Device> Heap<D> {
         let totals = &self.shared.totals;
         let Some(reservation) = self.shared.reserve(new) else { return Ok(Tried::NoMemory) };
         // After the fence, no queued work uses the old addresses of chunks that move within the heap.
-        let moves = held.moved.last().is_some_and(|own| !own.chunks.is_empty());
+        let moves = held.moved.iter().any(|moved| ptr::eq(moved.heap, &raw const **self));
         let fence = moves.then(|| Fence::record(&self.stream_state).map(Arc::new)).transpose();
         let filled = fence
             .map_err(Unfilled::from)
