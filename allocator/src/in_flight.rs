@@ -39,14 +39,14 @@ struct InFlightState {
 }
 
 impl InFlightState {
-    /// Whether something came back that this thread's attempt lacked.
+    /// Returns whether memory or room became available that this thread's attempt lacked.
     fn has_changed(&self, since: Ended) -> bool {
         let room = LIMITED.get() && self.ended.reservations != since.reservations;
         room || self.ended.releases != since.releases
     }
 }
 
-/// What had ended at some moment.
+/// How many operations had ended at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ended {
     /// Releases after which there may be memory.
@@ -56,7 +56,7 @@ pub(crate) struct Ended {
 }
 
 impl InFlight {
-    /// Begins an attempt to get memory; what has ended before it.
+    /// Begins an attempt to get memory. Returns what has ended before it.
     pub(crate) fn begin_attempt(&self) -> Ended {
         LIMITED.set(false);
         self.state.lock().ended

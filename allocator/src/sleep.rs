@@ -1,9 +1,9 @@
 //! Sleep: a pool gives up its memory and keeps its addresses.
 //!
 //! A program that works in phases, such as one that generates and trains in turns, needs the memory of one phase in
-//! the other. A pool that sleeps gives all its physical memory back to the device. Allocations stay where they are,
-//! and graphs that were captured on them stay good; they just must not be used. When the pool wakes, there is memory
-//! again at the same addresses, with the same bytes in it if they were kept.
+//! the other. A pool that sleeps returns all its physical memory to the device. Allocations keep their addresses and
+//! captured graphs stay valid, but the program must not use them. When the pool wakes, the same addresses have memory
+//! again, with the previous contents if they were kept.
 //!
 //! ```
 //! use cachette::sleep::Contents;
@@ -27,9 +27,8 @@
 //!
 //! * Requests to it fail with [`PoolProblem::Asleep`], and so do captures, launches of its graphs, checkpoints and the
 //!   calls of a [`Buffer`](crate::Buffer) in its memory.
-//! * Memory may be freed. What is free when the pool wakes is neither copied back nor given memory, unless graphs may
-//!   use it.
-//! * Work that the caller queues past this crate, by an address, faults as it would after a free.
+//! * Memory can be freed. Free memory is neither created nor copied back when the pool wakes, unless graphs may use it.
+//! * Work that the caller queues on an address of the pool faults, as it does after a free.
 //! * `sleep` and `wake` are idempotent.
 //!
 //! # Failures
@@ -67,28 +66,28 @@ pub(crate) use staging::StagingStore;
 pub use values::{Contents, Progress, SleepStats};
 
 impl<D: Device> Pool<D> {
-    /// Gives all memory of the pool back to the device, and keeps every address.
+    /// Returns all memory of the pool to the device, and keeps every address.
     ///
-    /// It first waits for everything that is queued in streams of this allocator, and for buffer calls under way. Work
-    /// in streams that the allocator never saw is the caller's to wait for.
+    /// It first waits for all work that is queued in streams of this allocator, and for active buffer calls. The caller
+    /// waits for work in streams that the allocator does not know.
     pub fn sleep(&self, contents: Contents) -> Result<SleepStats, Error> {
         self.sleep_with(contents, |_| {})
     }
 
-    /// As [`sleep`](Self::sleep), and tells how far it has come.
+    /// Does the same as [`sleep`](Self::sleep), and reports progress.
     pub fn sleep_with(&self, contents: Contents, mut progress: impl FnMut(Progress)) -> Result<SleepStats, Error> {
         self.allocator().inner().put_to_sleep(&self.state, contents, &mut progress)
     }
 
-    /// Gets memory for the pool again, at the same addresses and with the bytes that were kept; its bytes.
+    /// Restores the memory of the pool at the same addresses, with the contents that were kept. Returns its bytes.
     ///
-    /// Where the device has too little, the unused memory of other pools goes first. That waits for streams that still
-    /// use it, unless the configuration forbids to wait.
+    /// If the device has too little memory, the allocator first releases the unused memory of other pools. That waits
+    /// for streams that still use it, unless the configuration forbids waiting.
     pub fn wake(&self) -> Result<u64, Error> {
         self.wake_with(|_| {})
     }
 
-    /// As [`wake`](Self::wake), and tells how far it has come.
+    /// Does the same as [`wake`](Self::wake), and reports progress.
     pub fn wake_with(&self, mut progress: impl FnMut(Progress)) -> Result<u64, Error> {
         let inner = self.allocator().inner();
         match inner.wake_up(&self.state, &mut progress) {
@@ -109,7 +108,7 @@ impl<D: Device> Pool<D> {
 }
 
 impl<D: Device> Allocator<D> {
-    /// Lets every pool with this tag sleep; see [`Pool::sleep`].
+    /// Puts every pool with this tag to sleep; see [`Pool::sleep`].
     ///
     /// If one of them cannot, those that fell asleep in this call are woken again.
     pub fn sleep_tagged(&self, tag: &str, contents: Contents) -> Result<SleepStats, Error> {
@@ -118,7 +117,7 @@ impl<D: Device> Allocator<D> {
         for pool in self.pools_tagged(tag)? {
             let was_awake = !pool.is_asleep();
             let slept = pool.sleep(contents).inspect_err(|_| {
-                // The first failure is what the caller must know; whatever stays asleep can be woken later.
+                // The caller gets the first failure, and can wake the pools that stay asleep later.
                 for pool in &asleep {
                     let _ = pool.wake();
                 }
@@ -132,13 +131,12 @@ impl<D: Device> Allocator<D> {
         Ok(all)
     }
 
-    /// Wakes every pool with this tag; the bytes of their memory.
+    /// Wakes every pool with this tag. Returns the bytes of their memory.
     pub fn wake_tagged(&self, tag: &str) -> Result<u64, Error> {
         self.pools_tagged(tag)?.iter().try_fold(0, |bytes, pool| Ok(bytes + pool.wake()?))
     }
 
-    /// Gets host memory for the contents of `bytes` of memory now, so that the first sleep need not: 32 GiB of it take
-    /// seconds to get ready.
+    /// Allocates host memory for `bytes` of contents now, so that the first sleep is faster: 32 GiB take seconds.
     pub fn prepare_contents(&self, bytes: u64) -> Result<(), Error> {
         let inner = self.inner();
         inner.shared.origin.check()?;
@@ -147,8 +145,8 @@ impl<D: Device> Allocator<D> {
         Ok(())
     }
 
-    /// Gives host memory back that kept the contents of pools which are awake now. Until then it serves the next
-    /// sleep; its bytes.
+    /// Frees the host memory that kept the contents of pools which are awake now. Otherwise the next sleep reuses it.
+    /// Returns its bytes.
     #[expect(clippy::must_use_candidate, reason = "the figure is for those who want it")]
     pub fn release_contents(&self) -> u64 {
         if self.is_inherited() { 0 } else { self.inner().store.clear() }

@@ -1,7 +1,7 @@
 //! The decision which chunks serve a request, as a function from facts to a plan.
 //!
-//! The decision has three parts: the place of the block, new or idle chunks for its unmapped parts, and the sizes of new
-//! chunks. `docs/elastic.md` states the rules, the benefit of each, and the alternatives that were measured.
+//! It has three parts: the place of the block, new or idle chunks for its unmapped parts, and the sizes of new chunks.
+//! `docs/elastic.md` states the rules, the benefit of each, and the alternatives that were measured.
 
 use super::{Fill, Tuning};
 use crate::blocks::{BlockId, Chunk, FreeRange};

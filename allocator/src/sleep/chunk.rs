@@ -36,7 +36,7 @@ impl SavedBytes {
     }
 }
 
-/// Bytes under the limit that waking was granted and has not used yet; what is left goes back.
+/// Bytes under the limit that are reserved for a wake and not used yet. A drop returns them.
 #[derive(Debug)]
 pub(super) struct Grant<D: Device> {
     shared: Arc<DeviceState<D>>,
@@ -44,7 +44,7 @@ pub(super) struct Grant<D: Device> {
 }
 
 impl<D: Device> Grant<D> {
-    /// Asks for room for `bytes` in one piece, so that waking does not fail half-way.
+    /// Reserves `bytes` at once, so that a wake does not fail half-way.
     pub(super) fn of(shared: &Arc<DeviceState<D>>, bytes: u64) -> hal::Result<Self> {
         let room = shared.reserve(bytes).ok_or(hal::Error::new(ErrorKind::OutOfMemory, "wake"))?;
         // A progress callback may allocate memory meanwhile, so the room counts as held at once.
@@ -59,15 +59,15 @@ impl<D: Device> Drop for Grant<D> {
     }
 }
 
-/// How far a chunk is on its way from sleep to waking; each stage stands on the one before.
+/// The progress of a chunk from sleep to waking. Each stage builds on the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     Released,
-    /// It has memory that lies nowhere.
+    /// It has memory that is not mapped.
     Backed,
     /// The memory is mapped at the chunk's address.
     Mapped,
-    /// The device may touch it. Its contents may be on their way.
+    /// The device has access. Copies of the contents may be in progress.
     Granted,
     Filled,
 }
@@ -93,7 +93,7 @@ impl<D: Device> SleepingChunk<D> {
         Ok(())
     }
 
-    /// Takes the memory away. After a failure this may be tried again, or the entry woken.
+    /// Returns the memory to the device. After a failure the caller can try again, or wake the chunk.
     pub(super) fn send_away(&mut self, memory: &dyn VirtualMemory) -> hal::Result<()> {
         let (at, bytes) = (pointer(self.chunk.at)?, self.chunk.bytes);
         if self.stage >= Stage::Mapped {
@@ -110,8 +110,8 @@ impl<D: Device> SleepingChunk<D> {
         Ok(())
     }
 
-    /// Gets memory again and queues copies of the contents from the host. After a failure this may be tried again, or
-    /// the entry sent away. Once the copies have ended, the caller sets [`Stage::Filled`].
+    /// Creates memory again, and queues copies of the contents from the host. After a failure the caller can try again,
+    /// or send the chunk away. Once the copies have ended, the caller sets [`Stage::Filled`].
     pub(super) fn bring_back(
         &mut self,
         memory: &dyn VirtualMemory,
@@ -132,7 +132,7 @@ impl<D: Device> SleepingChunk<D> {
             self.stage = Stage::Mapped;
         }
         if self.stage == Stage::Mapped {
-            // SAFETY: 2. a right is given, not taken away.
+            // SAFETY: 2. the call grants access and removes none.
             unsafe { memory.set_access(pointer(at)?, bytes, &shared.access()) }?;
             self.stage = Stage::Granted;
         }

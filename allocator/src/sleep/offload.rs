@@ -15,8 +15,7 @@ use crate::sleep::staging::{StagingBuffer, StagingStore};
 use crate::sleep::{Contents, Progress};
 use crate::stream_state::StreamState;
 
-/// Bytes that are copied before the next are queued behind them: enough to keep the copy engine busy while the host
-/// unmaps what is done.
+/// Bytes of a batch: enough to keep the copy engine busy while the host unmaps the previous batch.
 const BATCH: u64 = 256 << 20;
 
 #[derive(Debug)]
@@ -26,7 +25,7 @@ pub(crate) struct OffloadState<D: Device> {
     slabs: Vec<StagingBuffer<D>>,
     /// The stream of copies that may still read or write the slabs.
     copies: Option<Arc<StreamState<D>>>,
-    /// Ranges of addresses that had to be given up so that their memory came free, and are wanted again.
+    /// Address ranges that were released so that the driver frees their memory. They must be reserved again.
     lost: Vec<Lost<D>>,
 }
 
@@ -34,7 +33,7 @@ pub(crate) struct OffloadState<D: Device> {
 type Lost<D> = (Arc<Heap<D>>, (DevicePtr, u64));
 
 impl<D: Device> OffloadState<D> {
-    /// Everything that `heaps` hold, still awake; `None` if the host has too little memory for the contents.
+    /// Lists every chunk of `heaps`, still awake. Returns `None` if the host has too little memory for the contents.
     pub(super) fn plan(
         shared: &Arc<DeviceState<D>>,
         heaps: &[Arc<Heap<D>>],
@@ -113,7 +112,7 @@ impl<D: Device> OffloadState<D> {
         ended.map_err(|failed| failed.error)
     }
 
-    /// Copies the contents to the host, and takes the memory away.
+    /// Copies the contents to the host, and returns the memory to the device.
     pub(super) fn send_away(&mut self, store: &StagingStore<D>, progress: &mut dyn FnMut(Progress)) -> hal::Result<()> {
         let shared = Arc::clone(&self.shared);
         let memory = shared.device.virtual_memory()?;
@@ -132,7 +131,7 @@ impl<D: Device> OffloadState<D> {
             }
             let next = if start < end { Some((start..end, Fence::record(&copies)?)) } else { None };
             start = end;
-            // The memory of each batch goes while the next one is copied.
+            // The memory of each batch is released while the next one is copied.
             if let Some((batch, copied)) = mem::replace(&mut queued, next) {
                 copied.wait()?;
                 for entry in &mut self.entries[batch] {
@@ -146,7 +145,7 @@ impl<D: Device> OffloadState<D> {
         self.renew_addresses(memory)
     }
 
-    /// Gets memory for all again, with its contents; after a failure it is taken away again, if the driver can.
+    /// Restores all memory and its contents. After a failure the memory is released again, if the driver permits it.
     pub(super) fn bring_back(
         &mut self,
         store: &StagingStore<D>,
@@ -165,8 +164,8 @@ impl<D: Device> OffloadState<D> {
             Ok(())
         });
         if let Err(error) = woken.and(self.settle()) {
-            // What a copy may still write to must stay; the next call to wake goes on from there. Else the memory goes
-            // again, as far as the driver lets it. The contents are still on the host.
+            // Memory that a copy may still write to must stay, and the next wake continues from there. Otherwise the
+            // memory is released again, since the contents are still on the host.
             let _ = self.settle();
             let half_awake = Stage::Backed..Stage::Filled;
             if self.copies.is_none() {
@@ -201,7 +200,7 @@ impl<D: Device> OffloadState<D> {
                 self.lost.push((Arc::clone(&heap), range));
             }
         }
-        // What another owner has got meanwhile, waking tries to get again.
+        // If another owner has reserved some of them meanwhile, a wake tries again.
         let _ = self.regain_addresses(memory);
         Ok(())
     }
@@ -219,7 +218,7 @@ impl<D: Device> OffloadState<D> {
 
 impl<D: Device> Drop for OffloadState<D> {
     fn drop(&mut self) {
-        // Slabs that a copy may still use are left to the process.
+        // Slabs that a copy may still use are never freed.
         if self.settle().is_err() && self.copies.is_some() {
             let _ = ManuallyDrop::new(mem::take(&mut self.slabs));
         }

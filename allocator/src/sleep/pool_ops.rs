@@ -39,7 +39,7 @@ impl<D: Device> AllocatorState<D> {
         slept
     }
 
-    /// The pool takes no requests any more.
+    /// Puts a pool to sleep that accepts no requests any more.
     fn fall_asleep(
         &self,
         state: &PoolState,
@@ -58,25 +58,25 @@ impl<D: Device> AllocatorState<D> {
         }
         self.check_sleepiness(state)?;
         self.drain(state)?;
-        // Of streams that are captured by now too, which the drain left out.
+        // These include streams that are captured by now, which the drain left out.
         let mut fences = heaps.iter().flat_map(|heap| [heap.all_fences(), heap.unmap_fences()].concat());
         fences.try_for_each(|fence| fence.wait())?;
         // Addresses that stay mapped keep their memory, and cannot be released.
         heaps.iter().try_for_each(|heap| heap.try_to_unmap_pending().1)?;
         let offload = OffloadState::plan(&self.shared, &heaps, contents, state.keeps(), &self.store);
-        // It stays there whatever happens, a panic of `progress` included, until nothing of the pool is away.
+        // The state stays in the table, even if `progress` panics, until the pool has all its memory again.
         let offload = Arc::new(Mutex::new(offload.ok_or(PoolProblem::NoHostMemory.of(state.id))?));
         self.offloads.lock().insert(state.id, Arc::clone(&offload));
         let mut offload = offload.lock();
         if let Err(error) = offload.send_away(&self.store, progress) {
-            // What cannot be undone now, waking undoes.
+            // If this fails too, a later wake undoes the rest.
             let _ = offload.bring_back(&self.store, &mut |_| {});
             return Err(error.into());
         }
         Ok(SleepStats { released: offload.bytes_away(), saved: offload.saved() })
     }
 
-    /// Gets memory for a pool again; its bytes.
+    /// Restores the memory of a pool. Returns its bytes.
     pub(super) fn wake_up(&self, state: &PoolState, progress: &mut dyn FnMut(Progress)) -> Result<u64, Error> {
         self.shared.origin.check()?;
         let _turn = state.turn()?;
@@ -139,7 +139,7 @@ impl<D: Device> AllocatorState<D> {
         let mut done = Vec::new();
         for heap in self.heaps.all() {
             let stream_state = heap.stream_state();
-            // What is captured does not run before it is launched.
+            // Captured work does not run before its graph is launched.
             if done.contains(&stream_state.number()) || stream_state.ask_capturing()? {
                 continue;
             }
@@ -149,7 +149,7 @@ impl<D: Device> AllocatorState<D> {
         Ok(self.heaps_of(state.id).iter().try_for_each(|heap| heap.process_events())?)
     }
 
-    /// Forgets what was freed while its pool slept; a pool of which nothing is left is awake.
+    /// Forgets the memory of a pool that was freed while it slept. A pool without memory wakes.
     pub(crate) fn forget_freed_asleep(&self, state: &PoolState) {
         // A progress callback may call this; a later call then forgets the freed blocks.
         let Ok(_turn) = state.turn() else { return };
@@ -175,13 +175,13 @@ impl<D: Device> AllocatorState<D> {
         self.offloads.lock().get(&state.id).map(Arc::clone)
     }
 
-    /// Whether a heap takes no requests because its pool sleeps.
+    /// Fails if a heap accepts no requests because its pool sleeps.
     pub(crate) fn check_awake(heap: &Arc<Heap<D>>) -> Result<(), Error> {
         if !heap.is_asleep() {
             return Ok(());
         }
         heap.pool().map_or(Ok(()), |pool| pool.check_awake())?;
-        // It was made while its pool woke.
+        // The heap was created while its pool woke.
         heap.set_asleep(false);
         Ok(())
     }
