@@ -169,9 +169,7 @@ impl<'a, D: Device> Retry<'a, D> {
             frees = self.frees();
             self.alloc_segment_again()?;
         }
-        if self.wait_for_cheapest()? {
-            self.search()?;
-        }
+        self.wait_for_cheapest()?;
         // Records the fences that failed before, so that the next steps see them.
         failed = self.inner.heaps.all().iter().map(|heap| heap.process_events()).fold(failed, Result::and);
         failed = failed.and(self.release_all());

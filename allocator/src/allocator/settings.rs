@@ -9,6 +9,7 @@ use super::Allocator;
 use crate::config::Config;
 use crate::device_state::fraction_of;
 use crate::error::Error;
+use crate::heap_policy::HeapPolicy;
 use crate::observe::callbacks::{LeakedAllocation, TraceEvent};
 use crate::out_of_memory::OutOfMemory;
 

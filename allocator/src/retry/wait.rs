@@ -16,17 +16,16 @@ use crate::retry::{Retry, Step};
 use crate::size::SegmentKind;
 
 impl<D: Device> Retry<'_, D> {
-    /// Waits for the set of uses that ends first and makes a block large enough. Returns `false` if there is none.
-    pub(super) fn wait_for_cheapest(&self) -> hal::Result<bool> {
-        let copy = self.heap.copy();
-        let sets = sufficient(&copy, self.kind, self.rounded);
-        if sets.is_empty() {
-            return Ok(false);
-        }
+    /// Waits for the set of uses that ends first and makes a block large enough, if there is one.
+    pub(super) fn wait_for_cheapest(&self) -> Step<D> {
+        let sets = sufficient(&self.heap.copy(), self.kind, self.rounded);
         let sets: Vec<_> = sets.iter().map(|set| self.heap.fences_of(set)).collect();
+        if sets.is_empty() {
+            return Ok(());
+        }
         self.wait_for_any(&sets)?;
         self.heap.process_events()?;
-        Ok(true)
+        self.search()
     }
 
     /// Waits for one segment after the other to become free, in any order, until the request can be served.
