@@ -13,7 +13,7 @@ use cachette_hal::{self as hal, Device, HostMemory, StreamRef};
 use super::bucket::{Bucket, PinnedPlace};
 use super::memory::{PinnedMemory, PinnedReserve};
 use super::stats::PinnedStats;
-use super::uses::{PinnedPending, PinnedUser, Worker, spawn};
+use super::uses::{PinnedUser, Worker, spawn};
 use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::observe::callbacks::LeakedAllocation;
@@ -37,8 +37,9 @@ pub(crate) struct PinnedCache<D: Device> {
     pub(super) buckets: [Lock<Bucket<D>>; BUCKETS],
     /// Where each block is, by the address of its first byte.
     pub(super) table: Lock<BTreeMap<usize, PinnedPlace>>,
-    pub(super) pending: Lock<PinnedPending<D>>,
-    /// Held by the thread that asks whether points have passed.
+    /// Blocks that their callers freed while streams or graphs still use them.
+    pub(super) pending: Lock<Vec<(PinnedPlace, Vec<PinnedUser<D>>)>>,
+    /// Held by the thread that processes events.
     pub(super) turn: Mutex<()>,
     pub(super) reserve: Mutex<Option<PinnedReserve>>,
     /// What concerns the driver; the buckets count the active blocks.
@@ -270,14 +271,14 @@ impl<D: Device> PinnedCache<D> {
 
     /// Frees what still waits, once the device is idle. If the wait fails the memory stays: the device may write it.
     fn settle(&mut self) {
-        let places = std::mem::take(self.pending.get_mut()).into_places();
-        if places.is_empty() {
+        let pending = std::mem::take(self.pending.get_mut());
+        if pending.is_empty() {
             return;
         }
         let wait = || self.shared.device.synchronize_device();
         // The first may only tell of something that failed long before.
         if wait().or_else(|_| wait()).is_ok() {
-            for place in places {
+            for (place, _) in pending {
                 self.bucket(place).lock().free(place.slot);
             }
         }
@@ -287,8 +288,9 @@ impl<D: Device> PinnedCache<D> {
 impl<D: Device> PinnedFreed<D> {
     /// Marks the uses of the block, so that it becomes free after them.
     pub(super) fn end(self) -> hal::Result<()> {
-        let Self { cache, place, users, closed } = self;
-        let marked = cache.mark(place, users);
+        let Self { cache, place, mut users, closed } = self;
+        let marked = PinnedCache::mark(&mut users);
+        cache.end_wait(place, users);
         if closed {
             cache.shed();
             cache.leave(-1);

@@ -1,7 +1,6 @@
 //! The streams and graphs that use a block: recorded while a caller owns it, and waited for after it is freed, by
 //! requests or by a background thread.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,7 +18,11 @@ use crate::sync::Mutex;
 
 #[derive(Debug)]
 pub(super) enum PinnedUser<D: Device> {
+    /// A stream with uses that are not marked yet: the block has its caller, the driver failed, or a stream that uses
+    /// the block is captured.
     Stream(Arc<StreamState<D>>),
+    /// The end of a stream when its uses were marked.
+    Fence(Arc<Fence<D>>),
     /// The graphs of a pool, which read or write the block at every launch. The pool lives as long as its graphs.
     Graphs(Arc<PoolState>),
     UnknownGraph,
@@ -36,94 +39,16 @@ impl<D: Device> PinnedUser<D> {
     }
 
     const fn stream(&self) -> Option<&Arc<StreamState<D>>> {
-        match self {
-            Self::Stream(stream_state) => Some(stream_state),
-            Self::Graphs(_) | Self::UnknownGraph => None,
-        }
+        if let Self::Stream(stream_state) = self { Some(stream_state) } else { None }
     }
 
-    /// Whether a graph may still use the block.
-    fn keeps(&self) -> bool {
-        match self {
-            Self::Stream(_) => false,
-            Self::Graphs(pool) => !pool.is_left(),
-            Self::UnknownGraph => true,
-        }
-    }
-}
-
-/// A freed block, and the users that it waits for.
-#[derive(Debug)]
-struct Waiter<D: Device> {
-    place: PinnedPlace,
-    users: Vec<PinnedUser<D>>,
-}
-
-impl<D: Device> Waiter<D> {
-    fn is_kept(&self) -> bool {
-        self.users.iter().any(PinnedUser::keeps)
-    }
-}
-
-/// One point that a block waits for.
-#[derive(Debug)]
-struct PinnedWaiting<D: Device> {
-    fence: Arc<Fence<D>>,
-    /// Shared by all points of the block. The release of the last reference shows that no point is left.
-    waiter: Arc<Waiter<D>>,
-}
-
-/// Blocks that their callers freed while streams or graphs still use them. Each is in one of the lists.
-#[derive(Debug)]
-pub(super) struct PinnedPending<D: Device> {
-    /// For every stream state that uses such blocks, by number: the points to wait for, in the order they were marked.
-    queues: Vec<(u64, VecDeque<PinnedWaiting<D>>)>,
-    /// Blocks whose uses are not marked yet: the driver failed, or a stream that uses them is captured.
-    unmarked: Vec<Waiter<D>>,
-    kept: Vec<Waiter<D>>,
-}
-
-impl<D: Device> Default for PinnedPending<D> {
-    fn default() -> Self {
-        Self { queues: Vec::new(), unmarked: Vec::new(), kept: Vec::new() }
-    }
-}
-
-impl<D: Device> PinnedPending<D> {
-    pub(super) fn awaits_streams(&self) -> bool {
-        !self.queues.is_empty() || !self.unmarked.is_empty()
+    const fn fence(&self) -> Option<&Arc<Fence<D>>> {
+        if let Self::Fence(fence) = self { Some(fence) } else { None }
     }
 
-    /// Lets a block wait for points, at least one.
-    fn wait(&mut self, waiter: Waiter<D>, fences: Vec<Fence<D>>) {
-        let waiter = Arc::new(waiter);
-        for fence in fences {
-            let (stream_state, _) = fence.point();
-            let waiting = PinnedWaiting { fence: Arc::new(fence), waiter: Arc::clone(&waiter) };
-            match self.queues.iter_mut().find(|(of, _)| *of == stream_state) {
-                Some((_, queue)) => queue.push_back(waiting),
-                None => self.queues.push((stream_state, VecDeque::from([waiting]))),
-            }
-        }
-    }
-
-    fn heads(&self) -> Vec<(u64, Arc<Fence<D>>)> {
-        self.queues.iter().filter_map(|(of, queue)| Some((*of, Arc::clone(&queue.front()?.fence)))).collect()
-    }
-
-    /// Removes the first point of each of the stream states; the blocks that wait for no other.
-    fn pass(&mut self, stream_states: &[u64]) -> Vec<Waiter<D>> {
-        let passing = self.queues.iter_mut().filter(|(of, _)| stream_states.contains(of));
-        let passed = passing.filter_map(|(_, queue)| queue.pop_front());
-        let done = passed.filter_map(|waiting| Arc::into_inner(waiting.waiter)).collect();
-        self.queues.retain(|(_, queue)| !queue.is_empty());
-        done
-    }
-
-    pub(super) fn into_places(self) -> Vec<PinnedPlace> {
-        let waiting = self.queues.into_iter().flat_map(|(_, queue)| queue);
-        let waiters = waiting.filter_map(|waiting| Arc::into_inner(waiting.waiter));
-        waiters.chain(self.kept).chain(self.unmarked).map(|waiter| waiter.place).collect()
+    /// Whether no graph of it uses the block any more.
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Graphs(pool) if pool.is_left())
     }
 }
 
@@ -152,92 +77,73 @@ impl<D: Device> PinnedCache<D> {
         }
     }
 
-    /// Marks the end of every stream that uses a freed block; later, if that fails or a stream is captured.
-    pub(super) fn mark(&self, place: PinnedPlace, mut users: Vec<PinnedUser<D>>) -> hal::Result<()> {
+    /// Marks the end of every stream that uses a freed block; not if that fails or a stream is captured.
+    pub(super) fn mark(users: &mut Vec<PinnedUser<D>>) -> hal::Result<()> {
         let streams: Vec<_> = users.iter().filter_map(PinnedUser::stream).collect();
-        let mut failed = Ok(());
-        if !streams.iter().any(|stream_state| stream_state.is_capturing()) {
-            let fences: hal::Result<Vec<_>> =
-                streams.into_iter().map(|stream_state| Fence::record(stream_state)).collect();
-            match fences {
-                Ok(fences) => {
-                    users.retain(|user| user.stream().is_none());
-                    let waiter = Waiter { place, users };
-                    if fences.is_empty() {
-                        self.end_wait(waiter);
-                    } else {
-                        self.pending.lock().wait(waiter, fences);
-                    }
-                    return Ok(());
-                }
-                Err(error) => failed = Err(error),
-            }
+        if streams.iter().any(|stream_state| stream_state.is_capturing()) {
+            return Ok(());
         }
-        self.pending.lock().unmarked.push(Waiter { place, users });
-        failed
+        let marked = streams.into_iter().map(|stream_state| Fence::record(stream_state).map(Arc::new));
+        let fences = marked.collect::<hal::Result<Vec<_>>>()?;
+        users.retain(|user| user.stream().is_none());
+        users.extend(fences.into_iter().map(PinnedUser::Fence));
+        Ok(())
     }
 
-    /// Frees a block that waits for no stream any more, unless a graph keeps it.
-    fn end_wait(&self, waiter: Waiter<D>) {
-        if waiter.is_kept() {
-            self.pending.lock().kept.push(waiter);
+    /// Frees a block that has no users any more; any other block stays pending.
+    pub(super) fn end_wait(&self, place: PinnedPlace, users: Vec<PinnedUser<D>>) {
+        if users.iter().all(PinnedUser::is_gone) {
+            self.bucket(place).lock().free(place.slot);
         } else {
-            self.bucket(waiter.place).lock().free(waiter.place.slot);
+            self.pending.lock().push((place, users));
         }
     }
 
     /// Marks the uses that could not be marked before, and frees the blocks that have no users any more.
     pub(super) fn process_events(&self) -> hal::Result<()> {
-        {
-            let pending = self.pending.lock();
-            if !pending.awaits_streams() && pending.kept.is_empty() {
-                return Ok(());
-            }
-        }
-        // One thread asks at a time, so that the first points stay first. No hit and no free comes here.
+        // One thread at a time has the blocks. No hit and no free comes here.
         let _turn = self.turn.lock();
+        let pending = std::mem::take(&mut *self.pending.lock());
+        if pending.is_empty() {
+            return Ok(());
+        }
         let _relaxed = self.shared.relax_capture();
-        let unmarked = std::mem::take(&mut self.pending.lock().unmarked).into_iter();
-        let marked = unmarked.map(|waiter| self.mark(waiter.place, waiter.users)).fold(Ok(()), Result::and);
-        let result = marked.and(self.pass_points());
-        let unkept: Vec<_> = self.pending.lock().kept.extract_if(.., |waiter| !waiter.is_kept()).collect();
-        for waiter in unkept {
-            self.end_wait(waiter);
+        let mut result = Ok(());
+        // A stream runs in order, so the points after one of these have not passed either.
+        let mut ahead: Vec<(u64, u64)> = Vec::new();
+        let mut passes = |fence: &Fence<D>| {
+            let (stream_state, order) = fence.point();
+            if ahead.iter().any(|first| first.0 == stream_state && first.1 <= order) {
+                return Ok(false);
+            }
+            let polled = fence.poll();
+            if polled != Ok(Progress::Done) {
+                ahead.push((stream_state, order));
+            }
+            polled.map(Progress::is_done)
+        };
+        for (place, mut users) in pending {
+            result = result.and(Self::mark(&mut users));
+            users.retain(|user| {
+                let passed = user.fence().map_or(Ok(false), |fence| passes(fence));
+                result = result.and(passed.map(drop));
+                passed != Ok(true)
+            });
+            self.end_wait(place, users);
         }
         result
     }
 
-    /// Asks every stream for its first point until none has passed one.
-    fn pass_points(&self) -> hal::Result<()> {
-        let mut result = Ok(());
-        loop {
-            // What is asked is held here, so that no event goes back to its pool under the lock.
-            let heads = self.pending.lock().heads();
-            let mut passed = Vec::new();
-            for (stream_state, fence) in &heads {
-                match fence.poll() {
-                    Ok(Progress::Done) => passed.push(*stream_state),
-                    Ok(Progress::Pending) => {}
-                    Err(error) => result = result.and(Err(error)),
-                }
-            }
-            if passed.is_empty() {
-                return result;
-            }
-            let done = self.pending.lock().pass(&passed);
-            for waiter in done {
-                self.end_wait(waiter);
-            }
-        }
+    /// What `pick` finds among the users of pending blocks.
+    fn users<T>(&self, pick: impl Fn(&PinnedUser<D>) -> Option<T>) -> Vec<T> {
+        // A thread that processes events has taken the blocks out of the list.
+        let _turn = self.turn.lock();
+        self.pending.lock().iter().flat_map(|(_, users)| users).filter_map(pick).collect()
     }
 
     /// Blocks the host until every marked use has ended; whether there was any.
     pub(super) fn wait_for_uses(&self) -> hal::Result<bool> {
-        let fences: Vec<_> = {
-            let pending = self.pending.lock();
-            let waiting = pending.queues.iter().flat_map(|(_, queue)| queue);
-            waiting.map(|one| Arc::clone(&one.fence)).collect()
-        };
+        let fences = self.users(|user| user.fence().map(Arc::clone));
         fences.iter().try_for_each(|fence| fence.wait())?;
         Ok(!fences.is_empty())
     }
@@ -294,10 +200,11 @@ impl<D: Device> PinnedCache<D> {
         while !self.worker.stopped.load(Relaxed) && self.works_in_background() {
             // The next request that processes events receives a failure.
             let _ = self.process_events();
-            if self.pending.lock().awaits_streams() {
-                thread::park_timeout(REST);
-            } else {
+            let streams = self.users(|user| (user.stream().is_some() || user.fence().is_some()).then_some(()));
+            if streams.is_empty() {
                 thread::park();
+            } else {
+                thread::park_timeout(REST);
             }
         }
     }
