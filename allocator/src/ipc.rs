@@ -65,7 +65,7 @@ impl<D: Device + 'static> Allocator<D> {
         if address == 0 {
             return Err(IpcError::Empty.into());
         }
-        if self.inner().shared.uncached.knows(address) {
+        if self.inner().shared.uncached.bytes_at(address).is_some() {
             return Err(IpcError::Uncached.into());
         }
         let (heap, id) = self.find(address)?;
