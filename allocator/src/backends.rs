@@ -95,10 +95,10 @@ fn find(name: &str) -> Result<(&'static str, Load), OpenError> {
 /// Opens the first device of the first backend in `found` that has one; those after it stay unloaded.
 fn first_of(found: impl IntoIterator<Item = Found>) -> Result<AnyDevice, OpenError> {
     let mut unusable = Vec::new();
-    for Found { name, backend } in found {
+    for Found { backend, .. } in found {
         match backend.and_then(|backend| Backends::open_on(&*backend, Ordinal(0))) {
             Ok(device) => return Ok(device),
-            Err(why) => unusable.push(Unusable { name, why }),
+            Err(why) => unusable.push(why),
         }
     }
     Err(OpenError::NoneUsable { unusable })
@@ -140,7 +140,7 @@ fn host() -> Result<Arc<dyn Backend>, OpenError> {
 #[non_exhaustive]
 pub enum OpenError {
     /// No backend has this name.
-    #[error("there is no backend named '{name}'; choose one of {}", known_names())]
+    #[error("there is no backend named '{name}'; choose one of {}", Backends::names().collect::<Vec<_>>().join(", "))]
     UnknownBackend {
         /// The name asked for.
         name: String,
@@ -190,24 +190,11 @@ pub enum OpenError {
     #[error("no such host device can be made: {0}")]
     HostConfig(#[from] cachette_hal_host::ConfigError),
     /// No backend has a device.
-    #[error("no backend has a device: {}", reasons(unusable))]
+    #[error("no backend has a device: {}", unusable.iter().map(Self::to_string).collect::<Vec<_>>().join("; "))]
     NoneUsable {
-        /// Every backend, in the order tried.
-        unusable: Vec<Unusable>,
+        /// The reason of every backend, in the order tried.
+        unusable: Vec<OpenError>,
     },
-}
-
-/// One backend that gave no device, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unusable {
-    /// The backend's name.
-    pub name: &'static str,
-    /// Why it gave none.
-    pub why: OpenError,
-}
-
-fn known_names() -> String {
-    Backends::names().collect::<Vec<_>>().join(", ")
 }
 
 /// How many devices there are, and so which ordinals exist.
@@ -217,10 +204,6 @@ fn count_text(count: u32) -> String {
         1 => "it has 1 device, number 0".to_owned(),
         _ => format!("it has {count} devices, numbers 0 to {}", count - 1),
     }
-}
-
-fn reasons(unusable: &[Unusable]) -> String {
-    unusable.iter().map(|unusable| unusable.why.to_string()).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

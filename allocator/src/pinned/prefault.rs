@@ -1,19 +1,11 @@
 //! Touches the pages of memory with several threads, so that the driver does not fault them in one by one.
 
-use std::ptr::NonNull;
-use std::thread;
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+use std::{slice, thread};
 
 /// The smallest page there is: what registered memory is aligned to, since drivers lock whole pages.
 pub(super) const PAGE: usize = 4096;
-
-#[derive(Clone, Copy)]
-struct PrefaultPart {
-    first: NonNull<u8>,
-    pages: usize,
-}
-
-// SAFETY: no two parts share a page, so a separate thread may write each.
-unsafe impl Send for PrefaultPart {}
 
 /// Touches every page, with as many threads as have at least a page each, the calling one among them.
 ///
@@ -21,38 +13,28 @@ unsafe impl Send for PrefaultPart {}
 ///
 /// `bytes` bytes from the page `first` on may be written, and no other thread uses them.
 pub(crate) unsafe fn touch(first: NonNull<u8>, bytes: usize, threads: usize) {
+    // SAFETY: the caller's promise.
+    let memory = unsafe { slice::from_raw_parts_mut(first.cast::<MaybeUninit<u8>>().as_ptr(), bytes) };
     let pages = bytes.div_ceil(PAGE);
     let threads = if pages >= threads { threads.max(1) } else { 1 };
-    let share = pages.div_ceil(threads);
-    let part = |begin: usize| PrefaultPart {
-        // SAFETY: `begin` is less than `pages`, so the place lies in the range.
-        first: unsafe { first.add(begin * PAGE) },
-        pages: share.min(pages - begin),
-    };
-    let mut parts = (0..pages).step_by(share.max(1)).map(part);
-    let own = parts.next();
-    thread::scope(|scope| {
-        for part in parts {
-            let begun = thread::Builder::new().spawn_scoped(scope, move || part.touch());
-            if begun.is_err() {
-                part.touch();
-            }
-        }
-        if let Some(own) = own {
-            own.touch();
-        }
+    let mut parts = memory.chunks_mut(pages.div_ceil(threads).max(1) * PAGE);
+    let own = parts.next().unwrap_or_default();
+    let all_begun = thread::scope(|scope| {
+        let spawn = |part| thread::Builder::new().spawn_scoped(scope, || touch_pages(part)).is_ok();
+        let all_begun = parts.map(spawn).fold(true, |all, begun| all && begun);
+        touch_pages(own);
+        all_begun
     });
+    if !all_begun {
+        touch_pages(memory);
+    }
 }
 
-impl PrefaultPart {
-    fn touch(self) {
-        for page in 0..self.pages {
-            // SAFETY: the pages lie in the range, by the promise to `touch`.
-            let at = unsafe { self.first.add(page * PAGE) };
-            // Volatile, since a zero over a zero would be left out otherwise.
-            // SAFETY: the byte may be written, and no other part has it.
-            unsafe { at.write_volatile(0) };
-        }
+fn touch_pages(part: &mut [MaybeUninit<u8>]) {
+    for page in part.chunks_mut(PAGE) {
+        // Volatile, since a zero over a zero would be left out otherwise.
+        // SAFETY: the reference shows that the byte may be written.
+        unsafe { ptr::write_volatile(&raw mut page[0], MaybeUninit::new(0)) };
     }
 }
 
