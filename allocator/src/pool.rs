@@ -45,7 +45,7 @@ use crate::allocation::Allocation;
 use crate::allocator::Allocator;
 use crate::error::Error;
 use crate::heap::Heap;
-use crate::source::Source;
+use crate::source::SourceEvent;
 use crate::state::AllocatorState;
 use crate::stats::{Counted, Row};
 use crate::stream::Stream;
@@ -118,9 +118,7 @@ impl<D: Device> Allocator<D> {
             }
             None => self.add_pool(PoolId::new, &options),
         };
-        if let Some(source) = &state.source {
-            source.started(self.device_info().ordinal.0 + 1);
-        }
+        state.notify(SourceEvent::Started(self.device_info().ordinal.0 + 1));
         Ok(Pool { allocator: self.clone(), state })
     }
 
@@ -156,7 +154,7 @@ impl<D: Device> Allocator<D> {
             // A capture that begins now cannot look at events. What fails is tried again at the next request.
             let _ = heap.process_events();
         }
-        state.call_hook(self.device_info().ordinal, <dyn Source>::began);
+        state.notify(SourceEvent::Began(self.device_info().ordinal, id.pair()));
         Ok(())
     }
 
@@ -169,7 +167,7 @@ impl<D: Device> Allocator<D> {
         for heap in inner.heaps_of(id) {
             heap.process_events_after_capture();
         }
-        state.call_hook(self.device_info().ordinal, <dyn Source>::ended);
+        state.notify(SourceEvent::Ended(self.device_info().ordinal, id.pair()));
         inner.release_pool(&state);
         Ok(())
     }
@@ -253,7 +251,7 @@ impl<D: Device> Pool<D> {
 
     fn enter_for(&self, stream: Option<StreamRef>) -> PoolGuard<'_, D> {
         if !self.allocator.is_inherited() {
-            self.state.call_hook(self.allocator.device_info().ordinal, <dyn Source>::began);
+            self.state.notify(SourceEvent::Began(self.allocator.device_info().ordinal, self.id().pair()));
         }
         let ticket = route::enter(self.inner().identity, stream, Arc::clone(&self.state));
         PoolGuard { pool: self, ticket, of_thread: PhantomData }
@@ -264,9 +262,7 @@ impl<D: Device> Pool<D> {
     pub fn empty_cache(&self) -> Result<u64, Error> {
         self.inner().shared.origin.check()?;
         let bytes = self.inner().empty_pool(&self.state)?;
-        if let Some(source) = &self.state.source {
-            source.emptied();
-        }
+        self.state.notify(SourceEvent::Emptied);
         Ok(bytes)
     }
 
@@ -319,7 +315,7 @@ impl<D: Device> Drop for PoolGuard<'_, D> {
         route::leave(self.ticket);
         let Pool { allocator, state } = self.pool;
         if !allocator.is_inherited() {
-            state.call_hook(allocator.device_info().ordinal, <dyn Source>::ended);
+            state.notify(SourceEvent::Ended(allocator.device_info().ordinal, state.id.pair()));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Where segments come from, other than the device itself.
 //!
-//! A [`Source`] is two functions and some hooks. An allocator caches the segments of a source and splits them into
+//! A [`Source`] is two functions, and a third for events. An allocator caches the segments of a source and splits them into
 //! blocks, like segments of the device. So memory that only a communication library can make serves ordinary requests.
 //! [`FunctionSource`] makes a source of two Rust functions. The crate `cachette-sources` has sources for C functions,
 //! NCCL, RCCL, NVSHMEM and rocSHMEM.
@@ -56,13 +56,13 @@ impl AllocContext {
     }
 }
 
-/// A pool's id as the hooks of a source get it: `(0, n)` for a user's pool, `(n, 0)` for a capture's.
+/// A pool's id as the events of a source name it: `(0, n)` for a user's pool, `(n, 0)` for a capture's.
 pub type PoolPair = (u64, u64);
 
 /// Allocates and frees segments.
 ///
 /// Calls come from any thread, several at once. A pool keeps its source alive until the last segment is freed.
-/// Only the first three methods are needed. The others are hooks, which do nothing by default.
+/// Only the first three methods are needed.
 ///
 /// A source may allocate from other pools. A request inside `allocate` or `free` that needs a segment of the same
 /// source gets an error, because it would wait for itself. Other requests may wait until a call returns. So a source
@@ -79,7 +79,7 @@ pub type PoolPair = (u64, u64);
 ///
 /// The allocator refuses memory that overlaps another of its segments, and an address that is not a multiple of
 /// [`alignment`](Self::alignment).
-#[expect(unused_variables, reason = "hooks do nothing by default")]
+#[expect(unused_variables, reason = "events are ignored by default")]
 pub unsafe trait Source: Debug + Send + Sync {
     /// The name that reports use.
     fn name(&self) -> &str;
@@ -109,15 +109,6 @@ pub unsafe trait Source: Debug + Send + Sync {
         false
     }
 
-    /// An allocator begins to use the source; the driver shows so many devices.
-    fn started(&self, devices: u32) {}
-
-    /// The caches were emptied.
-    fn emptied(&self) {}
-
-    /// The share of a device's memory that may be held was set.
-    fn limited(&self, fraction: f64, device: Ordinal) {}
-
     /// The start and the size of the allocation that contains `ptr`; `None` if the source does not know.
     ///
     /// # Safety
@@ -127,22 +118,33 @@ pub unsafe trait Source: Debug + Send + Sync {
         None
     }
 
-    /// Another stream uses the memory.
+    /// Receives an event.
     ///
     /// # Safety
     ///
-    /// 1. `ptr` lies in live memory of this source.
-    /// 2. `stream` is a live stream of the same device, or the default one.
-    unsafe fn record_stream(&self, ptr: DevicePtr, stream: StreamRef) {}
+    /// 1. In a [`SourceEvent::StreamRecorded`], the address lies in live memory of this source, and the stream is a
+    ///    live stream of the same device, or the default one.
+    unsafe fn notify(&self, event: SourceEvent) {}
+}
 
-    /// A pool begins to serve requests on `device`.
-    fn began(&self, device: Ordinal, pool: PoolPair) {}
-
-    /// The pool no longer serves requests on `device`.
-    fn ended(&self, device: Ordinal, pool: PoolPair) {}
-
-    /// The pool was released by its last user.
-    fn released(&self, device: Ordinal, pool: PoolPair) {}
+/// An event that concerns a source.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum SourceEvent {
+    /// An allocator begins to use the source; the driver shows so many devices.
+    Started(u32),
+    /// The caches were emptied.
+    Emptied,
+    /// The share of a device's memory that may be held was set.
+    Limited(f64, Ordinal),
+    /// Another stream uses the memory that the address lies in.
+    StreamRecorded(DevicePtr, StreamRef),
+    /// A pool begins to serve requests on a device.
+    Began(Ordinal, PoolPair),
+    /// A pool no longer serves requests on a device.
+    Ended(Ordinal, PoolPair),
+    /// The last user has released a pool.
+    Released(Ordinal, PoolPair),
 }
 
 /// The kind of a failure, for code that handles kinds differently.

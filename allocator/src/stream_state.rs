@@ -59,21 +59,12 @@ impl<D: Device> StreamState<D> {
     /// Whether work in the stream is being captured, for callers that must not guess: an event would break a capture.
     /// A stream that the driver does not know is in no capture.
     pub(crate) fn ask_capturing(&self) -> hal::Result<bool> {
-        match self.capture_status() {
-            None => Ok(false),
-            Some(Ok(status)) => Ok(status != CaptureStatus::Idle),
-            Some(Err(error)) if error.kind() == hal::ErrorKind::InvalidHandle => Ok(false),
-            Some(Err(error)) => Err(error),
-        }
+        Ok(self.known_status()? != CaptureStatus::Idle)
     }
 
     /// The capture that the stream takes part in. A stream that the driver does not know is in none.
     pub(crate) fn capture(&self) -> hal::Result<Option<CaptureId>> {
-        match self.capture_status() {
-            Some(Ok(CaptureStatus::Active(id))) => Ok(Some(id)),
-            Some(Err(error)) if error.kind() != hal::ErrorKind::InvalidHandle => Err(error),
-            _ => Ok(None),
-        }
+        Ok(active(self.known_status()?))
     }
 
     /// Appends what the stream's next captured work depends on; the capture that it takes part in, or `None` if it
@@ -82,14 +73,19 @@ impl<D: Device> StreamState<D> {
         let capture = self.shared.device.capture().ok()?;
         // SAFETY: 1. the stream state keeps its stream alive. A caller that enables reuse in captures has promised that
         // one thread at a time uses the streams of a capture.
-        match unsafe { capture.frontier(self.stream, nodes) }.ok()? {
-            CaptureStatus::Active(id) => Some(id),
-            _ => None,
+        unsafe { capture.frontier(self.stream, nodes) }.ok().and_then(active)
+    }
+
+    /// Idle if the device cannot capture, or the driver does not know the stream.
+    fn known_status(&self) -> hal::Result<CaptureStatus> {
+        match self.capture_status().unwrap_or(Ok(CaptureStatus::Idle)) {
+            Err(error) if error.kind() == hal::ErrorKind::InvalidHandle => Ok(CaptureStatus::Idle),
+            status => status,
         }
     }
 
     /// `None` if the device cannot capture.
-    fn capture_status(&self) -> Option<hal::Result<CaptureStatus>> {
+    pub(crate) fn capture_status(&self) -> Option<hal::Result<CaptureStatus>> {
         let capture = self.shared.device.capture().ok()?;
         // SAFETY: 1. the stream state keeps its stream alive, or its creator has promised to.
         Some(unsafe { capture.capture_status(self.stream) })
@@ -108,6 +104,10 @@ impl<D: Device> StreamState<D> {
         let Err(error) = (unsafe { device.synchronize(self.stream) }) else { return Ok(()) };
         Err(WaitFailure { error, is_over: device.synchronize_device().is_ok() })
     }
+}
+
+const fn active(status: CaptureStatus) -> Option<CaptureId> {
+    if let CaptureStatus::Active(id) = status { Some(id) } else { None }
 }
 
 /// A wait for a stream that failed.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use cachette::hal::{DevicePtr, Ordinal, StreamRef};
-use cachette::source::{ALIGNMENT, AllocContext, FunctionSource, Source, SourceError, SourceErrorKind};
+use cachette::source::{ALIGNMENT, AllocContext, FunctionSource, Source, SourceError, SourceErrorKind, SourceEvent};
 
 /// The default stream of the first device.
 const HERE: AllocContext = AllocContext::new(Ordinal(0), StreamRef::DEFAULT);
@@ -106,31 +106,33 @@ fn impossible_sizes_do_not_reach_the_functions() {
 #[test]
 fn hooks_are_called_in_order_with_their_arguments() {
     let log = Log::default();
-    let noted = |log: &Log| {
-        let log = Arc::clone(log);
-        move |line: String| note(&log, line)
-    };
-    let (start, empty, limit, record) = (noted(&log), noted(&log), noted(&log), noted(&log));
-    let (begin, end, release) = (noted(&log), noted(&log), noted(&log));
+    let noted = Arc::clone(&log);
     let source = logged(&Log::default(), 0x4000)
-        .on_start(move |devices| start(format!("start {devices}")))
-        .on_empty(move || empty("empty".into()))
-        .on_limit(move |fraction, device| limit(format!("limit {fraction} on {device}")))
-        .on_record_stream(move |ptr, stream| record(format!("record {ptr} in {}", stream.raw())))
         .with_base_allocation(|ptr| Some((DevicePtr::new(ptr.address() & !0xfff)?, 4096)))
-        .on_begin(move |device, pool| begin(format!("begin {pool:?} on {device}")))
-        .on_end(move |device, pool| end(format!("end {pool:?} on {device}")))
-        .on_release(move |device, pool| release(format!("release {pool:?} on {device}")));
+        .on_event(move |event| {
+            let line = match event {
+                SourceEvent::Started(devices) => format!("start {devices}"),
+                SourceEvent::Emptied => "empty".into(),
+                SourceEvent::Limited(fraction, device) => format!("limit {fraction} on {device}"),
+                SourceEvent::StreamRecorded(ptr, stream) => format!("record {ptr} in {}", stream.raw()),
+                SourceEvent::Began(device, pool) => format!("begin {pool:?} on {device}"),
+                SourceEvent::Ended(device, pool) => format!("end {pool:?} on {device}"),
+                SourceEvent::Released(device, pool) => format!("release {pool:?} on {device}"),
+                other => format!("{other:?}"),
+            };
+            note(&noted, line);
+        });
 
     let ptr = DevicePtr::new(0x4200).unwrap();
-    source.started(2);
-    source.began(Ordinal(1), (0, 7));
     // SAFETY: the hook logs the numbers.
-    unsafe { source.record_stream(ptr, StreamRef::from_raw(9)) };
-    source.ended(Ordinal(1), (0, 7));
-    source.released(Ordinal(1), (0, 7));
-    source.limited(0.5, Ordinal(1));
-    source.emptied();
+    let notify = |event| unsafe { source.notify(event) };
+    notify(SourceEvent::Started(2));
+    notify(SourceEvent::Began(Ordinal(1), (0, 7)));
+    notify(SourceEvent::StreamRecorded(ptr, StreamRef::from_raw(9)));
+    notify(SourceEvent::Ended(Ordinal(1), (0, 7)));
+    notify(SourceEvent::Released(Ordinal(1), (0, 7)));
+    notify(SourceEvent::Limited(0.5, Ordinal(1)));
+    notify(SourceEvent::Emptied);
     let calls = [
         "start 2",
         "begin (0, 7) on 1",
@@ -157,11 +159,13 @@ fn p10_elastic_segments_need_permission() {
 #[test]
 fn without_hooks_nothing_happens() {
     let source = logged(&Log::default(), 0x4000);
-    source.started(1);
-    source.began(Ordinal(0), (1, 0));
-    source.ended(Ordinal(0), (1, 0));
-    source.released(Ordinal(0), (1, 0));
-    source.emptied();
+    // SAFETY: there is no hook.
+    let notify = |event| unsafe { source.notify(event) };
+    notify(SourceEvent::Started(1));
+    notify(SourceEvent::Began(Ordinal(0), (1, 0)));
+    notify(SourceEvent::Ended(Ordinal(0), (1, 0)));
+    notify(SourceEvent::Released(Ordinal(0), (1, 0)));
+    notify(SourceEvent::Emptied);
     assert_eq!((source.alignment(), source.name()), (ALIGNMENT, "logged"));
     let anywhere = DevicePtr::new(1).unwrap();
     // SAFETY: there is no hook.

@@ -4,7 +4,7 @@ use std::ffi::{c_double, c_int, c_void};
 use std::path::Path;
 
 use cachette::source::checks::not_null;
-use cachette::source::{AllocContext, FunctionSource, PoolPair, SourceError};
+use cachette::source::{AllocContext, FunctionSource, PoolPair, SourceError, SourceEvent};
 use cachette_hal::load::Library;
 use cachette_hal::{DevicePtr, Ordinal};
 
@@ -176,70 +176,59 @@ impl CFunctions {
         };
         // SAFETY: 1. 2. 3. the C functions keep them, by promise 1 of `into_source`.
         let source = unsafe { FunctionSource::new(name, allocate, free) };
-        // SAFETY: 2. is the caller's promise.
-        let source = unsafe { add_hooks(source, hooks) };
-        // SAFETY: 2. is the caller's promise.
-        unsafe { add_pool_hooks(source, hooks) }
-    }
-}
-
-/// Adds the hooks that are not about pools.
-///
-/// # Safety
-///
-/// Promise 2 of [`CFunctions::into_source`].
-unsafe fn add_hooks(mut source: FunctionSource, hooks: CHooks) -> FunctionSource {
-    if let Some(init) = hooks.init {
-        source = source.on_start(move |devices| {
-            let devices = c_int::try_from(devices).unwrap_or(c_int::MAX);
-            // SAFETY: 2. of `into_source`.
-            unsafe { init(devices) }
-        });
-    }
-    if let Some(reset) = hooks.reset {
-        // SAFETY: 2. of `into_source`.
-        source = source.on_empty(move || unsafe { reset() });
-    }
-    if let Some(memory_fraction) = hooks.memory_fraction {
-        // SAFETY: 2. of `into_source`.
-        source = source.on_limit(move |share, device| unsafe { memory_fraction(share, hook_device(device)) });
-    }
-    if let Some(base_allocation) = hooks.base_allocation {
-        source = source.with_base_allocation(move |ptr| {
+        let source = source.with_base_allocation(move |ptr| {
             let mut bytes = 0;
             // SAFETY: 2. of `into_source`; it writes one size.
-            let start = unsafe { base_allocation(pointer(ptr), &raw mut bytes) };
+            let start = unsafe { (hooks.base_allocation?)(pointer(ptr), &raw mut bytes) };
             Some((DevicePtr::new(address(start))?, bytes as u64))
         });
+        // SAFETY: 1. is the caller's promise 2; 2. `Source::notify` promises it.
+        source.on_event(move |event| unsafe { hooks.call(event) })
     }
-    if let Some(record_stream) = hooks.record_stream {
-        // SAFETY: 2. of `into_source`; both are live by the promise of `Source::record_stream`.
-        source = source.on_record_stream(move |ptr, used_by| unsafe { record_stream(pointer(ptr), stream(used_by)) });
-    }
-    source
 }
 
-/// Adds the hooks about pools.
-///
-/// # Safety
-///
-/// Promise 2 of [`CFunctions::into_source`].
-unsafe fn add_pool_hooks(mut source: FunctionSource, hooks: CHooks) -> FunctionSource {
-    if let Some(begin) = hooks.begin_pool {
-        // SAFETY: 2. of `into_source`; the filter is static.
-        source = source.on_begin(move |device, pool| unsafe {
-            begin(hook_device(device), pool_id(pool), (&raw const EMPTY_FILTER).cast());
-        });
+impl CHooks {
+    /// Calls the function for an event, if there is one.
+    ///
+    /// # Safety
+    ///
+    /// 1. The functions can be called from any thread.
+    /// 2. Memory and stream of the event are live.
+    unsafe fn call(&self, event: SourceEvent) {
+        match event {
+            SourceEvent::Started(devices) => {
+                let devices = c_int::try_from(devices).unwrap_or(c_int::MAX);
+                // SAFETY: 1.
+                self.init.inspect(|init| unsafe { init(devices) });
+            }
+            SourceEvent::Emptied => {
+                // SAFETY: 1.
+                self.reset.inspect(|reset| unsafe { reset() });
+            }
+            SourceEvent::Limited(share, device) => {
+                // SAFETY: 1.
+                self.memory_fraction.inspect(|set| unsafe { set(share, hook_device(device)) });
+            }
+            SourceEvent::StreamRecorded(ptr, used_by) => {
+                // SAFETY: 1. and 2.
+                self.record_stream.inspect(|record| unsafe { record(pointer(ptr), stream(used_by)) });
+            }
+            SourceEvent::Began(device, pool) => {
+                let filter = (&raw const EMPTY_FILTER).cast();
+                // SAFETY: 1.; the filter is static.
+                self.begin_pool.inspect(|begin| unsafe { begin(hook_device(device), pool_id(pool), filter) });
+            }
+            SourceEvent::Ended(device, pool) => {
+                // SAFETY: 1.
+                self.end_pool.inspect(|end| unsafe { end(hook_device(device), pool_id(pool)) });
+            }
+            SourceEvent::Released(device, pool) => {
+                // SAFETY: 1.
+                self.release_pool.inspect(|release| unsafe { release(hook_device(device), pool_id(pool)) });
+            }
+            _ => {}
+        }
     }
-    if let Some(end) = hooks.end_pool {
-        // SAFETY: 2. of `into_source`.
-        source = source.on_end(move |device, pool| unsafe { end(hook_device(device), pool_id(pool)) });
-    }
-    if let Some(release) = hooks.release_pool {
-        // SAFETY: 2. of `into_source`.
-        source = source.on_release(move |device, pool| unsafe { release(hook_device(device), pool_id(pool)) });
-    }
-    source
 }
 
 /// An empty `std::function` of any C++ library: none is larger, and each is empty when all bytes are zero.

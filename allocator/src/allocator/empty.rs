@@ -8,6 +8,7 @@ use super::Allocator;
 use crate::error::{Error, sum_all};
 use crate::observe::history::Level;
 use crate::observe::tracing;
+use crate::source::SourceEvent;
 use crate::state::AllocatorState;
 
 impl<D: Device> Allocator<D> {
@@ -51,9 +52,7 @@ impl<D: Device> Allocator<D> {
         }
         let past = self.shared().uncached.free_again(self.device());
         let emptied = sum_all(heaps.iter().map(|heap| heap.empty()).chain([past]));
-        for source in self.inner.pools.sources() {
-            source.emptied();
-        }
+        self.inner.pools.notify(SourceEvent::Emptied);
         self.inner.forget_pools();
         Ok(emptied?)
     }

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::heap_policy::HeapPolicy;
 use crate::observe::callbacks::{LeakedAllocation, TraceEvent};
 use crate::out_of_memory::OutOfMemory;
+use crate::source::SourceEvent;
 
 impl<D: Device> Allocator<D> {
     /// Limits the memory that the allocator may hold to a fraction of the device's memory; 1 is no limit.
@@ -24,9 +25,7 @@ impl<D: Device> Allocator<D> {
         self.shared().origin.check()?;
         let limit = fraction_of(fraction, self.device_info().total_memory);
         self.shared().settings.limit.store(limit, Relaxed);
-        for source in self.inner.pools.sources() {
-            source.limited(fraction, self.device_info().ordinal);
-        }
+        self.inner.pools.notify(SourceEvent::Limited(fraction, self.device_info().ordinal));
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use crate::heap::ancestors::Ancestors;
 use crate::heap::graph_reuse::Deferred;
 use crate::heap::{Freed, Heap, HeapGuard, HeapState, StreamUses};
 use crate::observe::callbacks::TraceAction;
+use crate::source::SourceEvent;
 use crate::stats::Counted;
 use crate::stream_state::StreamState;
 
@@ -132,9 +133,9 @@ impl<D: Device> Heap<D> {
         {
             let address = self.state.lock().blocks.block(id).address;
             if let Some(ptr) = DevicePtr::new(address) {
-                // SAFETY: 1. the block is allocated, in a segment from its pool's source. 2. The stream state keeps its
+                // SAFETY: 1. the block is allocated, in a segment from its pool's source. The stream state keeps its
                 // stream alive.
-                unsafe { source.record_stream(ptr, stream_state.handle()) };
+                unsafe { source.notify(SourceEvent::StreamRecorded(ptr, stream_state.handle())) };
             }
         }
     }

@@ -62,18 +62,15 @@ impl<D: Device> PinnedCache<D> {
 
     /// The stream, or the graph that its work is captured into.
     fn user(&self, stream_state: &Arc<StreamState<D>>) -> PinnedUser<D> {
-        let stream = || PinnedUser::Stream(Arc::clone(stream_state));
-        let Ok(capture) = stream_state.shared().device.capture() else { return stream() };
-        // SAFETY: 1. the stream state keeps its stream alive.
-        match unsafe { capture.capture_status(stream_state.handle()) } {
-            Ok(CaptureStatus::Active(id)) => {
+        match stream_state.capture_status() {
+            Some(Ok(CaptureStatus::Active(id))) => {
                 let own = Arc::ptr_eq(stream_state.shared(), &self.shared);
                 let routed = || self.routes.pool_for(stream_state.handle(), || Ok(Some(id))).ok()?;
                 own.then(routed).flatten().map_or(PinnedUser::UnknownGraph, PinnedUser::Graphs)
             }
-            Ok(_) => stream(),
+            None | Some(Ok(_)) => PinnedUser::Stream(Arc::clone(stream_state)),
             // It may be captured, and memory that serves too late does no harm.
-            Err(_) => PinnedUser::UnknownGraph,
+            Some(Err(_)) => PinnedUser::UnknownGraph,
         }
     }
 

@@ -15,7 +15,7 @@ use crate::observe::history::Level;
 use crate::pool::PoolId;
 use crate::pool::route;
 use crate::pool::state::{Launches, PoolState};
-use crate::source::Source;
+use crate::source::SourceEvent;
 use crate::state::AllocatorState;
 use crate::stream::Stream;
 use crate::stream_state::StreamState;
@@ -113,7 +113,7 @@ impl<D: Device> AllocatorState<D> {
             return;
         }
         state.use_on_oom.store(false, Relaxed);
-        state.call_hook(self.shared.device.info().ordinal, <dyn Source>::released);
+        state.notify(SourceEvent::Released(self.shared.device.info().ordinal, state.id.pair()));
         // A destructor cannot return a failure. The next call that empties the cache tries again.
         let _ = self.empty_pool(state);
         self.forget_pools();

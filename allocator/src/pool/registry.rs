@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::state::PoolState;
 use super::{PoolId, PoolProblem};
 use crate::error::Error;
-use crate::source::Source;
+use crate::source::SourceEvent;
 use crate::sync::Mutex;
 
 #[derive(Debug, Default)]
@@ -51,8 +51,9 @@ impl Pools {
         state.uses.fetch_sub(1, Relaxed) == 1
     }
 
-    pub(crate) fn sources(&self) -> Vec<Arc<dyn Source>> {
-        self.select(|_| true).into_iter().filter_map(|state| state.source.clone()).collect()
+    /// Passes an event to the sources of all pools.
+    pub(crate) fn notify(&self, event: SourceEvent) {
+        self.select(|_| true).iter().for_each(|state| state.notify(event));
     }
 
     /// The pools in the registry that have no users.

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, MutexGuard};
 use std::thread::{self, ThreadId};
 
-use cachette_hal::{Device, Ordinal};
+use cachette_hal::Device;
 
 use super::{PoolId, PoolOptions, PoolProblem};
 use crate::error::Error;
 use crate::fence::Fence;
-use crate::source::{PoolPair, Source};
+use crate::source::{Source, SourceEvent};
 use crate::stream_state::StreamState;
 use crate::sync::{Mutex, StreamTable};
 
@@ -89,9 +89,11 @@ impl PoolState {
         Self { uses: AtomicU64::default(), ..Self::new(id, &PoolOptions::new()) }
     }
 
-    pub(super) fn call_hook(&self, device: Ordinal, hook: fn(&(dyn Source + 'static), Ordinal, PoolPair)) {
+    /// Passes an event to the source, if there is one. Recorded streams are passed by the heap.
+    pub(super) fn notify(&self, event: SourceEvent) {
         if let Some(source) = &self.source {
-            hook(&**source, device, self.id.pair());
+            // SAFETY: 1. it is no such event.
+            unsafe { source.notify(event) };
         }
     }
 

@@ -1,16 +1,18 @@
-//! A source made of two functions and optional hooks.
+//! A source made of two functions and an optional hook for events.
 
 use std::fmt;
 
-use cachette_hal::{DevicePtr, Ordinal, StreamRef};
+use cachette_hal::DevicePtr;
 
 use super::checks::{aligned, check_bytes};
-use super::{ALIGNMENT, AllocContext, PoolPair, Source, SourceError};
+use super::{ALIGNMENT, AllocContext, Source, SourceError, SourceEvent};
 
 type AllocateFn = dyn Fn(u64, &AllocContext) -> Result<DevicePtr, SourceError> + Send + Sync;
 type FreeFn = dyn Fn(DevicePtr, u64, &AllocContext) -> Result<(), SourceError> + Send + Sync;
+type BaseFn = dyn Fn(DevicePtr) -> Option<(DevicePtr, u64)> + Send + Sync;
+type EventFn = dyn Fn(SourceEvent) + Send + Sync;
 
-/// A source made of two functions and optional hooks.
+/// A source made of two functions and an optional hook for events.
 ///
 /// If `allocate` returns an address that is not a multiple of the alignment, the source frees it and returns an error.
 pub struct FunctionSource {
@@ -19,52 +21,8 @@ pub struct FunctionSource {
     elastic: bool,
     allocate: Box<AllocateFn>,
     free: Box<FreeFn>,
-    hooks: Hooks,
-}
-
-/// Writes the optional hooks, and a setter for each.
-macro_rules! hooks {
-    ($($(#[$doc:meta])* $setter:ident: $hook:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        struct Hooks {
-            $($hook: Box<dyn Fn($($argument),*) $(-> $result)? + Send + Sync>,)*
-        }
-
-        impl Default for Hooks {
-            fn default() -> Self {
-                Self { $($hook: Box::new(|$(_: $argument),*| Default::default()),)* }
-            }
-        }
-
-        impl FunctionSource {
-            $(
-                $(#[$doc])*
-                #[must_use]
-                pub fn $setter(mut self, hook: impl Fn($($argument),*) $(-> $result)? + Send + Sync + 'static) -> Self {
-                    self.hooks.$hook = Box::new(hook);
-                    self
-                }
-            )*
-        }
-    };
-}
-
-hooks! {
-    /// Calls `hook` when an allocator begins to use the source, with the number of devices.
-    on_start: start(u32);
-    /// Calls `hook` when the caches were emptied.
-    on_empty: empty();
-    /// Calls `hook` when the share of a device's memory that may be held is set.
-    on_limit: limit(f64, Ordinal);
-    /// Calls `hook` to find the allocation that contains an address.
-    with_base_allocation: base_allocation(DevicePtr) -> Option<(DevicePtr, u64)>;
-    /// Calls `hook` when another stream uses memory.
-    on_record_stream: record_stream(DevicePtr, StreamRef);
-    /// Calls `hook` when a pool begins to serve requests.
-    on_begin: begin(Ordinal, PoolPair);
-    /// Calls `hook` when a pool no longer serves requests.
-    on_end: end(Ordinal, PoolPair);
-    /// Calls `hook` when the last user of a pool has released it.
-    on_release: release(Ordinal, PoolPair);
+    base_allocation: Box<BaseFn>,
+    on_event: Box<EventFn>,
 }
 
 impl FunctionSource {
@@ -84,7 +42,8 @@ impl FunctionSource {
             elastic: false,
             allocate: Box::new(allocate),
             free: Box::new(free),
-            hooks: Hooks::default(),
+            base_allocation: Box::new(|_| None),
+            on_event: Box::new(drop),
         }
     }
 
@@ -97,6 +56,23 @@ impl FunctionSource {
     pub fn aligned_to(mut self, alignment: u64) -> Self {
         assert!(alignment.is_power_of_two(), "an alignment is a power of two, and {alignment} is not");
         self.alignment = alignment;
+        self
+    }
+
+    /// Calls `find` to find the allocation that contains an address.
+    #[must_use]
+    pub fn with_base_allocation(
+        mut self,
+        find: impl Fn(DevicePtr) -> Option<(DevicePtr, u64)> + Send + Sync + 'static,
+    ) -> Self {
+        self.base_allocation = Box::new(find);
+        self
+    }
+
+    /// Calls `hook` with every event.
+    #[must_use]
+    pub fn on_event(mut self, hook: impl Fn(SourceEvent) + Send + Sync + 'static) -> Self {
+        self.on_event = Box::new(hook);
         self
     }
 
@@ -142,35 +118,11 @@ unsafe impl Source for FunctionSource {
         self.elastic
     }
 
-    fn started(&self, devices: u32) {
-        (self.hooks.start)(devices);
-    }
-
-    fn emptied(&self) {
-        (self.hooks.empty)();
-    }
-
-    fn limited(&self, fraction: f64, device: Ordinal) {
-        (self.hooks.limit)(fraction, device);
-    }
-
     unsafe fn base_allocation(&self, ptr: DevicePtr) -> Option<(DevicePtr, u64)> {
-        (self.hooks.base_allocation)(ptr)
+        (self.base_allocation)(ptr)
     }
 
-    unsafe fn record_stream(&self, ptr: DevicePtr, stream: StreamRef) {
-        (self.hooks.record_stream)(ptr, stream);
-    }
-
-    fn began(&self, device: Ordinal, pool: PoolPair) {
-        (self.hooks.begin)(device, pool);
-    }
-
-    fn ended(&self, device: Ordinal, pool: PoolPair) {
-        (self.hooks.end)(device, pool);
-    }
-
-    fn released(&self, device: Ordinal, pool: PoolPair) {
-        (self.hooks.release)(device, pool);
+    unsafe fn notify(&self, event: SourceEvent) {
+        (self.on_event)(event);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use cachette::hal::{Device, DevicePtr, ErrorKind};
 use cachette::pool::Filter;
-use cachette::source::{AllocContext, FunctionSource, SourceError, SourceErrorKind};
+use cachette::source::{AllocContext, FunctionSource, SourceError, SourceErrorKind, SourceEvent};
 use cachette::{Error, PoolOptions, TraceAction};
 use cachette_hal_host::HostDevice;
 
@@ -22,7 +22,7 @@ fn source(device: &HostDevice, calls: &Calls) -> FunctionSource {
     };
     let (of_allocate, of_free) = (device.clone(), device.clone());
     let (allocated, freed) = (note(calls), note(calls));
-    let (started, began, ended, released) = (note(calls), note(calls), note(calls), note(calls));
+    let told = note(calls);
     let allocate = move |bytes, _: &AllocContext| {
         let made = of_allocate.allocate(bytes).map_err(|error| match error.kind() {
             ErrorKind::OutOfMemory => SourceError::out_of_memory("no room"),
@@ -38,28 +38,27 @@ fn source(device: &HostDevice, calls: &Calls) -> FunctionSource {
     };
     // SAFETY: 1. 2. 3. the device's own memory has these properties.
     let source = unsafe { FunctionSource::new("test", allocate, free) };
-    source
-        .on_start(move |devices| started(format!("start {devices}")))
-        .on_begin(move |_, pool| began(format!("begin {}", pool.1)))
-        .on_end(move |_, pool| ended(format!("end {}", pool.1)))
-        .on_release(move |_, pool| released(format!("release {}", pool.1)))
+    source.on_event(move |event| match event {
+        SourceEvent::Started(devices) => told(format!("start {devices}")),
+        SourceEvent::Began(_, pool) => told(format!("begin {}", pool.1)),
+        SourceEvent::Ended(_, pool) => told(format!("end {}", pool.1)),
+        SourceEvent::Released(_, pool) => told(format!("release {}", pool.1)),
+        _ => {}
+    })
 }
 
 #[test]
 fn m8_the_source_is_told_of_uses_limits_and_emptying() {
     let (test, [stream, side]) = TestAllocator::new().with_streams();
     let calls = Calls::default();
-    let note = || {
-        let calls = Arc::clone(&calls);
-        move |text: String| calls.lock().expect("no thread panicked").push(text)
-    };
-    let (used, limited, emptied) = (note(), note(), note());
-    let source = source(&test.device, &Calls::default())
-        .on_record_stream(move |ptr, stream| {
-            used(format!("use {} {}", ptr.address(), stream.raw()));
-        })
-        .on_limit(move |fraction, device| limited(format!("limit {fraction} {}", device.0)))
-        .on_empty(move || emptied("empty".into()));
+    let noted = Arc::clone(&calls);
+    let told = move |text: String| noted.lock().expect("no thread panicked").push(text);
+    let source = source(&test.device, &Calls::default()).on_event(move |event| match event {
+        SourceEvent::StreamRecorded(ptr, stream) => told(format!("use {} {}", ptr.address(), stream.raw())),
+        SourceEvent::Limited(fraction, device) => told(format!("limit {fraction} {}", device.0)),
+        SourceEvent::Emptied => told("empty".into()),
+        _ => {}
+    });
     let pool = with(&test, Arc::new(source));
     let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
     memory.record_stream(&side);

@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::Mutex;
 
 use cachette::hal::{DevicePtr, Ordinal, StreamRef};
-use cachette::source::{AllocContext, Source, SourceErrorKind};
+use cachette::source::{AllocContext, Source, SourceErrorKind, SourceEvent};
 use cachette_sources::{CFunctions, CHooks, CPoolId};
 
 /// The calls in order. Only one test uses the functions that write here.
@@ -92,21 +92,22 @@ fn every_function_is_called_with_pytorchs_arguments() {
     let source = unsafe { functions.into_source() };
 
     let place = AllocContext::new(Ordinal(3), StreamRef::from_raw(77));
-    source.started(4);
-    source.began(Ordinal(3), (0, 5));
+    // SAFETY: the functions write the arguments down.
+    let notify = |event| unsafe { source.notify(event) };
+    notify(SourceEvent::Started(4));
+    notify(SourceEvent::Began(Ordinal(3), (0, 5)));
     // SAFETY: 1. the function writes the stream down.
     let ptr = unsafe { source.allocate(2 << 20, &place) }.unwrap();
-    // SAFETY: the function writes both down.
-    unsafe { source.record_stream(ptr, StreamRef::from_raw(78)) };
+    notify(SourceEvent::StreamRecorded(ptr, StreamRef::from_raw(78)));
     // SAFETY: the function computes.
     let base = unsafe { source.base_allocation(ptr.add(512)) };
     assert_eq!(base, Some((ptr, 4096)));
-    source.ended(Ordinal(3), (0, 5));
+    notify(SourceEvent::Ended(Ordinal(3), (0, 5)));
     // SAFETY: 1. it came from there. 2. no work uses it.
     unsafe { source.free(ptr, 2 << 20, &place) }.unwrap();
-    source.released(Ordinal(3), (0, 5));
-    source.limited(0.25, Ordinal(3));
-    source.emptied();
+    notify(SourceEvent::Released(Ordinal(3), (0, 5)));
+    notify(SourceEvent::Limited(0.25, Ordinal(3)));
+    notify(SourceEvent::Emptied);
     let called = [
         "init 4",
         "begin 0/5 on 3",

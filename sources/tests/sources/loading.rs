@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{fs, slice};
 
-use cachette::source::{Source, SourceError, SourceErrorKind};
+use cachette::source::{Source, SourceError, SourceErrorKind, SourceEvent};
 use cachette_sources::{CFunctions, HookNames};
 
 use super::HERE;
@@ -42,8 +42,10 @@ fn hooks_are_found_by_their_names() {
     let functions = unsafe { functions.load_hooks(path, &names) }.unwrap();
     // SAFETY: 1. and 2. it is the fake, which stays loaded.
     let source = unsafe { functions.into_source() };
-    source.started(3);
-    source.emptied();
+    // SAFETY: 1. no such event.
+    let notify = |event| unsafe { source.notify(event) };
+    notify(SourceEvent::Started(3));
+    notify(SourceEvent::Emptied);
     assert_eq!(Fake::open(path).count("fake_told"), 13);
 }
 
