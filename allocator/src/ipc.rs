@@ -39,11 +39,14 @@ pub(crate) mod export;
 pub(crate) mod import;
 mod mapped;
 
+use std::sync::Arc;
+
 use cachette_hal::Device;
 
 use crate::allocation::Allocation;
 use crate::allocator::Allocator;
 use crate::error::Error;
+use export::ExportedBlock;
 
 pub use cachette_ipc::OpenError;
 pub use error::IpcError;
@@ -69,7 +72,9 @@ impl<D: Device + 'static> Allocator<D> {
             return Err(IpcError::Uncached.into());
         }
         let (heap, id) = self.find(address)?;
-        SharedMemory::new(&self.inner().ipc.exporter, &heap, id)
+        let exported = ExportedBlock::new(&heap, id)?;
+        let guard = self.inner().ipc.exporter.export(exported).map_err(IpcError::from)?;
+        Ok(SharedMemory { guard: Arc::new(guard) })
     }
 }
 

@@ -38,18 +38,15 @@ impl<D: Device> Allocator<D> {
         if self.device().virtual_memory().is_err() || !inner.shared.add_peer(other.ordinal) {
             return Ok(());
         }
-        inner.grant_everywhere().inspect_err(|_| inner.shared.remove_peer(other.ordinal))
+        let heaps = inner.heaps.all();
+        let granted = heaps.iter().filter(|heap| heap.elastic().is_some()).try_for_each(|heap| inner.grant(heap));
+        #[cfg(feature = "ipc")]
+        let granted = granted.and_then(|()| Ok(inner.ipc.grant()?));
+        granted.inspect_err(|_| inner.shared.remove_peer(other.ordinal))
     }
 }
 
 impl<D: Device> AllocatorState<D> {
-    fn grant_everywhere(&self) -> Result<(), Error> {
-        self.heaps.all().iter().filter(|heap| heap.elastic.is_some()).try_for_each(|heap| self.grant(heap))?;
-        #[cfg(feature = "ipc")]
-        self.ipc.grant()?;
-        Ok(())
-    }
-
     fn grant(&self, heap: &Heap<D>) -> Result<(), Error> {
         let memory = self.shared.device.virtual_memory()?;
         let pool = heap.pool();

@@ -64,7 +64,7 @@ impl<D: Device> Pinned<'_, D> {
         if bytes == 0 {
             return Ok(PinnedAllocation::empty());
         }
-        let allocated = self.inner.pinned.allocate(bytes, false)?;
+        let allocated = self.inner.pinned.allocate(bytes, PinnedState::Owned)?;
         Ok(PinnedAllocation::new(&self.inner.pinned, allocated, bytes))
     }
 
@@ -103,7 +103,10 @@ impl<D: Device> Pinned<'_, D> {
     /// Allocates as [`allocate`](Self::allocate) does; the address, null for no bytes.
     #[inline]
     pub fn allocate_raw(&self, bytes: usize) -> Result<*mut u8, Error> {
-        if bytes == 0 { Ok(std::ptr::null_mut()) } else { Ok(self.inner.pinned.allocate(bytes, true)?.ptr.as_ptr()) }
+        if bytes == 0 {
+            return Ok(std::ptr::null_mut());
+        }
+        Ok(self.inner.pinned.allocate(bytes, PinnedState::Raw)?.ptr.as_ptr())
     }
 
     /// Frees what [`allocate_raw`](Self::allocate_raw) gave, or

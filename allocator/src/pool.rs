@@ -84,25 +84,17 @@ impl<D: Device> Allocator<D> {
     /// Makes a pool.
     #[must_use]
     pub fn create_pool(&self) -> Pool<D> {
-        self.create_named(PoolId::new)
-    }
-
-    fn create_named(&self, name: fn() -> PoolId) -> Pool<D> {
-        let options = PoolOptions::new();
-        let state = if self.is_inherited() {
-            // All calls of this pool fail, as those of the allocator do.
-            Arc::new(PoolState::new(name(), &options))
-        } else {
-            self.add_pool(name, &options)
-        };
-        Pool { allocator: self.clone(), state }
+        self.add_pool(PoolId::new, &PoolOptions::new())
     }
 
     /// Adds a pool with a new name, and skips names that are already in use.
-    fn add_pool(&self, name: fn() -> PoolId, options: &PoolOptions) -> Arc<PoolState> {
+    fn add_pool(&self, name: fn() -> PoolId, options: &PoolOptions) -> Pool<D> {
         loop {
-            if let Ok(state) = self.inner().pools.add(PoolState::new(name(), options)) {
-                return state;
+            let state = PoolState::new(name(), options);
+            // In a forked child all calls of the pool fail, as those of the allocator do.
+            let added = if self.is_inherited() { Ok(Arc::new(state)) } else { self.inner().pools.add(state) };
+            if let Ok(state) = added {
+                return Pool { allocator: self.clone(), state };
             }
         }
     }
@@ -111,15 +103,16 @@ impl<D: Device> Allocator<D> {
     #[expect(clippy::needless_pass_by_value, reason = "the options of a pool serve once")]
     pub fn create_pool_with(&self, options: PoolOptions) -> Result<Pool<D>, Error> {
         self.inner().shared.origin.check()?;
-        let state = match options.id {
+        let pool = match options.id {
             Some(id) => {
                 self.inner().forget_lifeless(id);
-                self.inner().pools.add(PoolState::new(id, &options))?
+                let state = self.inner().pools.add(PoolState::new(id, &options))?;
+                Pool { allocator: self.clone(), state }
             }
             None => self.add_pool(PoolId::new, &options),
         };
-        state.notify(SourceEvent::Started(self.device_info().ordinal.0 + 1));
-        Ok(Pool { allocator: self.clone(), state })
+        pool.state.notify(SourceEvent::Started(self.device_info().ordinal.0 + 1));
+        Ok(pool)
     }
 
     /// Becomes one more user of a pool. One that was released may be opened as long as anything lives in it.

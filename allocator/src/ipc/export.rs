@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cachette_hal::{Device, DevicePtr, ErrorKind, IpcToken, Sharing};
-use cachette_ipc::{ChunkHandle, Export, ExportGuard, ExportKind, ExportedChunk, Exporter, Span};
+use cachette_ipc::{ChunkHandle, Export, ExportGuard, ExportKind, ExportedChunk, Span};
 
 use super::device;
 use super::error::IpcError;
@@ -20,18 +20,10 @@ use crate::pool::PoolProblem;
 /// and every importer has closed the memory or ended.
 #[derive(Debug)]
 pub struct SharedMemory<D: Device> {
-    guard: Arc<ExportGuard<ExportedBlock<D>>>,
+    pub(super) guard: Arc<ExportGuard<ExportedBlock<D>>>,
 }
 
 impl<D: Device> SharedMemory<D> {
-    pub(super) fn new(exporter: &Exporter<ExportedBlock<D>>, heap: &Arc<Heap<D>>, id: BlockId) -> Result<Self, Error>
-    where
-        D: 'static,
-    {
-        let guard = exporter.export(ExportedBlock::new(heap, id)?).map_err(IpcError::from)?;
-        Ok(Self { guard: Arc::new(guard) })
-    }
-
     /// The bytes that another process needs to open the memory. They contain a secret.
     ///
     /// Every process of the same user that knows them can read and write the memory.
@@ -79,38 +71,33 @@ pub(crate) struct ExportedBlock<D: Device> {
 }
 
 impl<D: Device> ExportedBlock<D> {
-    fn new(heap: &Arc<Heap<D>>, id: BlockId) -> Result<Self, Error> {
-        let range = heap.begin_export(id).map_err(|why| refused(heap, id, why))?;
+    pub(super) fn new(heap: &Arc<Heap<D>>, id: BlockId) -> Result<Self, Error> {
+        let ExportedRange { address, bytes, memory } = heap.begin_export(id).map_err(|why| refused(heap, id, why))?;
         // From here on, the drop of this value ends the export.
-        let span = Span { bytes: range.bytes, offset: 0, extent: range.bytes };
+        let span = Span { bytes, offset: 0, extent: bytes };
         let kind = ExportKind::Chunks { count: 0 };
         let mut exported = Self { heap: Arc::clone(heap), id, span, kind, chunks: Vec::new() };
-        exported.set_memory(range)?;
-        Ok(exported)
-    }
-
-    fn set_memory(&mut self, range: ExportedRange) -> Result<(), Error> {
-        let ExportedRange { address, bytes, memory } = range;
         let (start, extent) = match memory {
             BlockMemory::Segment { base, bytes } => {
-                let IpcToken(token) = token_of(&self.heap, base)?;
-                self.kind = ExportKind::Token { token, base };
+                let IpcToken(token) = token_of(heap, base)?;
+                exported.kind = ExportKind::Token { token, base };
                 (base, bytes)
             }
             BlockMemory::Chunks(chunks) => {
-                let table = &self.heap.shared().chunks;
+                let table = &heap.shared().chunks;
                 let sharing = |chunk: &Chunk| table.physical(chunk.id, "export_backing").map(|(_, sharing)| sharing);
                 if !chunks.iter().all(|chunk| sharing(chunk).is_ok_and(|sharing| sharing != Sharing::Private)) {
                     return Err(IpcError::PrivateChunks.into());
                 }
-                self.kind = ExportKind::Chunks { count: u32::try_from(chunks.len()).unwrap_or(u32::MAX) };
-                self.chunks = chunks;
-                let start = self.chunks.first().map_or(address, |chunk| chunk.at);
-                (start, self.chunks.iter().map(|chunk| chunk.bytes).sum())
+                exported.kind = ExportKind::Chunks { count: u32::try_from(chunks.len()).unwrap_or(u32::MAX) };
+                let start = chunks.first().map_or(address, |chunk| chunk.at);
+                let extent = chunks.iter().map(|chunk| chunk.bytes).sum();
+                exported.chunks = chunks;
+                (start, extent)
             }
         };
-        self.span = Span { bytes, offset: address - start, extent };
-        Ok(())
+        exported.span = Span { bytes, offset: address - start, extent };
+        Ok(exported)
     }
 }
 

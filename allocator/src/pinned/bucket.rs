@@ -4,21 +4,22 @@
 
 use std::ptr::NonNull;
 
-use cachette_hal::Device;
+use cachette_hal::{Device, StreamRef};
 
 use super::memory::PinnedMemory;
 use super::uses::PinnedUser;
+use crate::observe::leak::LeakedAllocation;
 use crate::stats::Stat;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PinnedPlace {
     /// log2 of the size.
-    pub(super) bucket: u8,
+    pub(super) bucket: u32,
     pub(super) slot: u32,
 }
 
 impl PinnedPlace {
-    pub(super) const NOWHERE: Self = Self { bucket: u8::MAX, slot: 0 };
+    pub(super) const NOWHERE: Self = Self { bucket: u32::MAX, slot: 0 };
 
     pub(super) const fn bytes(self) -> usize {
         1 << self.bucket
@@ -71,10 +72,10 @@ impl<D: Device> Default for Bucket<D> {
 impl<D: Device> Bucket<D> {
     /// Hands out the block that was freed last.
     #[inline(always)]
-    pub(super) fn allocate(&mut self, requested: usize, raw: bool) -> Option<(u32, NonNull<u8>)> {
+    pub(super) fn allocate(&mut self, requested: usize, state: PinnedState) -> Option<(u32, NonNull<u8>)> {
         let index = self.free.pop()?;
         let slot = &mut self.slots[index as usize];
-        slot.state = if raw { PinnedState::Raw } else { PinnedState::Owned };
+        slot.state = state;
         slot.requested = requested;
         self.active.raise(1);
         Some((index, slot.memory.ptr))
@@ -105,13 +106,8 @@ impl<D: Device> Bucket<D> {
     }
 
     /// Adds a block that was just made for a caller; its slot.
-    pub(super) fn add(&mut self, memory: PinnedMemory, requested: usize, raw: bool) -> u32 {
-        let slot = PinnedSlot {
-            memory,
-            state: if raw { PinnedState::Raw } else { PinnedState::Owned },
-            requested,
-            users: Vec::new(),
-        };
+    pub(super) fn add(&mut self, memory: PinnedMemory, requested: usize, state: PinnedState) -> u32 {
+        let slot = PinnedSlot { memory, state, requested, users: Vec::new() };
         self.active.raise(1);
         if let Some(index) = self.vacant.pop() {
             self.slots[index as usize] = slot;
@@ -125,29 +121,22 @@ impl<D: Device> Bucket<D> {
     /// Takes every free block out of the list, but for those of the reserve segment.
     pub(super) fn begin_leaving(&mut self) -> Vec<(u32, PinnedMemory)> {
         let slots = &mut self.slots;
-        let mut leaving = Vec::new();
-        self.free.retain(|index| {
-            let slot = &mut slots[*index as usize];
-            let stays = slot.memory.is_of_reserve();
-            if !stays {
-                slot.state = PinnedState::Leaving;
-                leaving.push((*index, slot.memory));
-            }
-            stays
-        });
-        leaving
+        let leaving = self.free.extract_if(.., |index| !slots[*index as usize].memory.is_of_reserve());
+        let leaving: Vec<u32> = leaving.collect();
+        let leave = |index: u32| {
+            let slot = &mut slots[index as usize];
+            slot.state = PinnedState::Leaving;
+            (index, slot.memory)
+        };
+        leaving.into_iter().map(leave).collect()
     }
 
     /// Forgets a block that is gone, or puts it back into the list.
     pub(super) fn end_leaving(&mut self, index: u32, gone: bool) {
-        let slot = &mut self.slots[index as usize];
-        if gone {
-            slot.state = PinnedState::Vacant;
-            self.vacant.push(index);
-        } else {
-            slot.state = PinnedState::Free;
-            self.free.push(index);
-        }
+        let (state, list) =
+            if gone { (PinnedState::Vacant, &mut self.vacant) } else { (PinnedState::Free, &mut self.free) };
+        self.slots[index as usize].state = state;
+        list.push(index);
     }
 
     pub(super) fn record_use(&mut self, index: u32, user: PinnedUser<D>) {
@@ -176,10 +165,14 @@ impl<D: Device> Bucket<D> {
         self.slots.iter().filter(|slot| slot.state == PinnedState::Owned).count()
     }
 
-    /// The addresses of blocks known by these alone, and the bytes asked for.
-    pub(super) fn raw(&self) -> impl Iterator<Item = (usize, usize)> {
-        let blocks = self.slots.iter().filter(|slot| slot.state == PinnedState::Raw);
-        blocks.map(|slot| (slot.memory.address(), slot.requested))
+    /// The blocks known by their addresses alone. They are of no stream, so the default one is named.
+    pub(super) fn raw(&self) -> Vec<LeakedAllocation> {
+        let leaked = |slot: &PinnedSlot<D>| LeakedAllocation {
+            address: slot.memory.address() as u64,
+            requested: slot.requested as u64,
+            stream: StreamRef::DEFAULT,
+        };
+        self.slots.iter().filter(|slot| slot.state == PinnedState::Raw).map(leaked).collect()
     }
 
     /// Whether a block of the reserve segment is not free.

@@ -8,9 +8,9 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use cachette_hal::{self as hal, Device, HostMemory, StreamRef};
+use cachette_hal::{self as hal, Device, HostMemory};
 
-use super::bucket::{Bucket, PinnedPlace};
+use super::bucket::{Bucket, PinnedPlace, PinnedState};
 use super::memory::{PinnedMemory, PinnedReserve};
 use super::stats::PinnedStats;
 use super::uses::{PinnedUser, Worker, spawn};
@@ -95,19 +95,19 @@ impl<D: Device> PinnedCache<D> {
 
     /// Takes a block for `bytes` bytes, of which there is at least one.
     #[inline]
-    pub(super) fn allocate(&self, bytes: usize, raw: bool) -> Result<PinnedBlock, Error> {
+    pub(super) fn allocate(&self, bytes: usize, state: PinnedState) -> Result<PinnedBlock, Error> {
         if bytes as u64 >= TOO_LARGE {
             return Err(Error::TooLarge { bytes: bytes as u64 });
         }
         let bucket = log2_ceil(bytes);
-        self.take_free(bucket, bytes, raw).map_or_else(|| self.allocate_slow(bucket, bytes, raw), Ok)
+        self.take_free(bucket, bytes, state).map_or_else(|| self.allocate_slow(bucket, bytes, state), Ok)
     }
 
     /// Takes the block of a bucket that was freed last; none in a forked child.
     #[inline(always)]
-    pub(super) fn take_free(&self, bucket: u8, bytes: usize, raw: bool) -> Option<PinnedBlock> {
+    pub(super) fn take_free(&self, bucket: u32, bytes: usize, state: PinnedState) -> Option<PinnedBlock> {
         self.enter(bucket)?
-            .allocate(bytes, raw)
+            .allocate(bytes, state)
             .map(|(slot, ptr)| PinnedBlock { place: PinnedPlace { bucket, slot }, ptr })
     }
 
@@ -119,8 +119,8 @@ impl<D: Device> PinnedCache<D> {
 
     /// Locks a bucket; `None` in a forked child.
     #[inline(always)]
-    fn enter(&self, bucket: u8) -> Option<BucketGuard<'_, D>> {
-        let lock = &self.buckets[usize::from(bucket)];
+    fn enter(&self, bucket: u32) -> Option<BucketGuard<'_, D>> {
+        let lock = &self.buckets[bucket as usize];
         lock::enter(lock).or_else(|| lock::share_often(lock, &self.shared.origin))
     }
 
@@ -140,7 +140,7 @@ impl<D: Device> PinnedCache<D> {
 
     #[inline(always)]
     pub(super) fn bucket(&self, place: PinnedPlace) -> &Lock<Bucket<D>> {
-        &self.buckets[usize::from(place.bucket)]
+        &self.buckets[place.bucket as usize]
     }
 
     pub(super) fn driver(&self) -> Result<&dyn HostMemory, hal::Missing> {
@@ -232,15 +232,9 @@ impl<D: Device> PinnedCache<D> {
         }
     }
 
-    /// Memory that is known by its address alone; it is of no stream, so the default one is named.
+    /// Memory that is known by its address alone.
     pub(crate) fn raw(&self) -> Vec<LeakedAllocation> {
-        let raw = self.buckets.iter().flat_map(|bucket| bucket.lock().raw().collect::<Vec<_>>());
-        let leaked = |(address, requested): (usize, usize)| LeakedAllocation {
-            address: address as u64,
-            requested: requested as u64,
-            stream: StreamRef::DEFAULT,
-        };
-        raw.map(leaked).collect()
+        self.buckets.iter().flat_map(|bucket| bucket.lock().raw()).collect()
     }
 
     /// Tells the cache that its allocator is gone; it ends with the last block that has an owner.
@@ -320,10 +314,8 @@ impl<D: Device> Drop for PinnedCache<D> {
 
 /// log2 of the smallest power of two that holds `bytes`, of which there is at least one.
 #[inline(always)]
-fn log2_ceil(bytes: usize) -> u8 {
-    #[expect(clippy::cast_possible_truncation, reason = "a number of bits is at most 64")]
-    let log2 = (usize::BITS - (bytes - 1).leading_zeros()) as u8;
-    log2
+fn log2_ceil(bytes: usize) -> u32 {
+    usize::BITS - (bytes - 1).leading_zeros()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use cachette_hal::{self as hal, Device, ErrorKind};
 
-use super::bucket::PinnedPlace;
+use super::bucket::{PinnedPlace, PinnedState};
 use super::cache::{PinnedBlock, PinnedCache};
 use super::memory::{PinnedMemory, PinnedReserve};
 use crate::config::Config;
@@ -17,7 +17,12 @@ impl<D: Device> PinnedCache<D> {
     /// one from the driver again after it has got all free blocks back, or after all uses have ended.
     #[cold]
     #[inline(never)]
-    pub(super) fn allocate_slow(&self, bucket: u8, requested: usize, raw: bool) -> Result<PinnedBlock, Error> {
+    pub(super) fn allocate_slow(
+        &self,
+        bucket: u32,
+        requested: usize,
+        state: PinnedState,
+    ) -> Result<PinnedBlock, Error> {
         self.shared.origin.check()?;
         self.driver()?;
         lock::prepare();
@@ -28,14 +33,14 @@ impl<D: Device> PinnedCache<D> {
                 break;
             }
             self.process_events()?;
-            if let Some(allocated) = self.take_free(bucket, requested, raw) {
+            if let Some(allocated) = self.take_free(bucket, requested, state) {
                 return Ok(allocated);
             }
             if attempt > 0 {
                 // What the driver does not take back now is still there for others.
                 let _ = self.release_free();
             }
-            if let Some(allocated) = self.alloc_segment(bucket, requested, raw)? {
+            if let Some(allocated) = self.alloc_segment(bucket, requested, state)? {
                 return Ok(allocated);
             }
         }
@@ -48,18 +53,14 @@ impl<D: Device> PinnedCache<D> {
         })
     }
 
-    fn alloc_segment(&self, bucket: u8, requested: usize, raw: bool) -> hal::Result<Option<PinnedBlock>> {
+    fn alloc_segment(&self, bucket: u32, requested: usize, state: PinnedState) -> hal::Result<Option<PinnedBlock>> {
         let bytes = 1 << bucket;
         let config = self.shared.settings.config();
-        let memory = match self.cut_reserve(bytes, &config) {
-            Some(memory) => memory,
-            None => match self.make(bytes, &config) {
-                Ok(memory) => memory,
-                Err(error) if error.kind() == ErrorKind::OutOfMemory => return Ok(None),
-                Err(error) => return Err(error),
-            },
+        let memory = match self.cut_reserve(bytes, &config).map_or_else(|| self.make(bytes, &config), Ok) {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => return Ok(None),
+            made => made?,
         };
-        let slot = self.buckets[usize::from(bucket)].lock().add(memory, requested, raw);
+        let slot = self.buckets[bucket as usize].lock().add(memory, requested, state);
         let place = PinnedPlace { bucket, slot };
         self.table.lock().insert(memory.address(), place);
         let mut totals = self.totals.lock();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cachette_hal::{self as hal, CaptureMode, Device, StreamRef};
 
-use super::{Filter, Pool, PoolId, PoolProblem};
+use super::{Filter, Pool, PoolId, PoolOptions, PoolProblem};
 use crate::allocator::Allocator;
 use crate::error::Error;
 use crate::stream::Stream;
@@ -31,7 +31,7 @@ impl<D: Device> Allocator<D> {
     /// Makes a pool for captures; graphs that share it must not run at the same time.
     #[must_use]
     pub fn create_capture_pool(&self) -> Pool<D> {
-        self.create_named(PoolId::of_capture)
+        self.add_pool(PoolId::of_capture, &PoolOptions::new())
     }
 }
 

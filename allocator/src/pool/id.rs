@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The name of a pool; no two pools of a process share one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolId {
     /// The number of a pool made for captures; zero for one that a user made.
     pub capture: u64,
@@ -18,7 +18,6 @@ impl PoolId {
 
     /// A new name, for a pool that is created later. PyTorch calls it a pool handle.
     #[doc(alias = "graph_pool_handle")]
-    #[expect(clippy::new_without_default, reason = "every call gives another name")]
     #[must_use]
     pub fn new() -> Self {
         /// Relaxed: only the numbers must differ.

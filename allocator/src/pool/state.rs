@@ -21,7 +21,7 @@ use crate::sync::{Mutex, StreamTable};
 ///
 /// All accesses to its atomics are relaxed: uses are counted under the lock of the registry, and the switches each
 /// stand for themselves.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PoolState {
     pub(crate) id: PoolId,
     /// The heap of every stream that allocated here.
@@ -63,30 +63,19 @@ pub(crate) struct PoolState {
 impl PoolState {
     pub(super) fn new(id: PoolId, options: &PoolOptions) -> Self {
         Self {
-            id,
-            streams: StreamTable::default(),
             source: options.source.clone(),
             no_split: options.no_split.into(),
             whole_segments: options.whole_segments,
             use_on_oom: options.use_on_oom.into(),
-            kept: AtomicBool::default(),
-            pinned: AtomicBool::default(),
-            running: AtomicBool::default(),
-            asleep: AtomicBool::default(),
-            queueing: Mutex::default(),
-            queued: Condvar::default(),
-            turn: Mutex::default(),
-            turning: Mutex::default(),
             tag: options.tag.clone(),
             uses: AtomicU64::new(1),
-            entered: AtomicU64::default(),
-            made: Mutex::default(),
+            ..Self::forgotten(id)
         }
     }
 
     /// What the heaps of a forgotten pool belong to, until another pool takes them.
     pub(super) fn forgotten(id: PoolId) -> Self {
-        Self { uses: AtomicU64::default(), ..Self::new(id, &PoolOptions::new()) }
+        Self { id, ..Self::default() }
     }
 
     /// Passes an event to the source, if there is one. Recorded streams are passed by the heap.
