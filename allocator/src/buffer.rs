@@ -58,14 +58,9 @@ pub struct Buffer<T: Pod, D: Device = AnyDevice> {
     element: PhantomData<T>,
 }
 
-/// What a piece of work needs: the calls, the place, and the stream to queue it in.
-struct Work<'a, D: Device> {
-    transfer: &'a dyn Transfer,
-    at: DevicePtr,
-    stream: &'a Stream<D>,
-    /// The memory stays mapped until the work is queued; a pool that falls asleep then waits for the work.
-    _awake: Option<AwakeState>,
-}
+/// What a piece of work needs: the calls, the place, and that the memory stays mapped until the work is queued. A pool
+/// that falls asleep then waits for the work.
+type Work<'a> = (&'a dyn Transfer, DevicePtr, Option<AwakeState>);
 
 impl<D: Device> Allocator<D> {
     /// Allocates room for `len` elements, for work in `stream`.
@@ -156,10 +151,10 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     /// Queues that every byte is set to `byte`.
     pub fn fill(&mut self, byte: u8) -> Result<(), Error> {
         let bytes = self.allocation.requested();
-        let Some(work) = self.begin_write()? else { return Ok(()) };
-        // SAFETY: 1. the work's stream is live. 3. the memory is allocated for that stream, and its segment is
+        let Some((transfer, at, _awake)) = self.begin_write()? else { return Ok(()) };
+        // SAFETY: 1. the buffer's stream is live. 3. the memory is allocated for that stream, and its segment is
         // not given back before the stream has passed this point.
-        Ok(unsafe { work.transfer.fill(work.at, byte, bytes, work.stream.handle()) }?)
+        Ok(unsafe { transfer.fill(at, byte, bytes, self.stream.handle()) }?)
     }
 
     /// Queues that every element is copied from `from`, which has as many and is of the same allocator.
@@ -172,12 +167,13 @@ impl<T: Pod, D: Device> Buffer<T, D> {
             return Err(Error::ForeignBuffer);
         }
         let bytes = self.allocation.requested();
-        let (Some(work), Some(source)) = (self.begin_write()?, from.begin_read()?) else { return Ok(()) };
-        from.admit(work.stream)?;
-        // SAFETY: 1. the work's stream is live. 3. both ranges are allocated, and are not used again before the
+        let Some((transfer, at, _awake)) = self.begin_write()? else { return Ok(()) };
+        let Some((_, source, _source_awake)) = from.begin_read()? else { return Ok(()) };
+        from.admit(&self.stream)?;
+        // SAFETY: 1. the buffer's stream is live. 3. both ranges are allocated, and are not used again before the
         // stream has passed this point: one is of this stream, the other knows of it. Two allocations do not
         // overlap.
-        Ok(unsafe { work.transfer.copy(work.at, source.at, bytes, work.stream.handle()) }?)
+        Ok(unsafe { transfer.copy(at, source, bytes, self.stream.handle()) }?)
     }
 
     /// Queues that every element is written.
@@ -187,10 +183,10 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     /// 1. `from` stays valid and is not written until the work has finished: promise 4 of [`hal`](crate::hal).
     pub unsafe fn write_async(&mut self, from: &[T]) -> Result<(), Error> {
         self.check_len(from.len())?;
-        let Some(work) = self.begin_write()? else { return Ok(()) };
+        let Some((transfer, at, _awake)) = self.begin_write()? else { return Ok(()) };
         let (first, bytes) = (from.as_ptr().cast(), size_of_val(from));
-        // SAFETY: 1. the work's stream is live. 3. as in `fill`; the lengths are equal. 4. the caller's promise 1.
-        Ok(unsafe { work.transfer.upload(work.at, first, bytes, work.stream.handle()) }?)
+        // SAFETY: 1. the buffer's stream is live. 3. as in `fill`; the lengths are equal. 4. the caller's promise 1.
+        Ok(unsafe { transfer.upload(at, first, bytes, self.stream.handle()) }?)
     }
 
     /// Queues that every element is read.
@@ -201,10 +197,10 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     ///    [`hal`](crate::hal).
     pub unsafe fn read_async(&self, to: &mut [T]) -> Result<(), Error> {
         self.check_len(to.len())?;
-        let Some(work) = self.begin_read()? else { return Ok(()) };
+        let Some((transfer, at, _awake)) = self.begin_read()? else { return Ok(()) };
         let (first, bytes) = (to.as_mut_ptr().cast(), size_of_val(to));
-        // SAFETY: 1. the work's stream is live. 3. as in `fill`; the lengths are equal. 4. the caller's promise 1.
-        Ok(unsafe { work.transfer.download(first, work.at, bytes, work.stream.handle()) }?)
+        // SAFETY: 1. the buffer's stream is live. 3. as in `fill`; the lengths are equal. 4. the caller's promise 1.
+        Ok(unsafe { transfer.download(first, at, bytes, self.stream.handle()) }?)
     }
 
     const fn check_len(&self, given: usize) -> Result<(), Error> {
@@ -215,23 +211,19 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     }
 
     /// What work on the buffer needs; `None` if there are no bytes to work on.
-    fn begin_read(&self) -> Result<Option<Work<'_, D>>, Error> {
+    fn begin_read(&self) -> Result<Option<Work<'_>>, Error> {
         let Some(at) = self.ptr() else { return Ok(None) };
-        self.stream.stream_state.shared().origin.check()?;
-        Ok(Some(Work {
-            transfer: self.stream.stream_state.shared().device.transfer()?,
-            at,
-            stream: &self.stream,
-            _awake: self.allocation.stay_awake()?,
-        }))
+        let shared = self.stream.stream_state.shared();
+        shared.origin.check()?;
+        Ok(Some((shared.device.transfer()?, at, self.allocation.stay_awake()?)))
     }
 
     /// The same for work that writes; it waits for all queued copies from this buffer.
-    fn begin_write(&mut self) -> Result<Option<Work<'_, D>>, Error> {
+    fn begin_write(&self) -> Result<Option<Work<'_>>, Error> {
         if self.begin_read()?.is_none() {
             return Ok(None);
         }
-        let readers = self.readers.get_mut();
+        let mut readers = self.readers.lock();
         // A reader leaves the list only after the wait for it is queued, so that a failure loses no reader.
         while let Some(reader) = readers.last() {
             Fence::order(reader, &self.stream.stream_state)?;

@@ -34,7 +34,6 @@ mod registry;
 pub(crate) mod route;
 pub(crate) mod state;
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -247,7 +246,7 @@ impl<D: Device> Pool<D> {
             self.state.notify(SourceEvent::Began(self.allocator.device_info().ordinal, self.id().pair()));
         }
         let ticket = route::enter(self.inner().identity, stream, Arc::clone(&self.state));
-        PoolGuard { pool: self, ticket, of_thread: PhantomData }
+        PoolGuard { pool: self, ticket, _of_thread: PhantomData }
     }
 
     /// Gives every unused segment of the pool back; the bytes that came free. While graphs may use its memory, none
@@ -295,26 +294,21 @@ impl<D: Device> Drop for Pool<D> {
 }
 
 /// While it lives, requests of its thread are led to a pool.
+#[derive(Debug)]
 #[must_use = "the pool is left when the guard is dropped"]
 pub struct PoolGuard<'a, D: Device> {
     pool: &'a Pool<D>,
     ticket: u64,
-    of_thread: PhantomData<*const ()>,
+    /// A thread leaves what it entered, so the guard is not sent.
+    _of_thread: PhantomData<*const ()>,
 }
 
 impl<D: Device> Drop for PoolGuard<'_, D> {
     fn drop(&mut self) {
-        let _ = self.of_thread;
         route::leave(self.ticket);
         let Pool { allocator, state } = self.pool;
         if !allocator.is_inherited() {
             state.notify(SourceEvent::Ended(allocator.device_info().ordinal, state.id.pair()));
         }
-    }
-}
-
-impl<D: Device> fmt::Debug for PoolGuard<'_, D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PoolGuard").field(&self.pool.state.id).finish()
     }
 }

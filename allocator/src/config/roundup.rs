@@ -3,12 +3,14 @@
 use std::fmt;
 
 use super::error::ConfigError;
-use super::format::Format;
-use super::format::whole;
+use super::format::{Format, whole};
 use super::parse::Token;
 
 /// Intervals of sizes; each holds the sizes from one power of two to the next.
 const INTERVALS: usize = 16;
+
+/// Stands for every interval above the one named before.
+const ABOVE: usize = INTERVALS;
 
 /// The logarithm of the size where the first interval begins, 1 MiB.
 const FIRST_LOG: u32 = 20;
@@ -55,13 +57,12 @@ impl Roundup {
                 let message = format!("{key}: the list already has an entry for '{entry}'; keep one of them");
                 return Err(ConfigError::new(message).at(&name.span));
             }
-            match interval {
-                Interval::At(i) => {
-                    let from = if named.iter().all(|name| *name == Interval::Above) { 0 } else { i };
-                    divided[from..=i].fill(divisions);
-                    above = i + 1;
-                }
-                Interval::Above => divided[above..].fill(divisions),
+            if interval == ABOVE {
+                divided[above..].fill(divisions);
+            } else {
+                let from = if named.iter().all(|name| *name == ABOVE) { 0 } else { interval };
+                divided[from..=interval].fill(divisions);
+                above = interval + 1;
             }
             named.push(interval);
         }
@@ -115,19 +116,11 @@ fn read_divisions(text: &str) -> Option<u32> {
     is_divisions(divisions).then_some(divisions)
 }
 
-/// What an entry of a list names.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Interval {
-    At(usize),
-    /// Every interval above the one named before.
-    Above,
-}
-
-/// Reads a power of two in MiB, or `>`.
-fn read_interval(text: &str) -> Option<Interval> {
+/// Reads a power of two in MiB as the index of its interval, or `>` as [`ABOVE`].
+fn read_interval(text: &str) -> Option<usize> {
     if text == ">" {
-        return Some(Interval::Above);
+        return Some(ABOVE);
     }
     let start = whole(text).filter(|start| start.is_power_of_two())?;
-    Some(Interval::At((start.ilog2() as usize).min(INTERVALS - 1)))
+    Some((start.ilog2() as usize).min(INTERVALS - 1))
 }

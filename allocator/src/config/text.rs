@@ -26,7 +26,8 @@ impl Config {
     /// `CACHETTE_NO_MEMORY_CACHING`, `PYTORCH_NO_CUDA_MEMORY_CACHING` or `PYTORCH_NO_HIP_MEMORY_CACHING`, set to `1`,
     /// switches caching off, whatever the text says.
     pub fn from_env() -> Result<Self, ConfigError> {
-        Self::from_lookup(variable)
+        let (config, skipped) = Self::read(variable)?;
+        skipped.into_iter().next().map_or(Ok(config), Err)
     }
 
     /// Reads the configuration from the environment, and skips unknown keys in PyTorch's variables.
@@ -34,12 +35,6 @@ impl Config {
     /// The skipped keys are returned; see [`update_known`](Self::update_known).
     pub fn from_env_known() -> Result<(Self, Vec<ConfigError>), ConfigError> {
         Self::read(variable)
-    }
-
-    /// Reads the configuration from the variables that `lookup` returns; see [`from_env`](Self::from_env).
-    pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        let (config, skipped) = Self::read(lookup)?;
-        skipped.into_iter().next().map_or(Ok(config), Err)
     }
 
     pub(super) fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<(Self, Vec<ConfigError>), ConfigError> {

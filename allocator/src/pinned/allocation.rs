@@ -1,6 +1,5 @@
 //! The owner of a pinned allocation.
 
-use std::fmt;
 use std::ptr::NonNull;
 use std::slice;
 
@@ -15,6 +14,7 @@ use crate::stream::Stream;
 ///
 /// It belongs to no stream. Before it is dropped, every stream in which work that uses it was queued must have been
 /// waited for or [recorded](Self::record_stream).
+#[derive(Debug)]
 pub struct PinnedAllocation<D: Device = AnyDevice> {
     /// Alive while any block has an owner; dangling if there is no block.
     cache: NonNull<PinnedCache<D>>,
@@ -139,15 +139,5 @@ impl<D: Device> Drop for PinnedAllocation<D> {
             // A destructor cannot return a failure, and the cache will try again.
             let _ = freed.end();
         }
-    }
-}
-
-impl<D: Device> fmt::Debug for PinnedAllocation<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PinnedAllocation")
-            .field("ptr", &self.ptr)
-            .field("bytes", &self.bytes())
-            .field("requested", &self.requested)
-            .finish_non_exhaustive()
     }
 }

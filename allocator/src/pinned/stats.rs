@@ -48,11 +48,8 @@ pub struct TimeStat {
 impl TimeStat {
     /// The mean; zero if there was none.
     #[must_use]
-    pub const fn avg(&self) -> u64 {
-        match self.total.checked_div(self.count) {
-            Some(mean) => mean,
-            None => 0,
-        }
+    pub fn avg(&self) -> u64 {
+        self.total.checked_div(self.count).unwrap_or(0)
     }
 
     pub(super) fn add(&mut self, took: Duration) {

@@ -3,9 +3,9 @@
 use crate::config::{Config, ConfigError};
 
 fn read(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
-    Config::from_lookup(|wanted| {
-        variables.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned())
-    })
+    let value = |wanted: &str| Some(variables.iter().find(|(name, _)| *name == wanted)?.1.to_owned());
+    let (config, skipped) = Config::read(value)?;
+    skipped.into_iter().next().map_or(Ok(config), Err)
 }
 
 #[test]
