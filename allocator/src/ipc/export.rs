@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cachette_hal::{Device, DevicePtr, ErrorKind, IpcToken, Sharing};
 use cachette_ipc::{ChunkHandle, Export, ExportGuard, ExportKind, ExportedChunk, Span};
 
-use super::device;
+use super::device_tag;
 use super::error::IpcError;
 use crate::blocks::{BlockId, Chunk, ChunkId};
 use crate::device_state::DeviceState;
@@ -30,7 +30,7 @@ impl<D: Device> SharedMemory<D> {
     #[must_use]
     pub fn handle(&self) -> Vec<u8> {
         let device = &self.guard.get().heap.shared().device;
-        self.guard.handle(device::tag(device.info())).encode()
+        self.guard.handle(device_tag(device.info())).encode()
     }
 
     /// Bytes that may be used.

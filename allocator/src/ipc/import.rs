@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use cachette_hal::{self as hal, Device, DevicePtr, IpcToken};
 use cachette_ipc::{Connection, Exporter, Handle, OpenError, OpenReply};
 
-use super::device;
+use super::check_device;
 use super::error::IpcError;
 use super::export::ExportedBlock;
 use super::mapped::MappedChunks;
@@ -139,7 +139,7 @@ impl<D: Device> IpcState<D> {
     /// Opens the memory that a handle names, or finds it open.
     pub(super) fn open(&self, state: &Arc<DeviceState<D>>, bytes: &[u8]) -> Result<ImportedMemory<D>, Error> {
         let handle = Handle::decode(bytes).map_err(IpcError::from)?;
-        device::check(handle.device, state.device.info())?;
+        check_device(handle.device, state.device.info())?;
         if let Some(opened) = self.imports.lock().find(bytes) {
             return Ok(ImportedMemory { opened });
         }
