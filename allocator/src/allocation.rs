@@ -110,7 +110,6 @@ impl<D: Device> Allocation<D> {
         self.address == 0
     }
 
-    /// Where the memory goes back to.
     #[inline(always)]
     fn owner(&self) -> Owner<D> {
         if let Ok(number) = u32::try_from(self.place.0) {
@@ -158,10 +157,7 @@ impl<D: Device> Allocation<D> {
         let users: Vec<Arc<StreamState<D>>> = streams.iter().map(|s| Arc::clone(&s.stream_state)).collect();
         // SAFETY: as in `record_stream`; the block is given back by this call and not used after it.
         let heap = unsafe { heap.as_ref() };
-        if heap.shared().origin.is_inherited() {
-            return Ok(());
-        }
-        heap.free_after(id, &users).end()
+        if heap.shared().origin.is_inherited() { Ok(()) } else { heap.free_after(id, &users).end() }
     }
 
     /// Gives up ownership: from now on the memory is known by its address alone, and must be freed by
@@ -216,7 +212,6 @@ impl<D: Device> Answer<D> for Allocation<D> {
         }
     }
 
-    /// Owns a block that was taken from `heap` for `stream`.
     #[inline(always)]
     fn of_block(heap: &Arc<Heap<D>>, allocated: &Allocated, requested: u64, stream: StreamRef) -> Self {
         probes::malloc(&heap.shared().device, allocated.address, requested, stream);
@@ -231,7 +226,6 @@ impl<D: Device> Answer<D> for Allocation<D> {
         }
     }
 
-    /// Owns memory that came past the cache.
     fn of_device(shared: &Arc<DeviceState<D>>, address: u64, requested: u64, stream: StreamRef) -> Self {
         Self {
             home: NonNull::from(Box::leak(Box::new(Arc::clone(shared)))).cast(),

@@ -204,10 +204,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     }
 
     const fn check_len(&self, given: usize) -> Result<(), Error> {
-        if given == self.len {
-            return Ok(());
-        }
-        Err(Error::LengthMismatch { len: self.len, given })
+        if given == self.len { Ok(()) } else { Err(Error::LengthMismatch { len: self.len, given }) }
     }
 
     /// What work on the buffer needs; `None` if there are no bytes to work on.

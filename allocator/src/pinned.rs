@@ -106,7 +106,8 @@ impl<D: Device> Pinned<'_, D> {
         if bytes == 0 {
             return Ok(std::ptr::null_mut());
         }
-        Ok(self.inner.pinned.allocate(bytes, PinnedState::Raw)?.ptr.as_ptr())
+        let (_, ptr) = self.inner.pinned.allocate(bytes, PinnedState::Raw)?;
+        Ok(ptr.as_ptr())
     }
 
     /// Frees what [`allocate_raw`](Self::allocate_raw) gave, or

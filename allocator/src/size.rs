@@ -30,7 +30,6 @@ impl SegmentKind {
         if rounded <= SMALL_LIMIT { Self::Small } else { Self::Large }
     }
 
-    /// The other one.
     #[inline]
     pub(crate) const fn other(self) -> Self {
         match self {

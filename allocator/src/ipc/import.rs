@@ -224,8 +224,5 @@ fn map_all<D: Device>(
             mapped.add(&chunk)?;
         }
     }
-    if mapped.missing() > 0 {
-        return Err(IpcError::from(OpenError::Damaged).into());
-    }
-    Ok(mapped)
+    if mapped.missing() > 0 { Err(IpcError::from(OpenError::Damaged).into()) } else { Ok(mapped) }
 }

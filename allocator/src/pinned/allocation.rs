@@ -35,8 +35,8 @@ impl<D: Device> PinnedAllocation<D> {
     }
 
     #[inline(always)]
-    pub(super) fn new(cache: &PinnedCache<D>, allocated: PinnedBlock, requested: usize) -> Self {
-        Self { cache: NonNull::from(cache), ptr: allocated.ptr, requested, place: allocated.place }
+    pub(super) fn new(cache: &PinnedCache<D>, (place, ptr): PinnedBlock, requested: usize) -> Self {
+        Self { cache: NonNull::from(cache), ptr, requested, place }
     }
 
     /// The first byte, as the host sees it; dangling for an allocation of no bytes.

@@ -48,7 +48,6 @@ pub(super) struct Bucket<D: Device> {
     /// The free blocks, the one freed last at the end; never longer than `slots`, which it has room for.
     free: Vec<u32>,
     vacant: Vec<u32>,
-    /// The active blocks.
     pub(super) active: Stat,
     /// Whether the allocator is gone, so that a freed block serves no further request.
     closed: bool,
@@ -146,7 +145,6 @@ impl<D: Device> Bucket<D> {
         }
     }
 
-    /// Turns an owned block into a raw block, known by its address.
     pub(super) fn make_raw(&mut self, index: u32) {
         self.slots[index as usize].state = PinnedState::Raw;
     }

@@ -33,7 +33,6 @@ pub(crate) struct PinnedCache<D: Device> {
     pub(super) shared: Arc<DeviceState<D>>,
     /// They tell the pool of a capture.
     pub(super) routes: Arc<Routes>,
-    /// By log2 of the size.
     pub(super) buckets: [Lock<Bucket<D>>; BUCKETS],
     /// Where each block is, by the address of its first byte.
     pub(super) table: Lock<BTreeMap<usize, PinnedPlace>>,
@@ -53,11 +52,8 @@ pub(crate) struct PinnedCache<D: Device> {
     left: AtomicI64,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PinnedBlock {
-    pub(super) place: PinnedPlace,
-    pub(super) ptr: NonNull<u8>,
-}
+/// A block of a caller: where its slot is, and its first byte.
+pub(super) type PinnedBlock = (PinnedPlace, NonNull<u8>);
 
 pub(super) type BucketGuard<'a, D> = lock::LockGuard<'a, Bucket<D>>;
 
@@ -106,9 +102,7 @@ impl<D: Device> PinnedCache<D> {
     /// Takes the block of a bucket that was freed last; none in a forked child.
     #[inline(always)]
     pub(super) fn take_free(&self, bucket: u32, bytes: usize, state: PinnedState) -> Option<PinnedBlock> {
-        self.enter(bucket)?
-            .allocate(bytes, state)
-            .map(|(slot, ptr)| PinnedBlock { place: PinnedPlace { bucket, slot }, ptr })
+        self.enter(bucket)?.allocate(bytes, state).map(|(slot, ptr)| (PinnedPlace { bucket, slot }, ptr))
     }
 
     /// Takes a block back from its caller, unless in a forked child. [`PinnedFreed::end`] does the rest, if any.
@@ -117,7 +111,6 @@ impl<D: Device> PinnedCache<D> {
         self.free_held(self.enter(place.bucket)?, place)
     }
 
-    /// Locks a bucket; `None` in a forked child.
     #[inline(always)]
     fn enter(&self, bucket: u32) -> Option<BucketGuard<'_, D>> {
         let lock = &self.buckets[bucket as usize];

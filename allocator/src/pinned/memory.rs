@@ -101,7 +101,6 @@ pub(super) struct PinnedReserve {
 }
 
 impl PinnedReserve {
-    /// Cuts a block off, if there is room for one.
     pub(super) fn cut(&mut self, bytes: usize) -> Option<PinnedMemory> {
         let step = bytes.checked_next_multiple_of(PAGE)?;
         if step > self.bytes - self.used {

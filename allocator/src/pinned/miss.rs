@@ -66,7 +66,7 @@ impl<D: Device> PinnedCache<D> {
         let mut totals = self.totals.lock();
         totals.allocations.raise(1);
         totals.allocated_bytes.raise(bytes as u64);
-        Ok(Some(PinnedBlock { place, ptr: memory.ptr }))
+        Ok(Some((place, memory.ptr)))
     }
 
     /// Cuts a block off the reserve segment, which is made at the first request if there is to be one.

@@ -56,7 +56,6 @@ impl Pools {
         self.select(|_| true).iter().for_each(|state| state.notify(event));
     }
 
-    /// The pools in the registry that have no users.
     pub(crate) fn released(&self) -> Vec<Arc<PoolState>> {
         self.select(|state| !state.is_used())
     }
