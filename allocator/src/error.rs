@@ -177,5 +177,5 @@ pub(crate) const NO_HEAP: hal::Error = hal::Error::new(hal::ErrorKind::OutOfMemo
 
 /// The sum, or the first failure; a failure stops none of the others.
 pub(crate) fn sum_all(bytes: impl Iterator<Item = hal::Result<u64>>) -> hal::Result<u64> {
-    bytes.fold(Ok(0), |sum, bytes| Ok(sum? + bytes?))
+    bytes.reduce(|sum, bytes| Ok(sum? + bytes?)).unwrap_or(Ok(0))
 }

@@ -44,12 +44,12 @@ impl<D: Device> PinnedCache<D> {
                 return Ok(allocated);
             }
         }
-        let stats = self.stats();
+        let figures = self.stats();
         Err(Error::OutOfPinnedMemory {
             requested: requested as u64,
             block: 1 << bucket,
-            held: stats.allocated_bytes.current,
-            active: stats.active_bytes.current,
+            held: figures.allocated_bytes.current,
+            active: figures.active_bytes.current,
         })
     }
 

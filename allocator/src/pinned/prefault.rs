@@ -21,7 +21,7 @@ pub(crate) unsafe fn touch(first: NonNull<u8>, bytes: usize, threads: usize) {
     let own = parts.next().unwrap_or_default();
     let all_begun = thread::scope(|scope| {
         let spawn = |part| thread::Builder::new().spawn_scoped(scope, || touch_pages(part)).is_ok();
-        let all_begun = parts.map(spawn).fold(true, |all, begun| all && begun);
+        let all_begun = parts.all(spawn);
         touch_pages(own);
         all_begun
     });

@@ -108,7 +108,7 @@ impl<D: Device> PinnedCache<D> {
         let mut result = Ok(());
         // A stream runs in order, so the points after one of these have not passed either.
         let mut ahead: Vec<(u64, u64)> = Vec::new();
-        let mut passes = |fence: &Fence<D>| {
+        let mut poll = |fence: &Fence<D>| {
             let (stream_state, order) = fence.point();
             if ahead.iter().any(|first| first.0 == stream_state && first.1 <= order) {
                 return Ok(false);
@@ -122,7 +122,7 @@ impl<D: Device> PinnedCache<D> {
         for (place, mut users) in pending {
             result = result.and(Self::mark(&mut users));
             users.retain(|user| {
-                let passed = user.fence().map_or(Ok(false), |fence| passes(fence));
+                let passed = user.fence().map_or(Ok(false), |fence| poll(fence));
                 result = result.and(passed.map(drop));
                 passed != Ok(true)
             });
