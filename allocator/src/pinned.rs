@@ -33,6 +33,7 @@ use cachette_hal::{Device, StreamRef};
 use crate::allocator::Allocator;
 use crate::error::{Error, PointerProblem};
 use crate::state::AllocatorState;
+use crate::stats::Stat;
 
 use bucket::{PinnedPlace, PinnedState};
 use cache::{BucketGuard, PinnedCache};
@@ -89,7 +90,7 @@ impl<D: Device> Pinned<'_, D> {
     /// Makes every peak what is current.
     pub fn reset_peak_stats(&self) {
         if !self.inner.shared.origin.is_inherited() {
-            self.inner.pinned.reset_peaks();
+            self.inner.pinned.reset(Stat::reset_peak);
         }
     }
 

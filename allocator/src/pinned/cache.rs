@@ -13,12 +13,13 @@ use cachette_hal::{self as hal, Device, HostMemory};
 use super::bucket::{Bucket, PinnedPlace, PinnedState};
 use super::memory::{PinnedMemory, PinnedReserve};
 use super::stats::PinnedStats;
-use super::uses::{PinnedUser, Worker, spawn};
+use super::uses::{PinnedPending, PinnedUser, Worker, spawn};
 use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::observe::callbacks::LeakedAllocation;
 use crate::pool::route::Routes;
 use crate::size::TOO_LARGE;
+use crate::stats::Stat;
 use crate::sync::Mutex;
 use crate::sync::lock::{self, Lock};
 
@@ -36,8 +37,7 @@ pub(crate) struct PinnedCache<D: Device> {
     pub(super) buckets: [Lock<Bucket<D>>; BUCKETS],
     /// Where each block is, by the address of its first byte.
     pub(super) table: Lock<BTreeMap<usize, PinnedPlace>>,
-    /// Blocks that their callers freed while streams or graphs still use them.
-    pub(super) pending: Lock<Vec<(PinnedPlace, Vec<PinnedUser<D>>)>>,
+    pub(super) pending: Lock<Vec<PinnedPending<D>>>,
     /// Held by the thread that processes events.
     pub(super) turn: Mutex<()>,
     pub(super) reserve: Mutex<Option<PinnedReserve>>,
@@ -203,26 +203,20 @@ impl<D: Device> PinnedCache<D> {
         stats
     }
 
-    pub(super) fn reset_peaks(&self) {
+    /// Resets every figure that has a peak and totals.
+    pub(super) fn reset(&self, reset: fn(&mut Stat)) {
         let mut totals = self.totals.lock();
-        totals.allocations.reset_peak();
-        totals.allocated_bytes.reset_peak();
+        reset(&mut totals.allocations);
+        reset(&mut totals.allocated_bytes);
         drop(totals);
-        for bucket in &self.buckets {
-            bucket.lock().active.reset_peak();
-        }
+        self.buckets.iter().for_each(|bucket| reset(&mut bucket.lock().active));
     }
 
     pub(super) fn reset_totals(&self) {
+        self.reset(Stat::reset_totals);
         let mut totals = self.totals.lock();
-        let PinnedStats { mut allocations, mut allocated_bytes, .. } = *totals;
-        allocations.reset_totals();
-        allocated_bytes.reset_totals();
+        let PinnedStats { allocations, allocated_bytes, .. } = *totals;
         *totals = PinnedStats { allocations, allocated_bytes, ..PinnedStats::default() };
-        drop(totals);
-        for bucket in &self.buckets {
-            bucket.lock().active.reset_totals();
-        }
     }
 
     /// Memory that is known by its address alone.
@@ -277,7 +271,8 @@ impl<D: Device> PinnedFreed<D> {
     pub(super) fn end(self) -> hal::Result<()> {
         let Self { cache, place, mut users, closed } = self;
         let marked = PinnedCache::mark(&mut users);
-        cache.end_wait(place, users);
+        let pending = cache.end_wait(place, users);
+        cache.pending.lock().extend(pending);
         if closed {
             cache.shed();
             cache.leave(-1);

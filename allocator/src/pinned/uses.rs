@@ -28,6 +28,9 @@ pub(super) enum PinnedUser<D: Device> {
     UnknownGraph,
 }
 
+/// A block that its caller freed while streams or graphs still use it.
+pub(super) type PinnedPending<D> = (PinnedPlace, Vec<PinnedUser<D>>);
+
 impl<D: Device> PinnedUser<D> {
     pub(super) fn is(&self, other: &Self) -> bool {
         match (self, other) {
@@ -87,13 +90,13 @@ impl<D: Device> PinnedCache<D> {
         Ok(())
     }
 
-    /// Frees a block that has no users any more; any other block stays pending.
-    pub(super) fn end_wait(&self, place: PinnedPlace, users: Vec<PinnedUser<D>>) {
-        if users.iter().all(PinnedUser::is_gone) {
-            self.bucket(place).lock().free(place.slot);
-        } else {
-            self.pending.lock().push((place, users));
+    /// Frees a block that has no users any more; any other block is still pending.
+    pub(super) fn end_wait(&self, place: PinnedPlace, users: Vec<PinnedUser<D>>) -> Option<PinnedPending<D>> {
+        if !users.iter().all(PinnedUser::is_gone) {
+            return Some((place, users));
         }
+        self.bucket(place).lock().free(place.slot);
+        None
     }
 
     /// Marks the uses that could not be marked before, and frees the blocks that have no users any more.
@@ -119,6 +122,7 @@ impl<D: Device> PinnedCache<D> {
             }
             polled.map(Progress::is_done)
         };
+        let mut left = Vec::new();
         for (place, mut users) in pending {
             result = result.and(Self::mark(&mut users));
             users.retain(|user| {
@@ -126,8 +130,9 @@ impl<D: Device> PinnedCache<D> {
                 result = result.and(passed.map(drop));
                 passed != Ok(true)
             });
-            self.end_wait(place, users);
+            left.extend(self.end_wait(place, users));
         }
+        self.pending.lock().extend(left);
         result
     }
 
