@@ -36,7 +36,6 @@
 mod error;
 pub(crate) mod export;
 pub(crate) mod import;
-mod mapped;
 
 use std::sync::Arc;
 

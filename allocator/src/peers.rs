@@ -39,7 +39,7 @@ impl<D: Device> Allocator<D> {
             return Ok(());
         }
         let heaps = inner.heaps.all();
-        let granted = heaps.iter().filter(|heap| heap.elastic().is_some()).try_for_each(|heap| inner.grant(heap));
+        let granted = heaps.iter().filter(|heap| heap.elastic.is_some()).try_for_each(|heap| inner.grant(heap));
         #[cfg(feature = "ipc")]
         let granted = granted.and_then(|()| Ok(inner.ipc.grant()?));
         granted.inspect_err(|_| inner.shared.remove_peer(other.ordinal))

@@ -1,15 +1,15 @@
 //! Memory of other processes, opened in this one.
 
 use std::collections::HashMap;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
-use cachette_hal::{self as hal, Device, DevicePtr, IpcToken};
-use cachette_ipc::{Connection, Exporter, Handle, OpenError, OpenReply};
+use cachette_hal::{self as hal, Backing, Device, DevicePtr, FabricHandle, IpcToken, VirtualMemory};
+use cachette_ipc::{ChunkHandle, Connection, ExportedChunk, Exporter, Handle, OpenError, OpenReply};
 
 use super::check_device;
 use super::error::IpcError;
 use super::export::ExportedBlock;
-use super::mapped::MappedChunks;
 use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::sync::Mutex;
@@ -165,7 +165,7 @@ impl<D: Device> IpcState<D> {
             (OpenReply::Chunks(_), Some(mapped)) => {
                 // Under the lock, so that no peer is allowed between this and the entry in the table.
                 mapped.grant()?;
-                (mapped.address(), ImportKind::Chunks(mapped))
+                (mapped.start.address(), ImportKind::Chunks(mapped))
             }
         };
         let address = handle.span.address(start).ok_or(IpcError::Open(OpenError::Damaged))?;
@@ -214,7 +214,10 @@ fn map_all<D: Device>(
 ) -> Result<MappedChunks<D>, Error> {
     // First, so that the exporter works while this process reserves addresses.
     let mut batches = connection.batches(count).map_err(IpcError::from)?;
-    let mut mapped = MappedChunks::reserve(state, handle.span.extent)?;
+    let bytes = handle.span.extent;
+    let start = state.device.virtual_memory()?.reserve(bytes, None)?;
+    let (mappings, handles) = (Vec::new(), Vec::new());
+    let mut mapped = MappedChunks { state: Arc::clone(state), start, released: false, bytes, mappings, handles };
     // The descriptors of a batch are closed before those of the next are received.
     while let Some(chunks) = batches.receive().map_err(IpcError::from)? {
         for chunk in chunks {
@@ -225,4 +228,89 @@ fn map_all<D: Device>(
         }
     }
     if mapped.missing() > 0 { Err(IpcError::from(OpenError::Damaged).into()) } else { Ok(mapped) }
+}
+
+/// Chunks of another process, mapped side by side in exactly as many addresses as they need.
+#[derive(Debug)]
+struct MappedChunks<D: Device> {
+    state: Arc<DeviceState<D>>,
+    start: DevicePtr,
+    bytes: u64,
+    /// Whether the addresses are released.
+    released: bool,
+    /// Address and bytes of each mapping, in order, without gaps until they are unmapped.
+    mappings: Vec<(DevicePtr, u64)>,
+    /// Handles that could not be destroyed yet. The mappings keep the memory.
+    handles: Vec<Backing>,
+}
+
+impl<D: Device> MappedChunks<D> {
+    fn missing(&self) -> u64 {
+        // There are no gaps, so the last mapping gives the end.
+        let end = self.mappings.last().map(|(at, bytes)| at.address() + bytes);
+        self.bytes - end.map_or(0, |end| end - self.start.address())
+    }
+
+    /// Maps a chunk behind the others, without access yet. The caller has checked that it fits.
+    fn add(&mut self, chunk: &ExportedChunk) -> hal::Result<()> {
+        let state = Arc::clone(&self.state);
+        let memory = state.device.virtual_memory()?;
+        let backing = match &chunk.handle {
+            ChunkHandle::Descriptor(descriptor) => memory.import_backing(descriptor.as_fd(), chunk.bytes),
+            ChunkHandle::Fabric(name) => memory.import_fabric(&FabricHandle(*name), chunk.bytes),
+        }?;
+        let at = self.start.add(self.bytes - self.missing());
+        // SAFETY: 1. the backing was imported just now.
+        let mapped = unsafe { memory.map(at, &backing) };
+        self.handles.push(backing);
+        mapped?;
+        self.mappings.push((at, chunk.bytes));
+        self.destroy_handles(memory);
+        Ok(())
+    }
+
+    fn grant(&self) -> hal::Result<()> {
+        let memory = self.state.device.virtual_memory()?;
+        // SAFETY: 2. it only adds access.
+        unsafe { memory.set_access(self.start, self.bytes, &self.state.access()) }
+    }
+
+    /// Destroys the handles of mapped chunks. A failure is retried at the drop.
+    fn destroy_handles(&mut self, memory: &dyn VirtualMemory) {
+        let handles = std::mem::take(&mut self.handles);
+        for handle in handles {
+            let (raw, bytes) = (handle.raw(), handle.bytes());
+            // SAFETY: 1. this device imported it, and it leaves the list here.
+            let destroyed = unsafe { memory.destroy_backing(handle) };
+            if destroyed.is_err() {
+                self.handles.push(Backing::from_raw(raw, bytes));
+            }
+        }
+    }
+
+    /// Unmaps the chunks, and releases the addresses if that succeeded for all.
+    fn clear(&mut self, memory: &dyn VirtualMemory) {
+        self.mappings.retain(|(at, bytes)| {
+            // SAFETY: 2. the owner has waited for the device, or the addresses were never given out.
+            unsafe { memory.unmap(*at, *bytes) }.is_err()
+        });
+        self.destroy_handles(memory);
+        if !self.released && self.mappings.is_empty() {
+            // SAFETY: 1. the addresses were reserved for this value, and nothing is mapped there any more.
+            self.released = unsafe { memory.release(self.start, self.bytes) }.is_ok();
+        }
+    }
+}
+
+impl<D: Device> Drop for MappedChunks<D> {
+    /// A destructor cannot report a failure, so it retries once.
+    fn drop(&mut self) {
+        if self.state.origin.is_inherited() {
+            return;
+        }
+        let state = Arc::clone(&self.state);
+        let Ok(memory) = state.device.virtual_memory() else { return };
+        self.clear(memory);
+        self.clear(memory);
+    }
 }

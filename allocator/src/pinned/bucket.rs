@@ -8,7 +8,7 @@ use cachette_hal::{Device, StreamRef};
 
 use super::memory::PinnedMemory;
 use super::uses::PinnedUser;
-use crate::observe::leak::LeakedAllocation;
+use crate::observe::callbacks::LeakedAllocation;
 use crate::stats::Stat;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
