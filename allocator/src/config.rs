@@ -218,12 +218,6 @@ impl Config {
         self.max_non_split_rounding().unwrap_or(self.large_segment_bytes)
     }
 
-    /// Into how many steps the power of two below `size` is divided for rounding up; 0 and 1 for no steps.
-    #[must_use]
-    pub fn divisions(&self, size: u64) -> u32 {
-        self.roundup.divisions(size)
-    }
-
     /// The divisions of each interval of sizes; interval `i` begins at `2^i` MiB.
     #[must_use]
     pub const fn roundup_divisions(&self) -> &[u32; 16] {

@@ -118,16 +118,6 @@ impl Filter {
     pub fn function(leads: impl Fn(StreamRef) -> bool + Send + Sync + 'static) -> Self {
         Self::Function(Arc::new(leads))
     }
-
-    /// Whether a request for `stream` is led; `capture` tells the stream's capture.
-    fn leads(&self, stream: StreamRef, capture: impl Fn() -> hal::Result<Option<CaptureId>>) -> hal::Result<bool> {
-        Ok(match self {
-            Self::All => true,
-            Self::Stream(only) => *only == stream,
-            Self::Capture(id) => capture()? == Some(*id),
-            Self::Function(leads) => leads(stream),
-        })
-    }
 }
 
 impl fmt::Debug for Filter {
@@ -184,7 +174,13 @@ impl Routes {
         capture: impl Fn() -> hal::Result<Option<CaptureId>>,
     ) -> hal::Result<Option<Arc<PoolState>>> {
         for (filter, pool) in self.0.read().iter().rev() {
-            if filter.leads(stream, &capture)? {
+            let leads = match filter {
+                Filter::All => true,
+                Filter::Stream(only) => *only == stream,
+                Filter::Capture(id) => capture()? == Some(*id),
+                Filter::Function(leads) => leads(stream),
+            };
+            if leads {
                 return Ok(Some(Arc::clone(pool)));
             }
         }

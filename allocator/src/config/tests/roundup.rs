@@ -31,7 +31,7 @@ fn s6_a_list_back_fills_below_and_fills_above() {
     for (mebibytes, divisions) in
         [(1, 8), (32, 8), (64, 8), (128, 2), (256, 4), (512, 2), (1024, 4), (2048, 1), (4096, 1), (8192, 1)]
     {
-        assert_eq!(config.divisions(mebibytes * MIB), divisions, "{mebibytes}");
+        assert_eq!(config.roundup().divisions(mebibytes * MIB), divisions, "{mebibytes}");
     }
 }
 
@@ -39,11 +39,11 @@ fn s6_a_list_back_fills_below_and_fills_above() {
 #[test]
 fn s6_a_gap_in_a_list_stays_zero() {
     let config = divided("[128:8,256:16,512:1,2048:8,>:2]");
-    assert_eq!(config.divisions(64 * MIB), 8);
-    assert_eq!(config.divisions(256 * MIB), 16);
-    assert_eq!(config.divisions(1024 * MIB), 0);
-    assert_eq!(config.divisions(2048 * MIB), 8);
-    assert_eq!(config.divisions(4096 * MIB), 2);
+    assert_eq!(config.roundup().divisions(64 * MIB), 8);
+    assert_eq!(config.roundup().divisions(256 * MIB), 16);
+    assert_eq!(config.roundup().divisions(1024 * MIB), 0);
+    assert_eq!(config.roundup().divisions(2048 * MIB), 8);
+    assert_eq!(config.roundup().divisions(4096 * MIB), 2);
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn every_key_reaches_its_value() {
     assert_eq!(config.max_split_bytes(), Some(40 * MIB));
     assert_eq!(config.max_non_split_rounding_bytes(), 30 * MIB);
     assert_eq!(config.gc_threshold(), Some(0.5));
-    assert_eq!(config.divisions(128 * MIB), 2);
+    assert_eq!(config.roundup().divisions(128 * MIB), 2);
     assert!(config.expandable_segments());
     assert_eq!(config.expandable_segments_reserve(), Some(AddressReserve::Fraction(0.9)));
     assert!(config.release_lock_on_malloc());
