@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use cachette_hal::{Device, DevicePtr, ErrorKind, IpcToken, Sharing};
-use cachette_ipc::{ChunkHandle, Export, ExportGuard, ExportKind, ExportedChunk, Span};
+use cachette_hal::{Device, DeviceInfo, DevicePtr, ErrorKind, IpcToken, Sharing, Vendor};
+use cachette_ipc::{ChunkHandle, DeviceTag, Export, ExportGuard, ExportKind, ExportedChunk, Span};
 
-use super::device_tag;
 use super::error::IpcError;
 use crate::blocks::{BlockId, Chunk, ChunkId};
 use crate::device_state::DeviceState;
@@ -156,4 +155,15 @@ fn token_of<D: Device>(heap: &Heap<D>, base: u64) -> Result<IpcToken, Error> {
         ErrorKind::InvalidValue => IpcError::NoToken(error).into(),
         _ => error.into(),
     })
+}
+
+/// The device as a handle names it.
+pub(super) const fn device_tag(device: &DeviceInfo) -> DeviceTag {
+    let vendor = match device.vendor {
+        Vendor::Host => b'h',
+        Vendor::Nvidia => b'n',
+        Vendor::Amd => b'a',
+        _ => b'?',
+    };
+    DeviceTag { vendor, uuid: device.uuid }
 }

@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
-use cachette_hal::{self as hal, Backing, Device, DevicePtr, FabricHandle, IpcToken, VirtualMemory};
-use cachette_ipc::{ChunkHandle, Connection, ExportedChunk, Exporter, Handle, OpenError, OpenReply};
+use cachette_hal::{self as hal, Backing, Device, DeviceInfo, DevicePtr, FabricHandle, IpcToken, VirtualMemory};
+use cachette_ipc::{ChunkHandle, Connection, DeviceTag, ExportedChunk, Exporter, Handle, OpenError, OpenReply};
 
-use super::check_device;
 use super::error::IpcError;
-use super::export::ExportedBlock;
+use super::export::{ExportedBlock, device_tag};
 use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::sync::Mutex;
@@ -312,5 +311,42 @@ impl<D: Device> Drop for MappedChunks<D> {
         let Ok(memory) = state.device.virtual_memory() else { return };
         self.clear(memory);
         self.clear(memory);
+    }
+}
+
+/// Whether memory of the device `exporter` can be opened on `device`.
+fn check_device(exporter: DeviceTag, device: &DeviceInfo) -> Result<(), IpcError> {
+    let own = device_tag(device);
+    if exporter.vendor != own.vendor {
+        return Err(IpcError::OtherVendor { here: device.vendor });
+    }
+    // A driver that knows no UUID reports zero.
+    let unknown = [0; 16];
+    if exporter.uuid != own.uuid && exporter.uuid != unknown && own.uuid != unknown {
+        return Err(IpcError::OtherDevice);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use cachette_hal::{Ordinal, Vendor};
+
+    use super::*;
+
+    fn device(vendor: Vendor, uuid: u8) -> DeviceInfo {
+        let mut info = DeviceInfo::new(Ordinal(0), vendor, "one".to_owned(), 1 << 30, 512);
+        info.uuid = [uuid; 16];
+        info
+    }
+
+    #[test]
+    fn another_device_is_rejected_if_both_have_a_uuid() {
+        let check = |vendor, uuid| check_device(device_tag(&device(Vendor::Host, 7)), &device(vendor, uuid));
+        assert_eq!(check(Vendor::Host, 7), Ok(()));
+        assert_eq!(check(Vendor::Host, 0), Ok(()));
+        assert_eq!(check(Vendor::Host, 8), Err(IpcError::OtherDevice));
+        let here = Vendor::Amd;
+        assert_eq!(check(here, 7), Err(IpcError::OtherVendor { here }));
     }
 }
