@@ -139,7 +139,7 @@ impl<D: Device> Allocation<D> {
         if let Owner::Heap(heap, id) = self.owner() {
             // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
             let heap = unsafe { heap.as_ref() };
-            if !heap.shared().origin.is_inherited() {
+            if !heap.shared.origin.is_inherited() {
                 heap.record_use(id, &stream.stream_state);
             }
         }
@@ -157,7 +157,7 @@ impl<D: Device> Allocation<D> {
         let users: Vec<Arc<StreamState<D>>> = streams.iter().map(|s| Arc::clone(&s.stream_state)).collect();
         // SAFETY: as in `record_stream`; the block is given back by this call and not used after it.
         let heap = unsafe { heap.as_ref() };
-        if heap.shared().origin.is_inherited() { Ok(()) } else { heap.free_after(id, &users).end() }
+        if heap.shared.origin.is_inherited() { Ok(()) } else { heap.free_after(id, &users).end() }
     }
 
     /// Gives up ownership: from now on the memory is known by its address alone, and must be freed by
@@ -170,7 +170,7 @@ impl<D: Device> Allocation<D> {
             Owner::Heap(heap, id) => {
                 // SAFETY: as in `record_stream`.
                 let heap = unsafe { heap.as_ref() };
-                if !heap.shared().origin.is_inherited() {
+                if !heap.shared.origin.is_inherited() {
                     heap.make_raw(id);
                 }
             }
@@ -214,7 +214,7 @@ impl<D: Device> Answer<D> for Allocation<D> {
 
     #[inline(always)]
     fn of_block(heap: &Arc<Heap<D>>, allocated: &Allocated, requested: u64, stream: StreamRef) -> Self {
-        probes::malloc(&heap.shared().device, allocated.address, requested, stream);
+        probes::malloc(&heap.shared.device, allocated.address, requested, stream);
         Self {
             home: NonNull::from(&**heap).cast(),
             address: allocated.address,

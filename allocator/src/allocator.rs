@@ -121,7 +121,7 @@ impl<D: Device> Allocator<D> {
     #[inline]
     pub fn allocate(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
         let heap = &stream.heap;
-        if !Arc::ptr_eq(heap.shared(), self.shared()) {
+        if !Arc::ptr_eq(&heap.shared, self.shared()) {
             return Err(Error::ForeignStream);
         }
         if route::is_inside() { self.allocate_inside(bytes, stream) } else { self.allocate_from(bytes, heap) }
@@ -132,11 +132,11 @@ impl<D: Device> Allocator<D> {
     pub(crate) fn allocate_from<A: Answer<D>>(&self, bytes: u64, heap: &Arc<Heap<D>>) -> Result<A, Error> {
         // One comparison for both ends: zero wraps to the top.
         if bytes.wrapping_sub(1) >= TOO_LARGE - 1 {
-            return self.allocate_uncached(bytes, heap.stream_state().handle());
+            return self.allocate_uncached(bytes, heap.stream_state.handle());
         }
         let request = Request { requested: bytes, raw: A::RAW };
         match heap.allocate_last_freed(request) {
-            Ok(allocated) => Ok(A::of_block(heap, &allocated, bytes, heap.stream_state().handle())),
+            Ok(allocated) => Ok(A::of_block(heap, &allocated, bytes, heap.stream_state.handle())),
             Err(held) => self.allocate_slowly(held, request, heap),
         }
     }
@@ -150,7 +150,7 @@ impl<D: Device> Allocator<D> {
         heap: &Arc<Heap<D>>,
     ) -> Result<A, Error> {
         let bytes = request.requested;
-        let stream = || heap.stream_state().handle();
+        let stream = || heap.stream_state.handle();
         match heap.allocate(held, request) {
             Some(allocated) if !allocated.guarded => Ok(A::of_block(heap, &allocated, bytes, stream())),
             // The memory of graphs does not bypass the cache: it must outlast its owners.

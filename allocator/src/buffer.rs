@@ -163,7 +163,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     /// The memory of `from` stays as it is until the copy is done, even if `from` is dropped or written before.
     pub fn copy_from(&mut self, from: &Self) -> Result<(), Error> {
         self.check_len(from.len)?;
-        if !Arc::ptr_eq(self.stream.heap.shared(), from.stream.heap.shared()) {
+        if !Arc::ptr_eq(&self.stream.heap.shared, &from.stream.heap.shared) {
             return Err(Error::ForeignBuffer);
         }
         let bytes = self.allocation.requested();

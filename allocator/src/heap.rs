@@ -85,11 +85,6 @@ impl<D: Device> Heap<D> {
         heap
     }
 
-    /// The position in the allocator's list of heaps.
-    pub(crate) const fn number(&self) -> u32 {
-        self.number
-    }
-
     /// The pool of the heap; `None` for the default pool.
     pub(crate) fn pool(&self) -> Option<Arc<PoolState>> {
         self.pool.read().clone()
@@ -133,16 +128,6 @@ impl<D: Device> Heap<D> {
     /// Returns whether requests must check for a route.
     pub(crate) fn is_routed(&self) -> bool {
         self.state.lock().redirect.route
-    }
-
-    #[inline]
-    pub(crate) const fn stream_state(&self) -> &Arc<StreamState<D>> {
-        &self.stream_state
-    }
-
-    #[inline]
-    pub(crate) const fn shared(&self) -> &Arc<DeviceState<D>> {
-        &self.shared
     }
 
     /// Locks the right to add memory to the heap.

@@ -138,7 +138,7 @@ impl<D: Device> Pinned<'_, D> {
         self.inner.shared.origin.check()?;
         let cache = &self.inner.pinned;
         let (_, place) = cache.find(ptr.addr(), &[PinnedState::Raw, PinnedState::Owned])?;
-        cache.record_use(place, self.inner.heap_of_raw(stream)?.stream_state());
+        cache.record_use(place, &self.inner.heap_of_raw(stream)?.stream_state);
         Ok(())
     }
 }

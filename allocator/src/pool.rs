@@ -199,7 +199,7 @@ impl<D: Device> Pool<D> {
     /// When the last user is gone, the memory serves other requests only after the work queued in those streams.
     pub fn mark_external_graph_use(&self) {
         for heap in self.inner().heaps.all() {
-            self.inner().note_launch(&self.state, heap.stream_state());
+            self.inner().note_launch(&self.state, &heap.stream_state);
         }
     }
 
@@ -222,7 +222,7 @@ impl<D: Device> Pool<D> {
     }
 
     fn heap(&self, stream: &Stream<D>) -> Result<&Arc<Heap<D>>, Error> {
-        if !Arc::ptr_eq(stream.heap.shared(), &self.inner().shared) {
+        if !Arc::ptr_eq(&stream.heap.shared, &self.inner().shared) {
             return Err(Error::ForeignStream);
         }
         self.inner().heap_of_stream_state(&self.state, &stream.stream_state)

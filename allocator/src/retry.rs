@@ -183,7 +183,7 @@ impl<'a, D: Device> Retry<'a, D> {
 
     /// Whether steps may wait. The work of a captured stream does not run, so a wait would not end.
     fn may_wait(&self) -> bool {
-        !self.shared.settings.never_block.load(Relaxed) && !self.heap.stream_state().is_capturing()
+        !self.shared.settings.never_block.load(Relaxed) && !self.heap.stream_state.is_capturing()
     }
 
     /// The heaps that can release unused memory: outside used pools, and in this pool unless graphs may use it.
@@ -202,7 +202,7 @@ impl<'a, D: Device> Retry<'a, D> {
             return Ok(());
         }
         for pool in self.inner.pools.on_oom() {
-            let number = pool.streams.get(self.heap.stream_state().handle().raw());
+            let number = pool.streams.get(self.heap.stream_state.handle().raw());
             if let Some(heap) = number.and_then(|number| self.inner.heaps.get(number))
                 && let Some(allocated) = heap.allocate_after_events(self.request)?
             {
@@ -232,7 +232,7 @@ impl<'a, D: Device> Retry<'a, D> {
     /// Allocates a block that is idle on another stream, and makes this stream wait for that one.
     fn borrow(&self) -> Step<D> {
         // Captured work cannot wait for work outside the capture.
-        if !self.shared.settings.lends.load(Relaxed) || self.heap.stream_state().ask_capturing()? {
+        if !self.shared.settings.lends.load(Relaxed) || self.heap.stream_state.ask_capturing()? {
             return Ok(());
         }
         let pool = self.heap.pool().map(|pool| pool.id);
@@ -240,17 +240,17 @@ impl<'a, D: Device> Retry<'a, D> {
             // An elastic heap lends no blocks after elastic segments are switched off.
             let off = other.elastic.is_some() && other.is_retired();
             let apart = other.pool().map(|pool| pool.id) != pool;
-            if Arc::ptr_eq(&other, self.heap) || off || apart || other.stream_state().ask_capturing()? {
+            if Arc::ptr_eq(&other, self.heap) || off || apart || other.stream_state.ask_capturing()? {
                 continue;
             }
             let Some(allocated) = other.allocate_after_events(self.request)? else { continue };
-            match Fence::record(other.stream_state()) {
+            match Fence::record(&other.stream_state) {
                 Ok(fence) => {
-                    other.lend(allocated.id, self.heap.stream_state());
+                    other.lend(allocated.id, &self.heap.stream_state);
                     return Err(StepEnd::Found(FoundBlock { heap: other, allocated, guard: Some(fence) }));
                 }
                 Err(error) => {
-                    other.put_back(allocated, other.guards_of(&allocated, self.heap.stream_state()));
+                    other.put_back(allocated, other.guards_of(&allocated, &self.heap.stream_state));
                     if error.kind() != hal::ErrorKind::CaptureForbids {
                         return Err(error.into());
                     }

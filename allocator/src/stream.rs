@@ -38,7 +38,7 @@ impl<D: Device> Stream<D> {
 impl<D: Device> Drop for Stream<D> {
     fn drop(&mut self) {
         // The heap holds the stream state, which holds the rest.
-        self.heap.shared().origin.keep(&self.heap);
+        self.heap.shared.origin.keep(&self.heap);
     }
 }
 

@@ -26,13 +26,13 @@ impl<D: Device> AllocatorState<D> {
             None if heap.is_routed() => self.find_by_route(heap, request)?,
             None => self.find_in_pool(heap, request)?,
         };
-        pass_guards(&mut found, heap.stream_state())?;
+        pass_guards(&mut found, &heap.stream_state)?;
         Ok(found)
     }
 
     /// Finds a block in the pool that a request is led to, if it is.
     fn find_by_route(&self, heap: &Arc<Heap<D>>, request: Request) -> Result<FoundBlock<D>, Error> {
-        let stream_state = heap.stream_state();
+        let stream_state = &heap.stream_state;
         let led = self.routes.pool_for(stream_state.handle(), || stream_state.capture())?;
         let heap = led.map_or(Ok(heap), |pool| self.heap_of_stream_state(&pool, stream_state))?;
         if !heap.is_retired()
@@ -46,7 +46,7 @@ impl<D: Device> AllocatorState<D> {
     /// Whether a request to a heap is led to a pool whose memory graphs may use.
     #[cold]
     pub(super) fn serves_graphs(&self, heap: &Heap<D>) -> bool {
-        let stream_state = heap.stream_state();
+        let stream_state = &heap.stream_state;
         let by_route = || self.routes.pool_for(stream_state.handle(), || stream_state.capture());
         let led = heap.pool().map_or_else(by_route, |pool| Ok(Some(pool)));
         // If the driver fails to say, the search for a block fails with its error.

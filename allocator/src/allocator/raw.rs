@@ -27,7 +27,7 @@ impl<D: Device> Answer<D> for Address {
 
     #[inline(always)]
     fn of_block(heap: &Arc<Heap<D>>, block: &Allocated, requested: u64, stream: StreamRef) -> Self {
-        probes::malloc(&heap.shared().device, block.address, requested, stream);
+        probes::malloc(&heap.shared.device, block.address, requested, stream);
         Self(block.address)
     }
 
@@ -49,7 +49,7 @@ impl<D: Device> Allocator<D> {
         }
         let mut heap = self.inner().heap_of_raw(stream)?;
         if route::is_inside() {
-            heap = self.inner().heap_inside(stream, heap.stream_state())?.unwrap_or(heap);
+            heap = self.inner().heap_inside(stream, &heap.stream_state)?.unwrap_or(heap);
         }
         self.allocate_from(bytes, heap).map(|Address(address)| address)
     }
@@ -100,7 +100,7 @@ impl<D: Device> Allocator<D> {
             return Ok(());
         }
         let (heap, id) = self.find(address)?;
-        heap.record_use(id, self.inner().heap_of_raw(stream)?.stream_state());
+        heap.record_use(id, &self.inner().heap_of_raw(stream)?.stream_state);
         Ok(())
     }
 

@@ -120,7 +120,7 @@ impl<D: Device> AllocatorState<D> {
     pub(crate) fn leaks(&self) -> Vec<LeakedAllocation> {
         let mut leaks = Vec::new();
         for heap in self.heaps.all() {
-            let stream = heap.stream_state().handle();
+            let stream = heap.stream_state.handle();
             let raw = heap.raw_blocks().into_iter();
             leaks.extend(raw.map(|(address, requested)| LeakedAllocation { address, requested, stream }));
         }

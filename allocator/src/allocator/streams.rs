@@ -48,11 +48,11 @@ impl<D: Device> AllocatorState<D> {
         let make = || {
             let heap = self.add_heap(&Arc::new(stream_state), self.is_elastic())?;
             heap.set_routed(self.routes.are_there());
-            Some(heap.number())
+            Some(heap.number)
         };
         let number = self.streams.get_or_add(stream.raw(), make);
         let heap = number.and_then(|number| self.heaps.get(number)).ok_or(NO_HEAP)?;
-        Ok(Stream { stream_state: Arc::clone(heap.stream_state()), heap: Arc::clone(heap) })
+        Ok(Stream { stream_state: Arc::clone(&heap.stream_state), heap: Arc::clone(heap) })
     }
 
     /// Makes a heap; `None` if there are more than any driver has streams.
@@ -81,7 +81,7 @@ impl<D: Device> AllocatorState<D> {
         if let Some(partner) = heap.partner() {
             return Ok(partner);
         }
-        let made = self.add_heap(heap.stream_state(), heap.elastic.is_none()).ok_or(NO_HEAP)?;
+        let made = self.add_heap(&heap.stream_state, heap.elastic.is_none()).ok_or(NO_HEAP)?;
         if let Some(pool) = heap.pool() {
             made.set_pool(&pool);
         }

@@ -199,18 +199,18 @@ impl ChunkTable {
         self.wanted.lock().retain(|known| *known != range);
     }
 
+    fn is_wanted(&self, start: u64, bytes: u64) -> bool {
+        let wanted = self.wanted.lock();
+        wanted.iter().any(|(at, length)| at.address() < start + bytes && start < at.address() + length)
+    }
+
     /// Reserves addresses that no sleeping pool needs again.
     pub(crate) fn reserve_unwanted(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<DevicePtr> {
-        let is_wanted = |start: u64| {
-            let overlaps =
-                |(at, length): &(DevicePtr, u64)| at.address() < start + bytes && start < at.address() + length;
-            self.wanted.lock().iter().any(overlaps)
-        };
         let mut aside = Vec::new();
         let found = loop {
             match memory.reserve(bytes, None) {
                 // This range stays reserved until another one is found, so that the driver does not return it again.
-                Ok(start) if is_wanted(start.address()) => aside.push(start),
+                Ok(start) if self.is_wanted(start.address(), bytes) => aside.push(start),
                 found => break found,
             }
         };
@@ -254,6 +254,17 @@ mod tests {
             chunks.destroy(memory, id).unwrap();
         }
         assert_eq!(chunks.bytes(), 0);
+    }
+
+    #[test]
+    fn addresses_that_a_sleeping_pool_needs_are_reserved_for_no_other() {
+        let chunks = ChunkTable::default();
+        let range = (DevicePtr::new(0x4000).unwrap(), 0x1000);
+        chunks.want(range);
+        assert!(chunks.is_wanted(0x3000, 0x1001) && chunks.is_wanted(0x4fff, 1) && chunks.is_wanted(0x3000, 0x9000));
+        assert!(!chunks.is_wanted(0x3000, 0x1000) && !chunks.is_wanted(0x5000, 0x1000));
+        chunks.unwant(range);
+        assert!(!chunks.is_wanted(0x4000, 0x1000));
     }
 
     /// Records a peak of `used` bytes while `held` bytes are held, and returns the highest peak so far.

@@ -28,7 +28,7 @@ impl<D: Device> SharedMemory<D> {
     /// Every process of the same user that knows them can read and write the memory.
     #[must_use]
     pub fn handle(&self) -> Vec<u8> {
-        let device = &self.guard.get().heap.shared().device;
+        let device = &self.guard.get().heap.shared.device;
         self.guard.handle(device_tag(device.info())).encode()
     }
 
@@ -54,7 +54,7 @@ impl<D: Device> SharedMemory<D> {
 impl<D: Device> Drop for SharedMemory<D> {
     fn drop(&mut self) {
         // In a forked child the export belongs to the parent, and must not end here.
-        self.guard.get().heap.shared().origin.keep(&self.guard);
+        self.guard.get().heap.shared.origin.keep(&self.guard);
     }
 }
 
@@ -83,7 +83,7 @@ impl<D: Device> ExportedBlock<D> {
                 (base, bytes)
             }
             BlockMemory::Chunks(chunks) => {
-                let table = &heap.shared().chunks;
+                let table = &heap.shared.chunks;
                 let sharing = |chunk: &Chunk| table.physical(chunk.id, "export_backing").map(|(_, sharing)| sharing);
                 if !chunks.iter().all(|chunk| sharing(chunk).is_ok_and(|sharing| sharing != Sharing::Private)) {
                     return Err(IpcError::PrivateChunks.into());
@@ -116,7 +116,7 @@ impl<D: Device> Export for ExportedBlock<D> {
     }
 
     fn chunks(&self, first: usize, most: usize) -> Result<Vec<ExportedChunk>, String> {
-        let state = self.heap.shared();
+        let state = &self.heap.shared;
         let _relaxed = state.relax_capture();
         let chunks = self.chunks.iter().skip(first).take(most);
         let exported =
@@ -145,10 +145,10 @@ fn refused<D: Device>(heap: &Heap<D>, id: BlockId, why: ExportRefusal) -> Error 
 }
 
 fn token_of<D: Device>(heap: &Heap<D>, base: u64) -> Result<IpcToken, Error> {
-    let device = &heap.shared().device;
+    let device = &heap.shared.device;
     let ipc = device.ipc()?;
     let base = DevicePtr::new(base).ok_or(IpcError::Empty)?;
-    let _relaxed = heap.shared().relax_capture();
+    let _relaxed = heap.shared.relax_capture();
     // SAFETY: 1. a block of the segment is exported, so the heap keeps the segment.
     let token = unsafe { ipc.export_token(base) };
     token.map_err(|error| match error.kind() {

@@ -60,7 +60,7 @@ impl<D: Device> Pool<D> {
         let mut heaps = Vec::new();
         for heap in self.inner().heaps_of(self.id()) {
             heap.process_events()?;
-            heaps.push((heap.number(), heap.save().map_err(|why| why.of(self.id()))?));
+            heaps.push((heap.number, heap.save().map_err(|why| why.of(self.id()))?));
         }
         Ok(Checkpoint { pool: self.id(), heaps })
     }
@@ -77,19 +77,19 @@ impl<D: Device> Pool<D> {
         self.state.check_awake()?;
         let heaps = self.inner().heaps_of(self.id());
         let saved = |heap: &Heap<D>| {
-            let found = checkpoint.heaps.iter().find(|(number, _)| *number == heap.number());
+            let found = checkpoint.heaps.iter().find(|(number, _)| *number == heap.number);
             found.map_or(&[][..], |(_, blocks)| blocks)
         };
         for heap in &heaps {
             heap.process_events()?;
             heap.check_restore(saved(heap)).map_err(|why| why.of(self.id()))?;
         }
-        let stream_state_of = |stream| Some(Arc::clone(self.inner().heap_of_raw(stream).ok()?.stream_state()));
+        let stream_state_of = |stream| Some(Arc::clone(&self.inner().heap_of_raw(stream).ok()?.stream_state));
         for heap in &heaps {
             // What the heap's own stream has yet to do at a borrowed place comes before the borrower's next use.
             let borrowers = saved(heap).iter().filter_map(|block| block.borrower);
             let mut borrowers = borrowers.filter_map(stream_state_of);
-            borrowers.try_for_each(|stream_state| Fence::order(heap.stream_state(), &stream_state))?;
+            borrowers.try_for_each(|stream_state| Fence::order(&heap.stream_state, &stream_state))?;
         }
         let mut restored = Restored::default();
         for heap in &heaps {

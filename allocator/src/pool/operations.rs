@@ -70,7 +70,7 @@ impl<D: Device> AllocatorState<D> {
                 heap.set_pool(pool);
                 heap.set_elastic(elastic);
             }
-            Some(heap.number())
+            Some(heap.number)
         };
         let mut number = pool.streams.get(stream_state.handle().raw());
         if number.is_none() {
@@ -84,10 +84,10 @@ impl<D: Device> AllocatorState<D> {
     fn idle_heap(&self, stream_state: &Arc<StreamState<D>>, elastic: bool) -> Option<&Arc<Heap<D>>> {
         let is_such = |heap: &Heap<D>| heap.elastic.is_some() == elastic;
         let fits = |heap: &Arc<Heap<D>>| {
-            Arc::ptr_eq(heap.stream_state(), stream_state) && (is_such(heap) || heap.partner().is_some())
+            Arc::ptr_eq(&heap.stream_state, stream_state) && (is_such(heap) || heap.partner().is_some())
         };
         let heap = self.heaps.get(self.pools.idle_heap(|number| self.heaps.get(number).is_some_and(fits))?)?;
-        if is_such(heap) { Some(heap) } else { self.heaps.get(heap.partner()?.number()) }
+        if is_such(heap) { Some(heap) } else { self.heaps.get(heap.partner()?.number) }
     }
 
     pub(crate) fn heaps_of(&self, id: PoolId) -> Vec<Arc<Heap<D>>> {
@@ -184,7 +184,7 @@ impl<D: Device> AllocatorState<D> {
         }
         if !self.shared.settings.never_block.load(Relaxed) {
             for heap in self.heaps_of(id) {
-                if !heap.stream_state().is_capturing() {
+                if !heap.stream_state.is_capturing() {
                     // What fails keeps the pool.
                     heap.unmap_fences().iter().for_each(|fence| _ = fence.wait());
                     heap.unmap_pending();
@@ -212,7 +212,7 @@ impl<D: Device> AllocatorState<D> {
                     heap.elastic.is_none() && mutual.is_some_and(|own| Arc::ptr_eq(&own, heap))
                 }
             };
-            Some(heaps.iter().filter(leads).map(|heap| heap.number()).collect())
+            Some(heaps.iter().filter(leads).map(|heap| heap.number).collect())
         });
     }
 

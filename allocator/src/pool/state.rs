@@ -272,4 +272,27 @@ mod tests {
         pool.forget_made(start);
         assert_eq!(pool.note_made(start, 4 * MIB), Ok(()));
     }
+
+    #[test]
+    fn a_pool_falls_asleep_after_the_calls_that_queue_work() {
+        let pool = Arc::new(PoolState::forgotten(PoolId::new()));
+        let (first, second) = (pool.stay_awake().unwrap(), pool.stay_awake().unwrap());
+        let (sender, slept) = std::sync::mpsc::channel();
+        let sleeper = Arc::clone(&pool);
+        thread::spawn(move || {
+            sleeper.set_asleep(true);
+            sender.send(()).unwrap();
+        });
+        while !pool.is_asleep() {
+            thread::yield_now();
+        }
+        assert!(pool.stay_awake().is_err());
+        drop(first);
+        let soon = std::time::Duration::from_millis(50);
+        assert!(slept.recv_timeout(soon).is_err(), "one call still queues work");
+        drop(second);
+        slept.recv_timeout(600 * soon).expect("the last call lets the pool sleep");
+        pool.set_asleep(false);
+        assert!(pool.stay_awake().is_ok());
+    }
 }

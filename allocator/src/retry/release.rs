@@ -78,7 +78,7 @@ impl<D: Device> Retry<'_, D> {
 /// Releases all unused memory of a heap, after a wait for its stream.
 pub(super) fn release_whole<D: Device>(heap: &Heap<D>) -> hal::Result<()> {
     heap.release_where(|_| true)?;
-    if heap.stream_state().ask_capturing()? {
+    if heap.stream_state.ask_capturing()? {
         return Ok(());
     }
     heap.unmap_fences().iter().try_for_each(|fence| fence.wait())?;

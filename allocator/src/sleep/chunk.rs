@@ -103,7 +103,7 @@ impl<D: Device> SleepingChunk<D> {
             self.stage = Stage::Backed;
         }
         if self.stage == Stage::Backed {
-            self.heap.shared().chunks.suspend(memory, self.chunk.id)?;
+            self.heap.shared.chunks.suspend(memory, self.chunk.id)?;
             self.stage = Stage::Released;
             self.heap.note_slept(self.chunk);
         }

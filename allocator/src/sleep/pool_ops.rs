@@ -124,7 +124,7 @@ impl<D: Device> AllocatorState<D> {
             if heap.is_exporting() {
                 return Err(PoolProblem::Offered.of(state.id));
             }
-            if heap.stream_state().ask_capturing()? || heap.is_used_by_a_capture()? {
+            if heap.stream_state.ask_capturing()? || heap.is_used_by_a_capture()? {
                 return Err(PoolProblem::Captured.of(state.id));
             }
         }
@@ -138,7 +138,7 @@ impl<D: Device> AllocatorState<D> {
         }
         let mut done = Vec::new();
         for heap in self.heaps.all() {
-            let stream_state = heap.stream_state();
+            let stream_state = &heap.stream_state;
             // Captured work does not run before its graph is launched.
             if done.contains(&stream_state.number()) || stream_state.ask_capturing()? {
                 continue;
