@@ -177,12 +177,14 @@ impl<D: Device> AllocatorState<D> {
 
     /// Fails if a heap accepts no requests because its pool sleeps.
     pub(crate) fn check_awake(heap: &Arc<Heap<D>>) -> Result<(), Error> {
-        if !heap.is_asleep() {
-            return Ok(());
+        let pool = heap.pool();
+        // A thread that lets the pool sleep marks the pool first, and then the heap under this lock.
+        let mut state = heap.state.lock();
+        if state.redirect.asleep {
+            pool.map_or(Ok(()), |pool| pool.check_awake())?;
+            // The heap was created while its pool woke.
+            state.redirect.asleep = false;
         }
-        heap.pool().map_or(Ok(()), |pool| pool.check_awake())?;
-        // The heap was created while its pool woke.
-        heap.set_asleep(false);
         Ok(())
     }
 }
