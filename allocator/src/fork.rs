@@ -2,8 +2,9 @@
 //!
 //! A child has the memory of its parent and one of its threads. Drivers do not work after a fork, and a lock that
 //! another thread held at that moment is never released. So calls of a child to an allocator of its parent return
-//! [`Error::Forked`], without a lock and without a driver call. Calls that cannot return an error do nothing, and
-//! return the values of an empty allocator. A free does nothing: the memory belongs to the parent, which frees it.
+//! [`Error::Forked`](crate::Error::Forked), without a lock and without a driver call. Calls that cannot return an error
+//! do nothing, and return the values of an empty allocator. A free does nothing: the memory belongs to the parent,
+//! which frees it.
 //!
 //! ```
 //! use cachette::{Allocator, Backends, Error};
