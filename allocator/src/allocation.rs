@@ -8,14 +8,13 @@ use std::sync::Arc;
 use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
 use crate::blocks::BlockId;
-use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::heap::{Allocated, Heap};
 use crate::observe::probes;
 use crate::pool::state::AwakeState;
 use crate::stream::Stream;
 use crate::stream_state::StreamState;
-use crate::uncached::HeldBy;
+use crate::uncached::Uncached;
 
 /// Device memory that goes back to its allocator when dropped.
 ///
@@ -27,7 +26,7 @@ use crate::uncached::HeldBy;
 // so a drop does not stall.
 #[repr(C)]
 pub struct Allocation<D: Device> {
-    /// The heap, or for memory past the cache the state of the device in a box, as `place` says.
+    /// The heap, or the memory past the cache, as `place` says.
     home: NonNull<()>,
     address: u64,
     bytes: u64,
@@ -53,16 +52,16 @@ enum Owner<D: Device> {
     /// A block of a heap; the heap keeps itself alive while any is allocated.
     Heap(NonNull<Heap<D>>, BlockId),
     /// The device, past the cache: what was a box.
-    Device(NonNull<Arc<DeviceState<D>>>),
+    Device(NonNull<Uncached<D>>),
     /// Nowhere: no memory, or given back already.
     None,
 }
 
-// SAFETY: the home is a heap, which is `Sync`, or the state of the device, which is `Send` and in a box of this owner's
-// alone; `homes_cross_threads` checks both. The memory is this owner's alone.
+// SAFETY: the home is a heap, which is `Sync`, or memory past the cache, which is `Send` and this owner's alone;
+// `homes_cross_threads` checks both. The block is this owner's alone.
 unsafe impl<D: Device> Send for Allocation<D> {}
-// SAFETY: shared references read plain fields, and call methods of a heap, which is `Sync`. Nothing reaches the state of
-// the device through a shared reference.
+// SAFETY: shared references read plain fields, and call methods of a heap, which is `Sync`. Nothing reaches memory past
+// the cache through a shared reference.
 unsafe impl<D: Device> Sync for Allocation<D> {}
 
 #[expect(dead_code, reason = "the compiler checks it, and nothing calls it")]
@@ -70,7 +69,7 @@ const fn homes_cross_threads<D: Device>() {
     const fn is_sync<T: Sync>() {}
     const fn is_send<T: Send>() {}
     is_sync::<Heap<D>>();
-    is_send::<Arc<DeviceState<D>>>();
+    is_send::<Uncached<D>>();
 }
 
 impl<D: Device> Allocation<D> {
@@ -174,7 +173,7 @@ impl<D: Device> Allocation<D> {
                     heap.make_raw(id);
                 }
             }
-            Owner::Device(shared) => leave_uncached(shared, self.address, true),
+            Owner::Device(memory) => unbox(memory).make_raw(),
             Owner::None => {}
         }
         self.address
@@ -193,7 +192,7 @@ pub(crate) trait Answer<D: Device>: Sized {
     fn of_block(heap: &Arc<Heap<D>>, block: &Allocated, requested: u64, stream: StreamRef) -> Self;
 
     /// Memory that bypasses the cache.
-    fn of_device(shared: &Arc<DeviceState<D>>, address: u64, requested: u64, stream: StreamRef) -> Self;
+    fn of_device(memory: Uncached<D>, requested: u64, stream: StreamRef) -> Self;
 }
 
 impl<D: Device> Answer<D> for Allocation<D> {
@@ -226,10 +225,11 @@ impl<D: Device> Answer<D> for Allocation<D> {
         }
     }
 
-    fn of_device(shared: &Arc<DeviceState<D>>, address: u64, requested: u64, stream: StreamRef) -> Self {
+    /// Owns memory that came past the cache.
+    fn of_device(memory: Uncached<D>, requested: u64, stream: StreamRef) -> Self {
         Self {
-            home: NonNull::from(Box::leak(Box::new(Arc::clone(shared)))).cast(),
-            address,
+            address: memory.address(),
+            home: NonNull::from(Box::leak(Box::new(memory))).cast(),
             bytes: requested,
             requested,
             stream,
@@ -250,25 +250,17 @@ impl<D: Device> Drop for Allocation<D> {
                 // A destructor cannot return a failure, and the heap will try again.
                 let _ = freed.end();
             }
-            Owner::Device(shared) => leave_uncached(shared, self.address, false),
+            Owner::Device(memory) => drop(unbox(memory)),
             Owner::None => {}
         }
     }
 }
 
-/// Frees memory past the cache, or leaves it to a caller that frees it by its address.
+/// What was put into a box by [`Allocation::of_device`]; its owner is being dropped, or has forgotten it.
 #[cold]
-fn leave_uncached<D: Device>(shared: NonNull<Arc<DeviceState<D>>>, address: u64, raw: bool) {
-    // SAFETY: it came from a box in `of_device`, and only its one owner comes here, once.
-    let shared = *unsafe { Box::from_raw(shared.as_ptr()) };
-    if shared.origin.is_inherited() {
-        shared.origin.keep(&shared);
-    } else if raw {
-        shared.uncached.make_raw(address);
-    } else {
-        // A destructor cannot return a failure; the memory then goes with the next emptying of the cache.
-        let _ = shared.uncached.free(&shared.device, address, HeldBy::Owner);
-    }
+fn unbox<D: Device>(memory: NonNull<Uncached<D>>) -> Uncached<D> {
+    // SAFETY: it came from a box, and only its one owner comes here, once.
+    *unsafe { Box::from_raw(memory.as_ptr()) }
 }
 
 impl<D: Device> fmt::Debug for Allocation<D> {

@@ -29,7 +29,7 @@ use crate::sleep::StagingStore;
 use crate::state::AllocatorState;
 use crate::stream::Stream;
 use crate::sync::{Mutex, StreamTable};
-use crate::uncached::HeldBy;
+use crate::uncached::Uncached;
 
 /// A caching allocator for one device.
 ///
@@ -173,11 +173,8 @@ impl<D: Device> Allocator<D> {
         if bytes >= TOO_LARGE {
             return Err(Error::TooLarge { bytes });
         }
-        let shared = self.shared();
-        shared.origin.check()?;
-        let held = if A::RAW { HeldBy::Address } else { HeldBy::Owner };
-        let address = shared.uncached.allocate(&shared.device, bytes, stream, held)?;
-        Ok(A::of_device(shared, address, bytes, stream))
+        self.shared().origin.check()?;
+        Ok(A::of_device(Uncached::allocate(self.shared(), bytes, stream)?, bytes, stream))
     }
 }
 

@@ -17,7 +17,7 @@ use crate::observe::history::History;
 use crate::observe::tracing;
 use crate::stats::{PeakTracker, Stat};
 use crate::sync::{Mutex, RwLock};
-use crate::uncached::UncachedTable;
+use crate::uncached::table::UncachedTable;
 
 /// How many ranges of addresses are as long as each other, before the next are half as long.
 const FULL_RANGES: u32 = 8;

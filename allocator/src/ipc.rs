@@ -66,7 +66,7 @@ impl<D: Device + 'static> Allocator<D> {
         if address == 0 {
             return Err(IpcError::Empty.into());
         }
-        if self.inner().shared.uncached.bytes_at(address).is_some() {
+        if self.inner().shared.uncached.knows(address) {
             return Err(IpcError::Uncached.into());
         }
         let (heap, id) = self.find(address)?;

@@ -7,13 +7,12 @@ use cachette_hal::{Device, StreamRef};
 use crate::allocation::Answer;
 use crate::allocator::Allocator;
 use crate::blocks::{BlockId, BlockState};
-use crate::device_state::DeviceState;
 use crate::error::{Error, PointerProblem};
 use crate::heap::{Allocated, Heap};
 use crate::observe::probes;
 use crate::pool::route;
 use crate::size::TOO_LARGE;
-use crate::uncached::HeldBy;
+use crate::uncached::Uncached;
 
 /// The address of memory that its caller frees by that address; zero for no bytes.
 struct Address(u64);
@@ -31,7 +30,9 @@ impl<D: Device> Answer<D> for Address {
         Self(block.address)
     }
 
-    fn of_device(_: &Arc<DeviceState<D>>, address: u64, _requested: u64, _stream: StreamRef) -> Self {
+    fn of_device(memory: Uncached<D>, _requested: u64, _stream: StreamRef) -> Self {
+        let address = memory.address();
+        memory.make_raw();
         Self(address)
     }
 }
@@ -82,7 +83,7 @@ impl<D: Device> Allocator<D> {
         if shared.origin.is_inherited() {
             return Ok(());
         }
-        if let Some(freed) = shared.uncached.free(&shared.device, address, HeldBy::Address) {
+        if let Some(freed) = shared.uncached.free_raw(&shared.device, address) {
             return Ok(freed?);
         }
         Err(Error::InvalidPointer { address, why: self.diagnose(address) })
@@ -96,7 +97,7 @@ impl<D: Device> Allocator<D> {
     /// As for [`adopt_stream`](Self::adopt_stream).
     pub unsafe fn record_stream_raw(&self, address: u64, stream: StreamRef) -> Result<(), Error> {
         self.inner().shared.origin.check()?;
-        if address == 0 || self.inner().shared.uncached.bytes_at(address).is_some() {
+        if address == 0 || self.inner().shared.uncached.knows(address) {
             return Ok(());
         }
         let (heap, id) = self.find(address)?;

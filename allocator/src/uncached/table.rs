@@ -1,0 +1,101 @@
+//! The table of all memory that bypasses the cache.
+
+use std::collections::HashMap;
+
+use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
+
+use crate::error::sum_all;
+use crate::observe::callbacks::LeakedAllocation;
+use crate::observe::probes;
+use crate::sync::Mutex;
+
+#[derive(Debug, Default)]
+pub(crate) struct UncachedTable(pub(super) Mutex<HashMap<u64, Record>>);
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    pub(super) ptr: DevicePtr,
+    pub(super) bytes: u64,
+    pub(super) stream: StreamRef,
+    pub(super) held: HeldBy,
+}
+
+/// What keeps the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum HeldBy {
+    Owner,
+    /// A caller that knows its address.
+    Address,
+    /// Nothing: it was freed, and the driver failed. They go in the order of these numbers.
+    Driver(u64),
+}
+
+impl UncachedTable {
+    pub(crate) fn knows(&self, address: u64) -> bool {
+        self.0.lock().contains_key(&address)
+    }
+
+    /// The size of the memory that begins at `address`, if it is such.
+    pub(crate) fn bytes_at(&self, address: u64) -> Option<u64> {
+        self.0.lock().get(&address).map(|record| record.bytes)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.lock().values().map(|record| record.bytes).sum()
+    }
+
+    pub(crate) fn raw(&self) -> Vec<LeakedAllocation> {
+        let records = self.0.lock();
+        let raw = records.values().filter(|record| record.held == HeldBy::Address);
+        raw.map(|&Record { ptr, bytes, stream, .. }| LeakedAllocation {
+            address: ptr.address(),
+            requested: bytes,
+            stream,
+        })
+        .collect()
+    }
+
+    /// Frees raw memory at `address`; `None` if there is none. If the driver fails, it counts as freed and goes later.
+    pub(crate) fn free_raw<D: Device>(&self, device: &D, address: u64) -> Option<hal::Result<()>> {
+        let record = self.remove(address, |held| held == HeldBy::Address)?;
+        probes::free(|| address);
+        Some(self.end(device, record))
+    }
+
+    pub(super) fn free<D: Device>(&self, device: &D, address: u64) -> hal::Result<()> {
+        let record = self.remove(address, |_| true);
+        record.map_or(Ok(()), |record| self.end(device, record))
+    }
+
+    /// Takes a record out of the table, in the turn of the lock that looks at it: no two threads free one memory.
+    fn remove(&self, address: u64, which: impl Fn(HeldBy) -> bool) -> Option<Record> {
+        let mut records = self.0.lock();
+        records.get(&address).filter(|record| which(record.held))?;
+        records.remove(&address)
+    }
+
+    /// Waits for the device and frees memory that has left the table; a failure puts it back, to be freed later.
+    fn end<D: Device>(&self, device: &D, mut record: Record) -> hal::Result<()> {
+        let idle = device.synchronize_device();
+        // SAFETY: 1. the memory came from this device and has left the table. 2. The device is idle.
+        let freed = idle.and_then(|()| unsafe { device.free(record.ptr) });
+        if freed.is_err() {
+            let mut records = self.0.lock();
+            let numbers = records.values().filter_map(|known| match known.held {
+                HeldBy::Driver(number) => Some(number + 1),
+                _ => None,
+            });
+            record.held = HeldBy::Driver(numbers.max().unwrap_or(0));
+            records.insert(record.ptr.address(), record);
+        }
+        freed
+    }
+
+    /// Frees what was freed before, when the driver failed; the bytes that came free.
+    pub(crate) fn free_again<D: Device>(&self, device: &D) -> hal::Result<u64> {
+        let failed = |_: &u64, record: &mut Record| matches!(record.held, HeldBy::Driver(_));
+        let mut last_freed: Vec<Record> = self.0.lock().extract_if(failed).map(|(_, record)| record).collect();
+        last_freed.sort_unstable_by_key(|record| record.held);
+        sum_all(last_freed.into_iter().map(|record| self.end(device, record).map(|()| record.bytes)))
+    }
+}
