@@ -1,13 +1,12 @@
 //! A heap: the blocks of one stream in one pool, under one lock.
 
-pub(crate) mod allocate;
 pub(crate) mod ancestors;
 pub(crate) mod asleep;
 pub(crate) mod copy;
 pub(crate) mod events;
 #[cfg(feature = "ipc")]
 pub(crate) mod export;
-pub(crate) mod free;
+pub(crate) mod fast_path;
 pub(crate) mod graph_reuse;
 pub(crate) mod history;
 pub(crate) mod restore;
@@ -29,18 +28,17 @@ use crate::pool::PoolId;
 use crate::pool::state::PoolState;
 use crate::stats::Counters;
 use crate::stream_state::StreamState;
-use crate::sync::lock::{self};
+use crate::sync::lock;
 use crate::sync::{Mutex, RwLock};
 
 use crate::elastic::state::ElasticState;
-pub(crate) use allocate::{Allocated, Request};
 pub(crate) use copy::HeapCopy;
 #[cfg(feature = "ipc")]
 pub(crate) use export::{BlockMemory, ExportRefusal, ExportedRange};
-pub(crate) use free::Freed;
+pub(crate) use fast_path::{Allocated, FastGuard, Freed, HeapGuard, HeapLock, Request};
 pub(crate) use restore::SavedHeap;
 pub(crate) use segments::NewSegment;
-pub(crate) use state::{FastGuard, HeapGuard, HeapLock, HeapState, StreamUses};
+pub(crate) use state::{HeapState, StreamUses};
 
 /// The blocks of one stream in one pool.
 pub(crate) struct Heap<D: Device> {
@@ -70,7 +68,7 @@ impl<D: Device> Heap<D> {
         shared.peaks.enlist(&counters);
         lock::prepare();
         let heap = Self {
-            state: HeapLock::new(blocks, policy.for_source(elastic), Arc::clone(&shared)),
+            state: HeapLock::new(HeapState::new(blocks, policy.for_source(elastic), Arc::clone(&shared))),
             counters,
             growth: Mutex::new(()),
             elastic: elastic.then(ElasticState::default),
@@ -88,6 +86,11 @@ impl<D: Device> Heap<D> {
     /// The pool of the heap; `None` for the default pool.
     pub(crate) fn pool(&self) -> Option<Arc<PoolState>> {
         self.pool.read().clone()
+    }
+
+    /// The id of the heap's pool.
+    pub(crate) fn pool_id(&self) -> PoolId {
+        self.pool.read().as_ref().map_or(PoolId::DEFAULT, |pool| pool.id)
     }
 
     /// Assigns an empty heap to a pool.
@@ -123,11 +126,6 @@ impl<D: Device> Heap<D> {
     /// Sets whether requests must check for a route.
     pub(crate) fn set_routed(&self, routed: bool) {
         self.state.lock().redirect.route = routed;
-    }
-
-    /// Returns whether requests must check for a route.
-    pub(crate) fn is_routed(&self) -> bool {
-        self.state.lock().redirect.route
     }
 
     /// Locks the right to add memory to the heap.
@@ -203,7 +201,7 @@ impl<D: Device> Heap<D> {
             address,
             bytes,
             stream: self.stream_state.handle(),
-            pool: self.pool().map_or(PoolId::DEFAULT, |pool| pool.id),
+            pool: self.pool_id(),
         })
     }
 

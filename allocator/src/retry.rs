@@ -36,6 +36,7 @@ use crate::heap_policy::HeapPolicy;
 use crate::in_flight::Ended;
 use crate::observe::tracing;
 use crate::out_of_memory::OutOfMemory;
+use crate::retry::release::release_whole;
 use crate::size::{self, SegmentKind};
 use crate::source::SourceError;
 use crate::state::AllocatorState;
@@ -172,7 +173,7 @@ impl<'a, D: Device> Retry<'a, D> {
         self.wait_for_cheapest()?;
         // Records the fences that failed before, so that the next steps see them.
         failed = self.inner.heaps.all().iter().map(|heap| heap.process_events()).fold(failed, Result::and);
-        failed = failed.and(self.release_all());
+        failed = self.donors().iter().map(|heap| release_whole(heap)).fold(failed, Result::and);
         // Another thread may have released memory first, which serves all requests.
         if self.frees() != frees {
             self.alloc_segment_again()?;

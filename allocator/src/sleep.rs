@@ -55,6 +55,8 @@ mod pool_ops;
 pub(crate) mod staging;
 mod values;
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use cachette_hal::Device;
 
 use crate::allocator::Allocator;
@@ -93,7 +95,10 @@ impl<D: Device> Pool<D> {
         match inner.wake_up(&self.state, &mut progress) {
             Err(Error::Pool { why: PoolProblem::NoMemory { .. }, .. }) => {
                 self.allocator().empty_cache()?;
-                inner.wait_for_unmaps()?;
+                if !inner.shared.settings.never_block.load(Relaxed) {
+                    let donors = inner.heaps.all();
+                    donors.iter().filter(|heap| heap.gives_back()).try_for_each(|heap| heap.wait_and_unmap())?;
+                }
                 inner.wake_up(&self.state, &mut progress)
             }
             woken => woken,

@@ -2,14 +2,13 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::{self as hal, Device};
+use cachette_hal::Device;
 
 use super::Allocator;
 use crate::error::{Error, sum_all};
 use crate::observe::history::Level;
 use crate::observe::tracing;
 use crate::source::SourceEvent;
-use crate::state::AllocatorState;
 
 impl<D: Device> Allocator<D> {
     /// Gives every unused segment back to the device, and says how many bytes that were.
@@ -55,19 +54,5 @@ impl<D: Device> Allocator<D> {
         self.inner.pools.notify(SourceEvent::Emptied);
         self.inner.forget_pools();
         Ok(emptied?)
-    }
-}
-
-impl<D: Device> AllocatorState<D> {
-    /// Waits for the streams that still use free chunks, and gives these back; not with `never_block`.
-    pub(crate) fn wait_for_unmaps(&self) -> hal::Result<()> {
-        if self.shared.settings.never_block.load(Relaxed) {
-            return Ok(());
-        }
-        for heap in self.heaps.all().iter().filter(|heap| heap.gives_back()) {
-            heap.unmap_fences().iter().try_for_each(|fence| fence.wait())?;
-            heap.unmap_pending();
-        }
-        Ok(())
     }
 }

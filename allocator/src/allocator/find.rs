@@ -23,7 +23,7 @@ impl<D: Device> AllocatorState<D> {
         let _gathered = self.shared.history.gather(Level::State);
         let mut found = match allocated {
             Some(allocated) => FoundBlock::of(heap, allocated),
-            None if heap.is_routed() => self.find_by_route(heap, request)?,
+            None if heap.state.lock().redirect.route => self.find_by_route(heap, request)?,
             None => self.find_in_pool(heap, request)?,
         };
         pass_guards(&mut found, &heap.stream_state)?;

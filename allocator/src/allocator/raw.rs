@@ -122,7 +122,7 @@ impl<D: Device> Allocator<D> {
             return Ok(bytes);
         }
         let (heap, id) = self.find(address)?;
-        Ok(heap.bytes_of(id))
+        Ok(heap.state.lock().blocks.block(id).bytes())
     }
 
     pub(crate) fn find(&self, address: u64) -> Result<(Arc<Heap<D>>, BlockId), Error> {

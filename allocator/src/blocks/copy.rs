@@ -1,12 +1,13 @@
 //! A copy of a heap's blocks, for inspection after the lock is released.
 
+use crate::blocks::table::chain;
 use crate::blocks::{Block, BlockId, Chunk, HeapBlocks, Segment, SegmentId};
 use crate::size::SegmentKind;
 
 /// The tables of a heap's blocks at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct HeapBlocksCopy {
-    /// In the order of creation.
+    /// In the order of creation after [`sort`](Self::sort).
     pub(crate) segments: Vec<SegmentCopy>,
     pub(crate) blocks: Vec<Block>,
     /// In order of address; empty if the segments are not elastic.
@@ -26,10 +27,14 @@ pub(crate) struct SegmentCopy {
 }
 
 impl HeapBlocksCopy {
+    /// Puts the segments in the order of creation.
+    pub(crate) fn sort(&mut self) {
+        self.segments.sort_unstable_by_key(|segment| segment.age);
+    }
+
     /// The blocks of a segment, by address.
     pub(crate) fn blocks_of(&self, segment: &SegmentCopy) -> impl Iterator<Item = (BlockId, &Block)> {
-        let at = |id: BlockId| self.blocks.get(id.index()).map(|block| (id, block));
-        std::iter::successors(at(segment.first), move |(_, block)| at(block.after))
+        chain(&self.blocks, segment.first)
     }
 
     /// Returns the kind of a range. A range of an elastic segment is small if all of its chunks are.
@@ -56,11 +61,7 @@ impl<G> HeapBlocks<G> {
 
     /// The blocks of a segment, by address.
     pub(crate) fn blocks_of(&self, segment: &Segment) -> impl Iterator<Item = (BlockId, &Block)> {
-        std::iter::successors(self.entry(segment.first), |(_, block)| self.entry(block.after))
-    }
-
-    pub(crate) fn entry(&self, id: BlockId) -> Option<(BlockId, &Block)> {
-        id.get().map(|id| (id, &self.blocks[id]))
+        chain(self.blocks.all(), segment.first)
     }
 
     /// Every segment, in the order of creation.
@@ -75,11 +76,6 @@ impl<G> HeapBlocks<G> {
         self.segments().flat_map(|segment| self.blocks_of(segment))
     }
 
-    /// The number of blocks in a copy.
-    pub(crate) fn table_len(&self) -> usize {
-        self.blocks.all().len()
-    }
-
     /// Copies the tables without following their links, so that the lock is held for a short time.
     pub(crate) fn copy_into(&self, copy: &mut HeapBlocksCopy) {
         copy.elastic = self.chunk_map.is_some();
@@ -92,6 +88,5 @@ impl<G> HeapBlocks<G> {
             age: segment.age,
             first: segment.first,
         }));
-        copy.segments.sort_unstable_by_key(|segment| segment.age);
     }
 }

@@ -184,25 +184,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     #[inline(always)]
     fn split(&mut self, id: BlockId, units: u32, kind: SegmentKind) -> bool {
         let Some(rest) = self.blocks.claim() else { return false };
-        let blocks = self.blocks.slots();
-        let front = &mut blocks[id.index()];
-        let (address, rank, segment) = (front.address, front.rank, front.segment);
-        let (left, after, guarded) = (front.units - units, front.after, front.guarded);
-        front.units = units;
-        front.after = rest;
-        let block = &mut blocks[rest.index()];
-        block.address = address + u64::from(units) * UNIT;
-        block.rank = rank + u64::from(units);
-        block.units = left;
-        block.segment = segment;
-        block.before = id;
-        block.after = after;
-        block.state = BlockState::Free;
-        block.kind = kind;
-        if let Some(next) = blocks.get_mut(after.index()) {
-            next.before = rest;
-        }
-        if guarded {
+        if self.blocks.split(id, rest, units, kind) {
             self.copy_guards(id, rest);
         }
         self.list(rest, kind);

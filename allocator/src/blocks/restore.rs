@@ -1,5 +1,6 @@
 //! Allocating blocks at given addresses.
 
+use crate::blocks::table::chain;
 use crate::blocks::{Block, BlockId, BlockState, HeapBlocks, ReuseGuard, Split};
 use crate::size::SegmentKind;
 
@@ -9,8 +10,8 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// is not free at once.
     pub(crate) fn could_hold(&mut self, at: u64, bytes: u64, is_used: impl Fn(BlockId) -> bool) -> bool {
         self.coalesce();
-        let Some(first) = self.around(at) else { return false };
-        for (id, block) in std::iter::successors(Some(first), |(_, block)| self.entry(block.after)) {
+        let Some((first, _)) = self.around(at) else { return false };
+        for (id, block) in chain(self.blocks.all(), first) {
             let free = matches!(block.state, BlockState::Free | BlockState::Allocated);
             if !free || block.guarded || is_used(id) {
                 return false;

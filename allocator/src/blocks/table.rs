@@ -139,6 +139,12 @@ impl Block {
 
 const _: () = assert!(size_of::<Block>() == 64);
 
+/// The block `first` of a table and all blocks after it in their segment, by address.
+pub(crate) fn chain(blocks: &[Block], first: BlockId) -> impl Iterator<Item = (BlockId, &Block)> {
+    let at = |id: BlockId| blocks.get(id.index()).map(|block| (id, block));
+    std::iter::successors(at(first), move |(_, block)| at(block.after))
+}
+
 /// The table of blocks.
 #[derive(Debug)]
 pub(crate) struct BlockTable {
@@ -224,6 +230,31 @@ impl BlockTable {
     #[inline]
     pub(crate) fn get_mut(&mut self, id: BlockId) -> Option<&mut Block> {
         self.blocks.get_mut(id.index())
+    }
+
+    /// Shrinks a block to `units`. The rest becomes a free block in the claimed index `rest`. Returns whether the block
+    /// has guards, which the caller copies.
+    #[inline(always)]
+    pub(crate) fn split(&mut self, id: BlockId, rest: BlockId, units: u32, kind: SegmentKind) -> bool {
+        let blocks = self.blocks.as_mut_slice();
+        let front = &mut blocks[id.index()];
+        let (address, rank, segment) = (front.address, front.rank, front.segment);
+        let (left, after, guarded) = (front.units - units, front.after, front.guarded);
+        front.units = units;
+        front.after = rest;
+        let block = &mut blocks[rest.index()];
+        block.address = address + u64::from(units) * UNIT;
+        block.rank = rank + u64::from(units);
+        block.units = left;
+        block.segment = segment;
+        block.before = id;
+        block.after = after;
+        block.state = BlockState::Free;
+        block.kind = kind;
+        if let Some(next) = blocks.get_mut(after.index()) {
+            next.before = rest;
+        }
+        guarded
     }
 
     /// Merges `right`, the block after `left`, into `left`, and removes it from the table.

@@ -115,27 +115,11 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// block is listed.
     fn split_off(&mut self, id: BlockId, new: BlockId, at: u64) {
         let front = &self.blocks[id];
-        let units = units_of(at - front.address);
-        let (rank, segment, after, guarded) = (front.rank, front.segment, front.after, front.guarded);
-        let (kind, born) = (front.kind, front.born);
-        let left = front.units - units;
-        let block = &mut self.blocks[new];
-        block.address = at;
-        block.rank = rank + u64::from(units);
-        block.units = left;
-        block.segment = segment;
-        block.before = id;
-        block.after = after;
-        block.kind = kind;
-        block.born = born;
-        self.blocks[id].units = units;
-        self.blocks[id].after = new;
-        if after.is_some() {
-            self.blocks[after].before = new;
-        }
-        if guarded {
+        let (units, kind, born) = (units_of(at - front.address), front.kind, front.born);
+        if self.blocks.split(id, new, units, kind) {
             self.copy_guards(id, new);
         }
+        self.blocks[new].born = born;
     }
 
     /// Restores the previous state of every held block.

@@ -133,10 +133,14 @@ impl<D: Device> Heap<D> {
         self.forget_idle_chunks();
         self.set_asleep(false);
         let _ = self.release_idle_chunks();
-        for fence in self.unmap_fences() {
-            let _ = fence.wait();
-        }
+        let _ = self.wait_and_unmap();
+    }
+
+    /// Waits for all work that pending unmaps wait for, and unmaps. A failure does not stop the others.
+    pub(crate) fn wait_and_unmap(&self) -> hal::Result<()> {
+        let waited = self.unmap_fences().iter().map(|fence| fence.wait()).fold(Ok(()), Result::and);
         self.unmap_pending();
+        waited
     }
 
     /// Returns every fence that must pass before all pending unmaps can be done.

@@ -33,7 +33,7 @@ impl<D: Device> Heap<D> {
     /// Copies the heap, after the last-freed block is coalesced.
     pub(crate) fn copy(&self) -> HeapCopy {
         let mut copied = HeapBlocksCopy::default();
-        let length = self.state.lock().blocks.table_len();
+        let length = self.state.lock().blocks.blocks.all().len();
         // Other threads may add a few blocks before the lock is taken again.
         copied.blocks.reserve(length + length / 16 + 64);
         let mut state = self.state.lock();
@@ -43,11 +43,12 @@ impl<D: Device> Heap<D> {
         let stacks = Stacks::clone(&state.stacks);
         let (reserved, last_points) = (self.reserved(), state.pending.last_points());
         drop(state);
+        copied.sort();
         HeapCopy {
             blocks: copied,
             stacks,
             stream: self.stream_state.handle(),
-            pool: self.pool().map_or(PoolId::DEFAULT, |pool| pool.id),
+            pool: self.pool_id(),
             reserved,
             last_points,
         }

@@ -82,9 +82,4 @@ impl<D: Device> Heap<D> {
         // If this fails, the next request of the heap retries it.
         let _ = self.mark(id, uses);
     }
-
-    /// The first address of a block.
-    pub(crate) fn address_of(&self, id: BlockId) -> u64 {
-        self.state.lock().blocks.block(id).address
-    }
 }

@@ -139,7 +139,7 @@ impl<D: Device> Heap<D> {
 
     /// Creates the history state for a recording.
     pub(crate) fn notes_for(&self, recording: &Arc<Recording>) -> HeapHistory {
-        let pool = self.pool().map_or(PoolId::DEFAULT, |pool| pool.id);
+        let pool = self.pool_id();
         let (stream, pool) = (self.stream_state.handle().raw() as u64, recording.pools.number_of(pool));
         HeapHistory {
             recording: Arc::clone(recording),

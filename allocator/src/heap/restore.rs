@@ -129,7 +129,7 @@ impl<D: Device> Heap<D> {
             self.mark_allocated_slow(&mut state, id, request);
             if let Some(stream_state) = block.borrower.and_then(&stream_state_of) {
                 state.blocks.block_mut(id).slow_free = true;
-                state.uses.insert(id, StreamUses::lent_to(stream_state));
+                state.uses.insert(id, StreamUses { users: vec![stream_state], lent: true, ..StreamUses::default() });
             }
             restored.push(block);
             probes::malloc(&self.shared.device, block.address, block.requested, self.stream_state.handle());

@@ -1,10 +1,6 @@
-//! The state under a heap's lock, and the two ways to lock it.
-//!
-//! A hit locks with [`HeapLock::enter`] and tests one flag. The guard that it gets cannot change what the flag depends
-//! on. All other code gets a [`HeapGuard`], which derives the flag again when it is dropped.
+//! The state under a heap's lock.
 
 use std::collections::HashMap;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,113 +9,12 @@ use cachette_hal::{Device, StreamRef};
 use crate::blocks::{BlockId, HeapBlocks};
 use crate::device_state::DeviceState;
 use crate::fence::Fence;
-use crate::fork::ProcessGuard;
 use crate::heap::Heap;
 use crate::heap::events::PendingFrees;
 use crate::heap::history::{HeapHistory, Stacks};
 use crate::heap_policy::HeapPolicy;
 use crate::observe::callbacks::TraceAction;
 use crate::stream_state::StreamState;
-use crate::sync::lock::{self, Lock, LockGuard};
-
-/// The lock of a heap's state.
-#[derive(Debug)]
-pub(crate) struct HeapLock<D: Device>(Lock<HeapState<D>>);
-
-impl<D: Device> HeapLock<D> {
-    /// Creates the state of a heap without allocations. Its first request takes the slow path.
-    pub(super) fn new(blocks: HeapBlocks<Arc<Fence<D>>>, policy: HeapPolicy, shared: Arc<DeviceState<D>>) -> Self {
-        Self(Lock::new(HeapState {
-            blocks,
-            policy,
-            uses: HashMap::new(),
-            pending: PendingFrees::default(),
-            waited: HashMap::new(),
-            keepalive: None,
-            closed: false,
-            redirect: Redirect::default(),
-            history_state: None,
-            stacks: Box::default(),
-            fast_path: false,
-            shared,
-        }))
-    }
-
-    /// Locks the state for any change.
-    #[inline]
-    pub(crate) fn lock(&self) -> HeapGuard<'_, D> {
-        HeapGuard(self.0.lock())
-    }
-
-    /// Locks the state for a hit, if this thread owns the lock's bias.
-    #[inline(always)]
-    pub(super) fn enter(&self) -> Option<FastGuard<'_, D>> {
-        lock::enter(&self.0).map(FastGuard)
-    }
-
-    /// Locks the state for a hit, except in a forked child.
-    #[inline(always)]
-    pub(super) fn share(&self, origin: &ProcessGuard) -> Option<FastGuard<'_, D>> {
-        lock::share(&self.0, origin).map(FastGuard)
-    }
-}
-
-/// The locked state of a heap, for a hit or a free. It gives access only to blocks.
-pub(crate) struct FastGuard<'a, D: Device>(LockGuard<'a, HeapState<D>>);
-
-impl<'a, D: Device> FastGuard<'a, D> {
-    /// Returns whether the fast path applies.
-    #[inline(always)]
-    pub(super) fn fast_path(&self) -> bool {
-        self.0.fast_path
-    }
-
-    #[inline(always)]
-    pub(super) fn blocks(&mut self) -> (&mut HeapBlocks<Arc<Fence<D>>>, &HeapPolicy) {
-        let state = &mut *self.0;
-        (&mut state.blocks, &state.policy)
-    }
-
-    /// Continues with a guard for any change.
-    #[inline]
-    pub(super) fn slow(self) -> HeapGuard<'a, D> {
-        HeapGuard(self.0)
-    }
-}
-
-/// The locked state of a heap, for any change. Its drop derives the fast-path flag.
-pub(crate) struct HeapGuard<'a, D: Device>(LockGuard<'a, HeapState<D>>);
-
-impl<D: Device> Deref for HeapGuard<'_, D> {
-    type Target = HeapState<D>;
-
-    fn deref(&self) -> &HeapState<D> {
-        &self.0
-    }
-}
-
-impl<D: Device> DerefMut for HeapGuard<'_, D> {
-    fn deref_mut(&mut self) -> &mut HeapState<D> {
-        &mut self.0
-    }
-}
-
-impl<D: Device> Drop for HeapGuard<'_, D> {
-    /// The fast path applies if the cache is on, no block is pending and no request is redirected. No tracker or
-    /// history is active, and neither ages nor oversize blocks are counted. The heap also keeps itself alive.
-    fn drop(&mut self) {
-        let state = &mut *self.0;
-        state.fast_path = state.history_state.is_none()
-            && state.keepalive.is_some()
-            && !state.closed
-            && !state.redirect.any()
-            && !state.policy.ages
-            && !state.pending.has_pending_events()
-            && state.shared.settings.caches.load(Relaxed)
-            && !state.shared.callbacks.wants(TraceAction::Alloc)
-            && state.shared.totals.max_split == u64::MAX;
-    }
-}
 
 /// The state under a heap's lock.
 #[derive(Debug)]
@@ -142,13 +37,44 @@ pub(crate) struct HeapState<D: Device> {
     pub(super) history_state: Option<Box<HeapHistory>>,
     /// The stacks that a history has recorded. They stay when the history stops.
     pub(super) stacks: Box<Stacks>,
-    /// Whether an allocation or a free needs no work beyond the block itself. A hit tests only this field.
-    fast_path: bool,
     /// The settings of all heaps.
     shared: Arc<DeviceState<D>>,
 }
 
 impl<D: Device> HeapState<D> {
+    /// The state of a heap without allocations.
+    pub(super) fn new(blocks: HeapBlocks<Arc<Fence<D>>>, policy: HeapPolicy, shared: Arc<DeviceState<D>>) -> Self {
+        Self {
+            blocks,
+            policy,
+            uses: HashMap::new(),
+            pending: PendingFrees::default(),
+            waited: HashMap::new(),
+            keepalive: None,
+            closed: false,
+            redirect: Redirect::default(),
+            history_state: None,
+            stacks: Box::default(),
+            shared,
+        }
+    }
+
+    /// Returns whether an allocation or a free needs no work beyond the block itself.
+    ///
+    /// The cache is on, no block is pending and no request is redirected. No tracker or history is active, and neither
+    /// ages nor oversize blocks are counted. The heap also keeps itself alive.
+    pub(super) fn permits_fast_path(&self) -> bool {
+        self.history_state.is_none()
+            && self.keepalive.is_some()
+            && !self.closed
+            && !self.redirect.any()
+            && !self.policy.ages
+            && !self.pending.has_pending_events()
+            && self.shared.settings.caches.load(Relaxed)
+            && !self.shared.callbacks.wants(TraceAction::Alloc)
+            && self.shared.totals.max_split == u64::MAX
+    }
+
     /// Removes and returns the streams that use a block besides the heap's own; `None` if there are none.
     pub(super) fn take_uses(&mut self, id: BlockId) -> Option<StreamUses<D>> {
         if !std::mem::take(&mut self.blocks.block_mut(id).slow_free) {
@@ -167,7 +93,7 @@ pub(crate) struct Redirect {
     /// To the partner, which has the configured kind of segments.
     pub(super) partner: bool,
     /// To another pool, if a route exists.
-    pub(super) route: bool,
+    pub(crate) route: bool,
     /// To no heap: the pool sleeps.
     pub(crate) asleep: bool,
 }
@@ -197,11 +123,6 @@ impl<D: Device> Default for StreamUses<D> {
 }
 
 impl<D: Device> StreamUses<D> {
-    /// The use of a block that `stream_state` allocated instead of the heap's own stream.
-    pub(super) fn lent_to(stream_state: Arc<StreamState<D>>) -> Self {
-        Self { users: vec![stream_state], lent: true, ..Self::default() }
-    }
-
     /// The stream that allocated the block instead of the heap's own.
     pub(super) fn borrower(&self) -> Option<StreamRef> {
         let first = self.users.first().filter(|_| self.lent)?;

@@ -66,11 +66,6 @@ impl<D: Device> Heap<D> {
         Some((segment.base, segment.bytes))
     }
 
-    /// The bytes of a block.
-    pub(crate) fn bytes_of(&self, id: BlockId) -> u64 {
-        self.state.lock().blocks.block(id).bytes()
-    }
-
     /// The raw blocks: address and requested bytes.
     pub(crate) fn raw_blocks(&self) -> Vec<(u64, u64)> {
         let raw = |block: &Block| block.state == BlockState::Allocated && block.raw;

@@ -140,7 +140,7 @@ fn export_chunk<D: Device>(state: &DeviceState<D>, id: ChunkId) -> cachette_hal:
 fn refused<D: Device>(heap: &Heap<D>, id: BlockId, why: ExportRefusal) -> Error {
     match (why, heap.pool()) {
         (ExportRefusal::Asleep, Some(pool)) => PoolProblem::Asleep.of(pool.id),
-        _ => Error::InvalidPointer { address: heap.address_of(id), why: PointerProblem::Free },
+        _ => Error::InvalidPointer { address: heap.state.lock().blocks.block(id).address, why: PointerProblem::Free },
     }
 }
 

@@ -48,11 +48,6 @@ impl<D: Device> PinnedUser<D> {
     const fn fence(&self) -> Option<&Arc<Fence<D>>> {
         if let Self::Fence(fence) = self { Some(fence) } else { None }
     }
-
-    /// Whether no graph of it uses the block any more.
-    fn is_gone(&self) -> bool {
-        matches!(self, Self::Graphs(pool) if pool.is_left())
-    }
 }
 
 impl<D: Device> PinnedCache<D> {
@@ -92,7 +87,7 @@ impl<D: Device> PinnedCache<D> {
 
     /// Frees a block that has no users any more; any other block is still pending.
     pub(super) fn end_wait(&self, place: PinnedPlace, users: Vec<PinnedUser<D>>) -> Option<PinnedPending<D>> {
-        if !users.iter().all(PinnedUser::is_gone) {
+        if !users.iter().all(|user| matches!(user, PinnedUser::Graphs(pool) if pool.is_left())) {
             return Some((place, users));
         }
         self.bucket(place).lock().free(place.slot);

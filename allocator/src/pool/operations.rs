@@ -186,8 +186,7 @@ impl<D: Device> AllocatorState<D> {
             for heap in self.heaps_of(id) {
                 if !heap.stream_state.is_capturing() {
                     // What fails keeps the pool.
-                    heap.unmap_fences().iter().for_each(|fence| _ = fence.wait());
-                    heap.unmap_pending();
+                    let _ = heap.wait_and_unmap();
                 }
             }
         }

@@ -68,11 +68,6 @@ impl<D: Device> Retry<'_, D> {
         }
         Ok(released >= enough)
     }
-
-    /// Releases every idle segment and every idle chunk of every stream. A failure does not stop the others.
-    pub(super) fn release_all(&self) -> hal::Result<()> {
-        self.donors().iter().map(|heap| release_whole(heap)).fold(Ok(()), Result::and)
-    }
 }
 
 /// Releases all unused memory of a heap, after a wait for its stream.
@@ -81,9 +76,8 @@ pub(super) fn release_whole<D: Device>(heap: &Heap<D>) -> hal::Result<()> {
     if heap.stream_state.ask_capturing()? {
         return Ok(());
     }
-    heap.unmap_fences().iter().try_for_each(|fence| fence.wait())?;
+    heap.wait_and_unmap()?;
     // No work uses the memory any more, so the rest is what the driver refused. This asks it once more.
-    heap.unmap_pending();
     heap.unmap_pending();
     Ok(())
 }

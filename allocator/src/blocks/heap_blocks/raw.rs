@@ -37,10 +37,8 @@ impl<G> HeapBlocks<G> {
 
     /// The block in use that begins at `address` in `segment`.
     pub(crate) fn find(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
-        let first = self.segments.get(segment)?.first;
-        let mut chain = std::iter::successors(first.get(), |id| self.blocks[*id].after.get());
-        let id = chain.find(|id| self.blocks[*id].address == address)?;
-        let state = self.blocks[id].state;
-        matches!(state, BlockState::Allocated | BlockState::Pending).then_some(id)
+        let segment = self.segments.get(segment)?;
+        let (id, block) = self.blocks_of(segment).find(|(_, block)| block.address == address)?;
+        matches!(block.state, BlockState::Allocated | BlockState::Pending).then_some(id)
     }
 }

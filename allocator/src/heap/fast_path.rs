@@ -1,0 +1,306 @@
+//! The fast path: a hit and a free that change nothing but one block.
+//!
+//! A hit locks with [`HeapLock::enter`] and tests one flag. The guard that it gets cannot change what the flag depends
+//! on. All other code gets a [`HeapGuard`], which derives the flag again when it is dropped. `slow_path.rs` continues
+//! where the flag is false.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use cachette_hal::{self as hal, Device};
+
+use crate::blocks::{Block, BlockId, BlockState, HeapBlocks, SegmentId};
+use crate::fence::Fence;
+use crate::fork::ProcessGuard;
+use crate::heap::{Heap, HeapState};
+use crate::heap_policy::HeapPolicy;
+use crate::observe::probes;
+use crate::size;
+use crate::sync::lock::{self, Lock, LockGuard};
+
+/// The lock of a heap's state.
+#[derive(Debug)]
+pub(crate) struct HeapLock<D: Device>(Lock<Gated<D>>);
+
+/// A heap's state behind the flag that lets a hit pass.
+#[derive(Debug)]
+struct Gated<D: Device> {
+    /// Whether the state permits the fast path. A hit tests only this field.
+    fast_path: bool,
+    state: HeapState<D>,
+}
+
+impl<D: Device> HeapLock<D> {
+    /// The lock of a new heap. Its first request takes the slow path.
+    pub(super) fn new(state: HeapState<D>) -> Self {
+        Self(Lock::new(Gated { fast_path: false, state }))
+    }
+
+    /// Locks the state for any change.
+    #[inline]
+    pub(crate) fn lock(&self) -> HeapGuard<'_, D> {
+        HeapGuard(self.0.lock())
+    }
+
+    /// Locks the state for a hit, if this thread owns the lock's bias.
+    #[inline(always)]
+    pub(super) fn enter(&self) -> Option<FastGuard<'_, D>> {
+        lock::enter(&self.0).map(FastGuard)
+    }
+
+    /// Locks the state for a hit, except in a forked child.
+    #[inline(always)]
+    pub(super) fn share(&self, origin: &ProcessGuard) -> Option<FastGuard<'_, D>> {
+        lock::share(&self.0, origin).map(FastGuard)
+    }
+}
+
+/// The locked state of a heap, for a hit or a free. It gives access only to blocks.
+pub(crate) struct FastGuard<'a, D: Device>(LockGuard<'a, Gated<D>>);
+
+impl<'a, D: Device> FastGuard<'a, D> {
+    /// Returns whether the fast path applies.
+    #[inline(always)]
+    pub(super) fn fast_path(&self) -> bool {
+        self.0.fast_path
+    }
+
+    #[inline(always)]
+    pub(super) fn blocks(&mut self) -> (&mut HeapBlocks<Arc<Fence<D>>>, &HeapPolicy) {
+        let state = &mut self.0.state;
+        (&mut state.blocks, &state.policy)
+    }
+
+    /// Continues with a guard for any change.
+    #[inline]
+    pub(super) fn slow(self) -> HeapGuard<'a, D> {
+        HeapGuard(self.0)
+    }
+}
+
+/// The locked state of a heap, for any change. Its drop derives the fast-path flag.
+pub(crate) struct HeapGuard<'a, D: Device>(LockGuard<'a, Gated<D>>);
+
+impl<D: Device> Deref for HeapGuard<'_, D> {
+    type Target = HeapState<D>;
+
+    fn deref(&self) -> &HeapState<D> {
+        &self.0.state
+    }
+}
+
+impl<D: Device> DerefMut for HeapGuard<'_, D> {
+    fn deref_mut(&mut self) -> &mut HeapState<D> {
+        &mut self.0.state
+    }
+}
+
+impl<D: Device> Drop for HeapGuard<'_, D> {
+    fn drop(&mut self) {
+        self.0.fast_path = self.0.state.permits_fast_path();
+    }
+}
+
+/// A caller's request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    /// Bytes, more than zero.
+    pub(crate) requested: u64,
+    /// Whether the caller requests raw memory, known by its address only.
+    pub(crate) raw: bool,
+}
+
+/// A block that was allocated for a caller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allocated {
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    pub(crate) id: BlockId,
+    /// Whether the block has guards, which `Heap::guards_of` returns.
+    pub(crate) guarded: bool,
+}
+
+impl Allocated {
+    /// Writes a request into its block.
+    #[inline(always)]
+    fn note(block: &mut Block, id: BlockId, request: Request) -> Self {
+        block.requested = request.requested;
+        block.raw = request.raw;
+        Self { address: block.address, bytes: block.bytes(), id, guarded: block.guarded }
+    }
+}
+
+/// The work that remains after a free; usually none.
+///
+/// A free on the slow path may continue after its block no longer counts as allocated. Another thread may free the last
+/// block meanwhile. The slow path therefore holds the heap, and passes it on to be dropped after the last reference.
+#[derive(Debug)]
+#[must_use = "the result says whether the driver failed"]
+pub(crate) struct Freed<D: Device> {
+    /// Boxed because it is rare, so that the hot path returns one word.
+    more: Option<Box<More<D>>>,
+}
+
+/// The driver's result, and the heap to drop.
+type More<D> = (hal::Result<()>, Arc<Heap<D>>);
+
+impl<D: Device> Freed<D> {
+    /// No work remains.
+    pub(crate) const DONE: Self = Self { more: None };
+
+    #[cold]
+    pub(crate) fn careful(result: hal::Result<()>, heap: Option<Arc<Heap<D>>>) -> Self {
+        Self { more: heap.map(|heap| Box::new((result, heap))) }
+    }
+
+    /// Returns the driver's result.
+    ///
+    /// If nothing needs the heap any more, it is dropped here. No reference to it may be used afterwards.
+    #[inline]
+    pub(crate) fn end(self) -> hal::Result<()> {
+        match self.more {
+            None => Ok(()),
+            Some(more) => Self::end_with(more),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[expect(clippy::boxed_local, reason = "what the hot path hands over is one word")]
+    fn end_with(more: Box<More<D>>) -> hal::Result<()> {
+        let (result, heap) = *more;
+        drop(heap);
+        result
+    }
+}
+
+/// The error if no raw allocation begins at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotFreed;
+
+impl<D: Device> Heap<D> {
+    /// Allocates the last-freed block on the fast path. The calling thread owns the lock's bias, the previous request
+    /// had the same size, the block has no guard, and no peak is exceeded.
+    ///
+    /// Otherwise nothing changes, and [`allocate`](Self::allocate) continues with the lock, if it is held.
+    #[inline(always)]
+    pub(crate) fn allocate_last_freed(&self, request: Request) -> Result<Allocated, Option<FastGuard<'_, D>>> {
+        let mut state = self.state.enter().ok_or(None)?;
+        let fast_path = state.fast_path();
+        let (blocks, policy) = state.blocks();
+        if !fast_path || policy.divides {
+            return Err(Some(state));
+        }
+        let units = size::whole_units(request.requested);
+        if let Some(last_freed) = blocks.last_freed(units)
+            && !last_freed.block.guarded
+            && (last_freed.block.indexed || !request.raw)
+            && self.counters.allocated_below_peak(last_freed.block.kind, last_freed.block.bytes(), request.requested)
+        {
+            let id = last_freed.id;
+            return Ok(Allocated::note(last_freed.take(), id, request));
+        }
+        Err(Some(state))
+    }
+
+    /// Allocates the best fit. Returns `None` if no block fits, and in a forked child.
+    #[inline(always)]
+    pub(crate) fn allocate(self: &Arc<Self>, held: Option<FastGuard<'_, D>>, request: Request) -> Option<Allocated> {
+        let mut state = match held {
+            Some(state) => state,
+            None => self.state.share(&self.shared.origin)?,
+        };
+        if !state.fast_path() {
+            return self.allocate_slow(state.slow(), request);
+        }
+        let (blocks, policy) = state.blocks();
+        let id = blocks.allocate(policy, policy.round(request.requested));
+        if !id.is_some() {
+            return None;
+        }
+        let (allocated, peak) = self.mark_allocated(blocks.block_mut(id), id, request);
+        if request.raw {
+            blocks.make_raw(id);
+        }
+        if blocks.is_above_watermark() {
+            self.flush_stats(blocks);
+        }
+        drop(state);
+        if peak {
+            self.shared.peaks.note(&self.counters);
+        }
+        Some(allocated)
+    }
+
+    /// Writes a request into a block and counts it. Also returns whether a peak may be exceeded.
+    #[inline(always)]
+    pub(crate) fn mark_allocated(&self, block: &mut Block, id: BlockId, request: Request) -> (Allocated, bool) {
+        let allocated = Allocated::note(block, id, request);
+        let peak = self.counters.allocated(block.kind, allocated.bytes, request.requested);
+        (allocated, peak)
+    }
+
+    /// Frees a block for its caller.
+    ///
+    /// After a failure the block stays pending until the fences of other streams can be recorded. In a forked child the
+    /// call does nothing.
+    #[inline(always)]
+    pub(crate) fn free(&self, id: BlockId) -> Freed<D> {
+        match self.state.enter() {
+            Some(state) => self.free_locked(state, id),
+            None => self.free_shared(id),
+        }
+    }
+
+    #[inline(never)]
+    fn free_shared(&self, id: BlockId) -> Freed<D> {
+        match self.state.share(&self.shared.origin) {
+            Some(state) => self.free_locked(state, id),
+            None => Freed::DONE,
+        }
+    }
+
+    /// Frees the block that begins at `address`, except in a forked child.
+    #[inline]
+    pub(crate) fn free_at(&self, segment: SegmentId, address: u64) -> Result<Freed<D>, NotFreed> {
+        let mut state = match self.state.enter() {
+            Some(state) => state,
+            None => self.state.share(&self.shared.origin).ok_or(NotFreed)?,
+        };
+        let (blocks, _) = state.blocks();
+        let id = blocks.find_raw(segment, address).ok_or(NotFreed)?;
+        let block = blocks.block(id);
+        if block.state == BlockState::Pending || !block.raw {
+            return Err(NotFreed);
+        }
+        Ok(self.free_locked(state, id))
+    }
+
+    #[inline(always)]
+    fn free_locked(&self, mut state: FastGuard<'_, D>, id: BlockId) -> Freed<D> {
+        let fast_path = state.fast_path();
+        let (blocks, _) = state.blocks();
+        probes::free(|| blocks.block(id).address);
+        if fast_path && let Some(block) = blocks.set_last_freed(id) {
+            self.counters.freed(block.kind, block.bytes(), block.requested);
+            return Freed::DONE;
+        }
+        self.free_coalesced(state, id)
+    }
+
+    #[inline(never)]
+    fn free_coalesced(&self, mut state: FastGuard<'_, D>, id: BlockId) -> Freed<D> {
+        let fast_path = state.fast_path();
+        let (blocks, _) = state.blocks();
+        let block = blocks.block(id);
+        if block.slow_free || !fast_path {
+            return self.free_slow(state.slow(), id);
+        }
+        self.counters.freed(block.kind, block.bytes(), block.requested);
+        blocks.free(id);
+        if blocks.is_above_watermark() {
+            self.flush_stats(blocks);
+        }
+        Freed::DONE
+    }
+}
