@@ -182,9 +182,6 @@ impl<D: Device> Allocation<D> {
 
 /// What a request is answered with: an owner of the memory, or its address alone.
 pub(crate) trait Answer<D: Device>: Sized {
-    /// Whether the caller gets the address alone.
-    const RAW: bool;
-
     /// The answer to a request of no bytes.
     fn empty(stream: StreamRef) -> Self;
 
@@ -196,8 +193,6 @@ pub(crate) trait Answer<D: Device>: Sized {
 }
 
 impl<D: Device> Answer<D> for Allocation<D> {
-    const RAW: bool = false;
-
     /// An allocation of no bytes: it has no memory, and no address.
     fn empty(stream: StreamRef) -> Self {
         Self {

@@ -20,6 +20,7 @@ use crate::heap::{FastGuard, Heap, Request};
 use crate::heaps::Heaps;
 #[cfg(feature = "ipc")]
 use crate::ipc::import::IpcState;
+use crate::label::Label;
 use crate::pinned::cache::PinnedCache;
 use crate::pool::Pools;
 use crate::pool::route;
@@ -124,17 +125,26 @@ impl<D: Device> Allocator<D> {
         if !Arc::ptr_eq(&heap.shared, self.shared()) {
             return Err(Error::ForeignStream);
         }
-        if route::is_inside() { self.allocate_inside(bytes, stream) } else { self.allocate_from(bytes, heap) }
+        if route::is_inside() {
+            self.allocate_inside(bytes, stream)
+        } else {
+            self.allocate_from(bytes, heap, Label::OWNED)
+        }
     }
 
     /// Allocates from a heap of this allocator, for its stream: the fast path.
     #[inline(always)]
-    pub(crate) fn allocate_from<A: Answer<D>>(&self, bytes: u64, heap: &Arc<Heap<D>>) -> Result<A, Error> {
+    pub(crate) fn allocate_from<A: Answer<D>>(
+        &self,
+        bytes: u64,
+        heap: &Arc<Heap<D>>,
+        label: Label,
+    ) -> Result<A, Error> {
         // One comparison for both ends: zero wraps to the top.
         if bytes.wrapping_sub(1) >= TOO_LARGE - 1 {
             return self.allocate_uncached(bytes, heap.stream_state.handle());
         }
-        let request = Request { requested: bytes, raw: A::RAW };
+        let request = Request { requested: bytes, label };
         match heap.allocate_last_freed(request) {
             Ok(allocated) => Ok(A::of_block(heap, &allocated, bytes, heap.stream_state.handle())),
             Err(held) => self.allocate_slowly(held, request, heap),

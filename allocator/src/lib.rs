@@ -155,6 +155,7 @@ pub mod human;
 mod in_flight;
 #[cfg(feature = "ipc")]
 pub mod ipc;
+mod label;
 mod observe;
 mod out_of_memory;
 mod peers;
@@ -181,6 +182,7 @@ pub use elastic::ElasticSegment;
 pub use error::{Error, PointerProblem};
 #[cfg(feature = "ipc")]
 pub use ipc::{ImportedMemory, IpcError, SharedMemory};
+pub use label::Label;
 pub use observe::{LeakedAllocation, Metrics, TraceAction, TraceEvent, history, snapshot};
 pub use out_of_memory::{OomHint, OutOfMemory, PoolFigures, TopAllocationSite};
 pub use pinned::{Pinned, PinnedAllocation, PinnedStats};

@@ -44,6 +44,7 @@ use crate::allocation::Allocation;
 use crate::allocator::Allocator;
 use crate::error::Error;
 use crate::heap::Heap;
+use crate::label::Label;
 use crate::source::SourceEvent;
 use crate::state::AllocatorState;
 use crate::stats::{Counted, Row};
@@ -218,7 +219,7 @@ impl<D: Device> Pool<D> {
 
     /// Allocates `bytes` bytes from the pool for work in `stream`.
     pub fn allocate(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
-        self.allocator.allocate_from(bytes, self.heap(stream)?)
+        self.allocator.allocate_from(bytes, self.heap(stream)?, Label::OWNED)
     }
 
     fn heap(&self, stream: &Stream<D>) -> Result<&Arc<Heap<D>>, Error> {

@@ -15,6 +15,7 @@ impl Snapshot {
             segment.stack = numbers.stack(segment.stack);
             for block in &mut segment.blocks {
                 block.stack = numbers.stack(block.stack);
+                block.label = numbers.text(block.label);
             }
         }
         self.segments.append(&mut other.segments);
@@ -128,7 +129,14 @@ mod tests {
             elastic: false,
             order: 0,
             stack,
-            blocks: vec![Block { address, bytes: 512, requested: 9, state: BlockState::Allocated, stack }],
+            blocks: vec![Block {
+                address,
+                bytes: 512,
+                requested: 9,
+                state: BlockState::Allocated,
+                stack,
+                label: metadata,
+            }],
         });
         snapshot.traces.push(Trace {
             device,
@@ -174,6 +182,7 @@ mod tests {
         let places: Vec<_> = both.segments.iter().map(|s| (s.device, s.address)).collect();
         assert_eq!(places, [(0, 8192), (1, 4096)]);
         for (segment, place) in both.segments.iter().zip(["b", "a"]) {
+            assert_eq!(both.texts.get(segment.blocks[0].label), place);
             for stack in [segment.stack, segment.blocks[0].stack] {
                 assert_eq!(both.stacks.frames_of(stack).next().unwrap().name, place);
             }

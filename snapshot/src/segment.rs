@@ -1,6 +1,6 @@
 //! What was held.
 
-use crate::StackId;
+use crate::{StackId, TextId};
 
 /// The name of a pool; two zeros are the default pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -68,6 +68,8 @@ pub struct Block {
     pub state: BlockState,
     /// Where in the program it was allocated.
     pub stack: StackId,
+    /// The stack of libraries that asked for it, such as `torch` or `cupy`.
+    pub label: TextId,
 }
 
 impl Segment {
@@ -91,8 +93,14 @@ mod tests {
 
     #[test]
     fn a_sum_beyond_all_numbers_is_the_largest() {
-        let block =
-            |state| Block { address: 0, bytes: u64::MAX - 1, requested: u64::MAX - 1, state, stack: StackId::NONE };
+        let block = |state| Block {
+            address: 0,
+            bytes: u64::MAX - 1,
+            requested: u64::MAX - 1,
+            state,
+            stack: StackId::NONE,
+            label: TextId::NONE,
+        };
         let segment = Segment {
             device: 0,
             address: 0,

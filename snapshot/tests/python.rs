@@ -41,7 +41,9 @@ assert set(g) >= {'device', 'address', 'total_size', 'allocated_size', 'active_s
 assert (g['total_size'], g['allocated_size'], g['active_size'], g['requested_size']) == (2 << 20, 1024, 1536, 1100)
 assert (g['segment_type'], g['segment_pool_id'], g['is_expandable']) == ('small', (1, 7), True)
 assert [b['state'] for b in g['blocks']] == ['active_allocated', 'active_pending_free', 'inactive']
-assert all(set(b) == {'address', 'size', 'requested_size', 'state', 'frames'} for b in g['blocks'])
+plain = {'address', 'size', 'requested_size', 'state', 'frames'}
+assert [set(b) - plain for b in g['blocks']] == [{'label'}, {'label'}, set()]
+assert [b.get('label') for b in g['blocks']] == ['torch', 'torch', None]
 empty, events = s['device_traces']
 assert empty == []
 assert [e['action'] for e in events] == ['segment_alloc', 'alloc', 'oom']
@@ -80,7 +82,8 @@ assert first == [3, 0x7f0000000000, 1000, 0, 1700000000000000, 1], first
 assert second == [0, 0x7f0000000000, 1000, 2**64 - 1, 5, 1, 1, 1, 2, 2], second
 assert third[4] == -2
 assert [s['frames'][f] for f in s['stacks'][0]] == [['step', 'train.py', 10], ['main', 'train.py', 3]]
-assert s['segments'][0]['blocks'][1] == [0x7f0000000000 + 1024, 512, 100, 1, 1]
+assert s['segments'][0]['blocks'][1] == [0x7f0000000000 + 1024, 512, 100, 1, 1, 3]
+assert s['texts'][3 - 1] == 'torch'
 print('good', end='')
 ";
 

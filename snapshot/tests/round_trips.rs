@@ -22,8 +22,8 @@ fn said(snapshot: &Snapshot) -> impl PartialEq + std::fmt::Debug + use<> {
             let blocks = segment.blocks.iter();
             let blocks: Vec<_> = blocks
                 .map(|block| {
-                    let bare = Block { stack: StackId::NONE, ..*block };
-                    (bare, stack(block.stack))
+                    let bare = Block { stack: StackId::NONE, label: TextId::NONE, ..*block };
+                    (bare, stack(block.stack), text(block.label))
                 })
                 .collect();
             let bare = Segment { pool: 0, stack: StackId::NONE, blocks: Vec::new(), ..segment.clone() };
@@ -90,6 +90,7 @@ prop_compose! {
         numbers in (any::<u64>(), 0..1_u64 << 40, 0..1_u64 << 40),
         state in 0..3_usize,
         stack in 0..5_u32,
+        label in 0..3_u32,
     ) -> Block {
         let state = [BlockState::Allocated, BlockState::Pending, BlockState::Free][state];
         Block {
@@ -98,6 +99,7 @@ prop_compose! {
             requested: if state == BlockState::Free { 0 } else { numbers.2 },
             state,
             stack: StackId(stack),
+            label: TextId(label),
         }
     }
 }

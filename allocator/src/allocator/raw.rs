@@ -9,6 +9,7 @@ use crate::allocator::Allocator;
 use crate::blocks::{BlockId, BlockState};
 use crate::error::{Error, PointerProblem};
 use crate::heap::{Allocated, Heap};
+use crate::label::Label;
 use crate::observe::probes;
 use crate::pool::route;
 use crate::size::TOO_LARGE;
@@ -18,8 +19,6 @@ use crate::uncached::Uncached;
 struct Address(u64);
 
 impl<D: Device> Answer<D> for Address {
-    const RAW: bool = true;
-
     fn empty(_stream: StreamRef) -> Self {
         Self(0)
     }
@@ -45,6 +44,17 @@ impl<D: Device> Allocator<D> {
     /// As for [`adopt_stream`](Self::adopt_stream).
     #[inline]
     pub unsafe fn allocate_raw(&self, bytes: u64, stream: StreamRef) -> Result<u64, Error> {
+        // SAFETY: the caller's promises.
+        unsafe { self.allocate_raw_as(bytes, stream, Label::NONE) }
+    }
+
+    /// Does the same as [`allocate_raw`](Self::allocate_raw), for a library that snapshots show by its label.
+    ///
+    /// # Safety
+    ///
+    /// As for [`adopt_stream`](Self::adopt_stream).
+    #[inline]
+    pub unsafe fn allocate_raw_as(&self, bytes: u64, stream: StreamRef, label: Label) -> Result<u64, Error> {
         if bytes.wrapping_sub(1) >= TOO_LARGE - 1 {
             return self.allocate_uncached(bytes, stream).map(|Address(address)| address);
         }
@@ -52,7 +62,7 @@ impl<D: Device> Allocator<D> {
         if route::is_inside() {
             heap = self.inner().heap_inside(stream, &heap.stream_state)?.unwrap_or(heap);
         }
-        self.allocate_from(bytes, heap).map(|Address(address)| address)
+        self.allocate_from(bytes, heap, label).map(|Address(address)| address)
     }
 
     /// Frees what [`allocate_raw`](Self::allocate_raw) gave, or

@@ -1,6 +1,7 @@
 //! The table of blocks, linked by index.
 
 use crate::blocks::SegmentId;
+use crate::label::Label;
 use crate::size::{SegmentKind, UNIT};
 
 /// Index of a block in its heap's table. The table reuses freed indices.
@@ -94,8 +95,8 @@ pub(crate) struct Block {
     pub(crate) state: BlockState,
     /// The kind of the segment. In an elastic segment, the kind of requests of this size.
     pub(crate) kind: SegmentKind,
-    /// Whether the block is raw memory, known by its address only; only while it is allocated.
-    pub(crate) raw: bool,
+    /// Who asked for the block; only while it is allocated.
+    pub(crate) label: Label,
     /// Whether the start index of the segment contains the block.
     pub(crate) indexed: bool,
     /// Whether the free of the block takes the slow path: other streams use it, or a history that has stopped knows its
@@ -190,7 +191,7 @@ impl BlockTable {
             born: 0,
             state: BlockState::Vacant,
             kind: SegmentKind::Small,
-            raw: false,
+            label: Label::OWNED,
             indexed: false,
             slow_free: false,
             guarded: false,

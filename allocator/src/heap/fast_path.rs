@@ -14,6 +14,7 @@ use crate::fence::Fence;
 use crate::fork::ProcessGuard;
 use crate::heap::{Heap, HeapState};
 use crate::heap_policy::HeapPolicy;
+use crate::label::Label;
 use crate::observe::probes;
 use crate::size;
 use crate::sync::lock::{self, Lock, LockGuard};
@@ -106,8 +107,8 @@ impl<D: Device> Drop for HeapGuard<'_, D> {
 pub(crate) struct Request {
     /// Bytes, more than zero.
     pub(crate) requested: u64,
-    /// Whether the caller requests raw memory, known by its address only.
-    pub(crate) raw: bool,
+    /// Who asks: an owner, or a library that knows the memory by its address only.
+    pub(crate) label: Label,
 }
 
 /// A block that was allocated for a caller.
@@ -125,7 +126,7 @@ impl Allocated {
     #[inline(always)]
     fn note(block: &mut Block, id: BlockId, request: Request) -> Self {
         block.requested = request.requested;
-        block.raw = request.raw;
+        block.label = request.label;
         Self { address: block.address, bytes: block.bytes(), id, guarded: block.guarded }
     }
 }
@@ -194,7 +195,7 @@ impl<D: Device> Heap<D> {
         let units = size::whole_units(request.requested);
         if let Some(last_freed) = blocks.last_freed(units)
             && !last_freed.block.guarded
-            && (last_freed.block.indexed || !request.raw)
+            && (last_freed.block.indexed || !request.label.is_raw())
             && self.counters.allocated_below_peak(last_freed.block.kind, last_freed.block.bytes(), request.requested)
         {
             let id = last_freed.id;
@@ -219,8 +220,8 @@ impl<D: Device> Heap<D> {
             return None;
         }
         let (allocated, peak) = self.mark_allocated(blocks.block_mut(id), id, request);
-        if request.raw {
-            blocks.make_raw(id);
+        if request.label.is_raw() {
+            blocks.make_raw(id, request.label);
         }
         if blocks.is_above_watermark() {
             self.flush_stats(blocks);
@@ -270,7 +271,7 @@ impl<D: Device> Heap<D> {
         let (blocks, _) = state.blocks();
         let id = blocks.find_raw(segment, address).ok_or(NotFreed)?;
         let block = blocks.block(id);
-        if block.state == BlockState::Pending || !block.raw {
+        if block.state == BlockState::Pending || !block.label.is_raw() {
             return Err(NotFreed);
         }
         Ok(self.free_locked(state, id))

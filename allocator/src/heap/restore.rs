@@ -6,6 +6,7 @@ use cachette_hal::{Device, StreamRef};
 
 use super::{Heap, HeapState, Request, StreamUses};
 use crate::blocks::{BlockId, BlockState};
+use crate::label::Label;
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::observe::probes;
 use crate::pool::PoolProblem;
@@ -17,8 +18,7 @@ pub(crate) struct SavedHeap {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) requested: u64,
-    /// Whether it had an owner. Otherwise it was raw memory.
-    pub(crate) owned: bool,
+    pub(crate) label: Label,
     /// The stream that allocated it, if that was not the heap's own.
     pub(crate) borrower: Option<StreamRef>,
 }
@@ -27,7 +27,7 @@ impl SavedHeap {
     /// Returns whether both have owners and lie at the same addresses.
     fn is_still(&self, other: &Self) -> bool {
         let place = (self.address, self.bytes) == (other.address, other.bytes);
-        self.owned && other.owned && place
+        !self.label.is_raw() && !other.label.is_raw() && place
     }
 
     /// Returns whether it has the address and the sizes of `other`.
@@ -54,7 +54,7 @@ impl<D: Device> Heap<D> {
         if self.is_exporting() {
             return Err(PoolProblem::Offered);
         }
-        for now in self.save()?.iter().filter(|now| now.owned) {
+        for now in self.save()?.iter().filter(|now| !now.label.is_raw()) {
             // A restore must not free or reuse the memory of an owner.
             if !saved.iter().any(|block| block.is_still(now)) {
                 let address = now.address;
@@ -102,8 +102,8 @@ impl<D: Device> Heap<D> {
         let (mut freed, mut restored) = (Vec::new(), Vec::new());
         let (mut stays, mut behind) = (Vec::new(), Vec::new());
         for (id, now) in allocated(&state) {
-            if now.owned {
-                saved.retain(|block| !(block.owned && block.address == now.address));
+            if !now.label.is_raw() {
+                saved.retain(|block| block.label.is_raw() || block.address != now.address);
                 continue;
             }
             let is_used = state.uses.contains_key(&id);
@@ -125,7 +125,9 @@ impl<D: Device> Heap<D> {
         }
         for block in saved {
             let Some(id) = state.blocks.allocate_at(block.address, block.bytes) else { continue };
-            let request = Request { requested: block.requested, raw: true };
+            // Nothing owns it in Rust any more.
+            let label = if block.label.is_raw() { block.label } else { Label::NONE };
+            let request = Request { requested: block.requested, label };
             self.mark_allocated_slow(&mut state, id, request);
             if let Some(stream_state) = block.borrower.and_then(&stream_state_of) {
                 state.blocks.block_mut(id).slow_free = true;
@@ -179,7 +181,7 @@ fn allocated<D: Device>(state: &HeapState<D>) -> Vec<(BlockId, SavedHeap)> {
                 address: block.address,
                 bytes: block.bytes(),
                 requested: block.requested,
-                owned: !block.raw,
+                label: block.label,
                 borrower: state.uses.get(&id).and_then(StreamUses::borrower),
             };
             (id, saved)

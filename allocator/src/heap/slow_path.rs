@@ -8,6 +8,7 @@ use cachette_hal::{self as hal, Device};
 use crate::blocks::BlockId;
 use crate::fence::Fence;
 use crate::heap::{Allocated, Freed, Heap, HeapGuard, HeapState, Request};
+use crate::label::Label;
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::observe::history::Level;
 use crate::stats::{Counted, Row};
@@ -74,8 +75,8 @@ impl<D: Device> Heap<D> {
     ) -> (Allocated, bool) {
         state.keepalive.get_or_insert_with(|| Arc::clone(self));
         let (allocated, peak) = self.mark_allocated(state.blocks.block_mut(id), id, request);
-        if request.raw {
-            state.blocks.make_raw(id);
+        if request.label.is_raw() {
+            state.blocks.make_raw(id, request.label);
         }
         if allocated.bytes >= self.shared.totals.max_split {
             self.shared.totals.oversize_allocations.raise();
@@ -120,9 +121,9 @@ impl<D: Device> Heap<D> {
     #[cold]
     pub(crate) fn free_slow(&self, mut state: HeapGuard<'_, D>, id: BlockId) -> Freed<D> {
         // While the lock is released, no other thread may free the block by its address.
-        let raw = std::mem::take(&mut state.blocks.block_mut(id).raw);
+        let label = std::mem::replace(&mut state.blocks.block_mut(id).label, Label::OWNED);
         let (mut state, _gathered) = self.gather(state, Level::All);
-        state.blocks.block_mut(id).raw = raw;
+        state.blocks.block_mut(id).label = label;
         if let Some(uses) = state.take_uses(id) {
             // After the block is no longer counted, another thread may free the last one.
             let heap = state.keepalive.clone();

@@ -8,6 +8,7 @@ use cachette_hal::Device;
 use super::Heap;
 use crate::blocks::{Block, BlockId, BlockState, Chunk, SegmentId};
 use crate::fence::Fence;
+use crate::label::Label;
 use crate::size::SegmentKind;
 use crate::stats::{Counted, Row};
 
@@ -68,7 +69,7 @@ impl<D: Device> Heap<D> {
 
     /// The raw blocks: address and requested bytes.
     pub(crate) fn raw_blocks(&self) -> Vec<(u64, u64)> {
-        let raw = |block: &Block| block.state == BlockState::Allocated && block.raw;
+        let raw = |block: &Block| block.state == BlockState::Allocated && block.label.is_raw();
         let state = self.state.lock();
         let blocks = state.blocks.iter().filter(|(_, block)| raw(block));
         blocks.map(|(_, block)| (block.address, block.requested)).collect()
@@ -113,7 +114,7 @@ impl<D: Device> Heap<D> {
 
     /// Turns an allocated block into raw memory, which a caller can free by its address.
     pub(crate) fn make_raw(&self, id: BlockId) {
-        self.state.lock().blocks.make_raw(id);
+        self.state.lock().blocks.make_raw(id, Label::NONE);
     }
 
     /// Checks every invariant of the heap. The error names the violated one.

@@ -11,6 +11,7 @@ use crate::allocator::Allocator;
 use crate::error::{Error, NO_HEAP, sum_all};
 use crate::fence::Fence;
 use crate::heap::Heap;
+use crate::label::Label;
 use crate::observe::history::Level;
 use crate::pool::PoolId;
 use crate::pool::route;
@@ -25,7 +26,7 @@ impl<D: Device> Allocator<D> {
     #[inline(never)]
     pub(crate) fn allocate_inside(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
         let heap = self.inner().heap_inside(stream.handle(), &stream.stream_state)?;
-        self.allocate_from(bytes, heap.unwrap_or(&stream.heap))
+        self.allocate_from(bytes, heap.unwrap_or(&stream.heap), Label::OWNED)
     }
 }
 

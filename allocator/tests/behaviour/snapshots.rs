@@ -1,8 +1,8 @@
 //! Snapshots of the allocator's memory.
 
-use cachette::Snapshot;
 use cachette::history::HistoryOptions;
 use cachette::snapshot::{BlockState, Segment, SegmentKind, Setting, SnapshotOptions};
+use cachette::{Label, Snapshot};
 
 use crate::fixture::{MIB, TestAllocator};
 use crate::history::events_only;
@@ -221,4 +221,33 @@ fn h9_a_free_block_tells_its_last_request() {
     assert_eq!((state, bytes), (BlockState::Free, 2 * MIB));
     assert!([1000, 65_536].contains(&requested), "{requested}");
     assert_eq!(snapshot.segments[0].requested(), 0);
+}
+
+#[test]
+fn h9_a_block_tells_which_library_asked_for_it() {
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
+    let owned = test.allocate(5 * MIB, &stream);
+    let by = |label| {
+        // SAFETY: the stream lives as long as the test.
+        unsafe { test.allocator.allocate_raw_as(5 * MIB, stream.handle(), label) }.unwrap()
+    };
+    let [cupy, torch, none] = [Label::new("cupy"), Label::new("torch"), Label::NONE].map(by);
+    let labels = || {
+        let snapshot = test.allocator.snapshot();
+        let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+        let label_of = |address| {
+            let block = blocks.clone().find(|block| block.address == address).unwrap();
+            snapshot.texts.get(block.label).to_owned()
+        };
+        [owned.address(), cupy, torch, none].map(label_of)
+    };
+    assert_eq!(labels(), ["", "cupy", "torch", ""]);
+    let hold = test.hold(&side);
+    // SAFETY: both streams live as long as the test.
+    unsafe { test.allocator.record_stream_raw(cupy, side.handle()) }.unwrap();
+    test.allocator.free_raw(cupy).unwrap();
+    test.allocator.free_raw(torch).unwrap();
+    assert_eq!(labels(), ["", "cupy", "", ""], "a pending block keeps its label, and a free one has none");
+    drop(hold);
+    test.allocator.free_raw(none).unwrap();
 }

@@ -3,7 +3,7 @@
 use cachette::backends::OpenError;
 use cachette::config::ConfigError;
 use cachette::{Error, hal};
-use cachette_torch::StartError;
+use cachette_process::StartError;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -41,11 +41,11 @@ pub(crate) fn of_device(why: hal::Error) -> PyErr {
     of_allocator(why.into())
 }
 
-/// The exception for what the plug-in for PyTorch answered.
-pub(crate) fn of_plugin(why: cachette_torch::Error) -> PyErr {
+/// The exception for what the shared allocators answered.
+pub(crate) fn of_process(why: cachette_process::Error) -> PyErr {
     match why {
-        cachette_torch::Error::Start(StartError::Config(why)) => of_config(&why),
-        cachette_torch::Error::Memory { error, .. } => of_allocator(error),
+        cachette_process::Error::Start(StartError::Config(why)) => of_config(&why),
+        cachette_process::Error::Memory(why) => of_allocator(why),
         _ => error(why.to_string()),
     }
 }

@@ -34,27 +34,27 @@ pub(crate) mod plugin {
     fn start(py: Python<'_>, backend: &str, config: Option<&str>) -> PyResult<()> {
         let config = config::read(config)?;
         cachette_torch::adapter::set_stack_source(|| PythonStacks::all());
-        py.detach(|| cachette_torch::start(backend, &config)).map_err(|why| error::error(why.to_string()))
+        py.detach(|| cachette_process::start(backend, &config)).map_err(|why| error::error(why.to_string()))
     }
 
     /// Whether the plug-in was started.
     #[pyfunction]
     fn is_started() -> bool {
-        cachette_torch::is_started()
+        cachette_process::is_started()
     }
 
     /// The current configuration as a text; `None` before the start.
     #[pyfunction(name = "config")]
     fn current_config(py: Python<'_>) -> Option<String> {
-        let config = py.detach(cachette_torch::config);
+        let config = py.detach(cachette_process::config);
         config.map(|config| config.to_string())
     }
 
     /// Applies a configuration text of PyTorch, on all current and future devices.
     #[pyfunction]
     fn update_config(py: Python<'_>, text: &str) -> PyResult<()> {
-        let updated = py.detach(|| cachette_torch::update_config(text));
-        config::warn(&updated.map_err(error::of_plugin)?)
+        let updated = py.detach(|| cachette_process::update_config(text));
+        config::warn(&updated.map_err(error::of_process)?)
     }
 
     /// The functions that PyTorch calls: their names as symbols of this library, and their addresses.
@@ -82,7 +82,7 @@ pub(crate) mod plugin {
     /// Resets every peak to the current value.
     #[pyfunction]
     fn reset_peaks(device: u32) {
-        if let Some(allocator) = cachette_torch::find(device as usize) {
+        if let Some(allocator) = cachette_process::find(device as usize) {
             allocator.reset_peaks();
         }
     }
@@ -90,7 +90,7 @@ pub(crate) mod plugin {
     /// Resets every sum and count to zero.
     #[pyfunction]
     fn reset_totals(device: u32) {
-        if let Some(allocator) = cachette_torch::find(device as usize) {
+        if let Some(allocator) = cachette_process::find(device as usize) {
             allocator.reset_totals();
         }
     }
@@ -99,7 +99,7 @@ pub(crate) mod plugin {
     #[pyfunction]
     fn empty_cache(py: Python<'_>) -> PyResult<u64> {
         py.detach(|| {
-            let mut devices = cachette_torch::opened();
+            let mut devices = cachette_process::opened();
             devices.try_fold(0, |bytes, (_, allocator)| Ok(bytes + allocator.empty_cache()?))
         })
         .map_err(error::of_allocator)
@@ -129,7 +129,7 @@ pub(crate) mod plugin {
     /// Registers `observer(device, bytes, total, free)` for out-of-memory errors, on any device.
     #[pyfunction]
     fn on_out_of_memory(observer: Py<PyAny>) {
-        cachette_torch::on_out_of_memory(move |report| tell(&observer, report));
+        cachette_process::on_out_of_memory(move |report| tell(&observer, report));
     }
 
     /// Creates a pool of the device, whose segments come from the source `source`.
@@ -175,12 +175,12 @@ fn addresses() -> [(&'static str, usize); 10] {
 
 /// The allocator of a device, opened if necessary.
 pub(crate) fn allocator(device: u32) -> PyResult<&'static Allocator<AnyDevice>> {
-    cachette_torch::allocator(device).map_err(error::of_plugin)
+    cachette_process::allocator(device).map_err(error::of_process)
 }
 
 /// The statistics of a device; zeros if it was never used.
 fn stats_of(device: u32) -> Stats {
-    cachette_torch::find(device as usize).map(Allocator::stats).unwrap_or_default()
+    cachette_process::find(device as usize).map(Allocator::stats).unwrap_or_default()
 }
 
 /// Calls an observer with PyTorch's four numbers; what it raises goes to `sys.unraisablehook`, and none is called once

@@ -25,14 +25,14 @@ pub(crate) fn record_history(
     skip_actions: Vec<String>,
 ) -> PyResult<()> {
     let asked = Asked { enabled, context, stacks, max_entries, clear_history, skip_actions };
-    cachette_torch::record_history(asked.options()?);
+    cachette_process::record_history(asked.options()?);
     Ok(())
 }
 
 /// Whether a history is recorded.
 #[pyfunction]
 pub(crate) fn is_history_enabled() -> bool {
-    cachette_torch::records_history()
+    cachette_process::records_history()
 }
 
 /// A snapshot of one device, of all, or of one pool, with PyTorch's keys.
@@ -60,13 +60,13 @@ fn all(device: Option<u32>, pool: Option<(u64, u64)>, traces: bool) -> Snapshot 
     if let Some((capture, user)) = pool {
         options = options.pool(PoolId { capture, user });
     }
-    cachette_torch::snapshot(device, options)
+    cachette_process::snapshot(device, options)
 }
 
 /// The stack of the allocation at `address`, on any device; `None` if the history has none.
 #[pyfunction]
 pub(crate) fn allocation_traceback(py: Python<'_>, address: u64) -> PyResult<Option<Bound<'_, PyList>>> {
-    let stack = py.detach(|| cachette_torch::opened().find_map(|(_, allocator)| allocator.allocation_stack(address)));
+    let stack = py.detach(|| cachette_process::opened().find_map(|(_, allocator)| allocator.allocation_stack(address)));
     stack.map(|stack| history::frames(py, &stack)).transpose()
 }
 
@@ -79,31 +79,31 @@ pub(crate) fn metrics_text(device: u32, labels: BTreeMap<String, String>) -> PyR
 /// The last request that ran out of memory, on any device and thread.
 #[pyfunction]
 pub(crate) fn last_out_of_memory() -> Option<Figures> {
-    cachette_torch::last_out_of_memory().as_deref().map(Figures::of)
+    cachette_process::last_out_of_memory().as_deref().map(Figures::of)
 }
 
 /// The numbers of the devices that were used so far.
 #[pyfunction]
 pub(crate) fn devices() -> Vec<u32> {
-    cachette_torch::opened().map(|(number, _)| number).collect()
+    cachette_process::opened().map(|(number, _)| number).collect()
 }
 
 /// Puts every pool with a tag to sleep, on every device.
 #[pyfunction(name = "sleep")]
 pub(crate) fn sleep_tagged(py: Python<'_>, tag: &str, keep: bool) -> PyResult<SleptEntry> {
-    let allocators: Vec<_> = cachette_torch::opened().map(|(_, it)| it).collect();
+    let allocators: Vec<_> = cachette_process::opened().map(|(_, it)| it).collect();
     sleep::sleep_tagged(py, &allocators, tag, keep)
 }
 
 /// Wakes every pool with a tag, on every device; returns the bytes of their memory.
 #[pyfunction(name = "wake")]
 pub(crate) fn wake_tagged(py: Python<'_>, tag: &str) -> PyResult<u64> {
-    let allocators: Vec<_> = cachette_torch::opened().map(|(_, it)| it).collect();
+    let allocators: Vec<_> = cachette_process::opened().map(|(_, it)| it).collect();
     sleep::wake_tagged(py, &allocators, tag)
 }
 
 /// Frees the host memory of pools that are awake again, on every device.
 #[pyfunction]
 pub(crate) fn release_contents(py: Python<'_>) -> u64 {
-    py.detach(|| cachette_torch::opened().map(|(_, it)| it.release_contents()).sum())
+    py.detach(|| cachette_process::opened().map(|(_, it)| it.release_contents()).sum())
 }

@@ -55,10 +55,10 @@ use std::ffi::c_void;
 
 use cachette::hal::AnyDevice;
 use cachette::{Allocator, PointerProblem};
+use cachette_process as process;
 
 use crate::entry::of_memory;
 use crate::error::Error;
-use crate::state;
 
 /// The version of this interface.
 pub const ADAPTER_VERSION: u32 = 2;
@@ -82,7 +82,7 @@ unsafe impl Sync for User {}
 /// Calls `ask` for each open device until one knows the address; no two devices share an address.
 fn ask_owner<T>(ask: impl Fn(&'static Allocator<AnyDevice>) -> Result<T, cachette::Error>) -> Result<T, Error> {
     let mut unknown = Error::Unopened { device: 0 };
-    for (_, allocator) in state::opened() {
+    for (_, allocator) in process::opened() {
         let error = match ask(allocator) {
             Ok(answer) => return Ok(answer),
             Err(error) => error,

@@ -1,8 +1,6 @@
 //! Counters of errors that could not be returned.
 
-use std::fmt;
-use std::io::{self, Write};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use cachette_process::FirstOnly;
 
 /// How often something went wrong that the caller could not be told of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,47 +22,16 @@ pub struct Counters {
 #[must_use]
 pub fn counters() -> Counters {
     Counters {
-        unknown_frees: UNKNOWN_FREES.count.load(Relaxed),
-        unknown_uses: UNKNOWN_USES.count.load(Relaxed),
-        failed_frees: FAILED_FREES.count.load(Relaxed),
-        failed_releases: FAILED_RELEASES.count.load(Relaxed),
-        failed_slots: FAILED_SLOTS.count.load(Relaxed),
+        unknown_frees: UNKNOWN_FREES.count(),
+        unknown_uses: UNKNOWN_USES.count(),
+        failed_frees: FAILED_FREES.count(),
+        failed_releases: FAILED_RELEASES.count(),
+        failed_slots: FAILED_SLOTS.count(),
     }
 }
 
-pub(crate) static UNKNOWN_FREES: Mishaps = Mishaps::new();
-pub(crate) static UNKNOWN_USES: Mishaps = Mishaps::new();
-pub(crate) static FAILED_FREES: Mishaps = Mishaps::new();
-pub(crate) static FAILED_RELEASES: Mishaps = Mishaps::new();
-pub(crate) static FAILED_SLOTS: Mishaps = Mishaps::new();
-
-/// A count of one kind of mishap. Relaxed: it is only a count.
-#[derive(Debug)]
-pub(crate) struct Mishaps {
-    count: AtomicU64,
-}
-
-impl Mishaps {
-    const fn new() -> Self {
-        Self { count: AtomicU64::new(0) }
-    }
-
-    /// Counts one.
-    pub(crate) fn note(&self) {
-        self.count.fetch_add(1, Relaxed);
-    }
-
-    /// Counts one, and writes the first to stderr.
-    #[cold]
-    pub(crate) fn tell(&self, what: impl fmt::Display) {
-        if self.count.fetch_add(1, Relaxed) == 0 {
-            write_line(what);
-        }
-    }
-}
-
-/// Writes a line to stderr, if there is one.
-pub(crate) fn write_line(what: impl fmt::Display) {
-    // A process may have closed it; then the message is dropped.
-    let _ = writeln!(io::stderr(), "cachette: {what}");
-}
+pub(crate) static UNKNOWN_FREES: FirstOnly = FirstOnly::new();
+pub(crate) static UNKNOWN_USES: FirstOnly = FirstOnly::new();
+pub(crate) static FAILED_FREES: FirstOnly = FirstOnly::new();
+pub(crate) static FAILED_RELEASES: FirstOnly = FirstOnly::new();
+pub(crate) static FAILED_SLOTS: FirstOnly = FirstOnly::new();

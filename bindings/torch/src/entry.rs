@@ -1,16 +1,19 @@
 //! The allocation and free functions of PyTorch's pluggable allocator.
 
-use std::any::Any;
 use std::ffi::{c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+use std::sync::LazyLock;
 
-use cachette::Allocator;
 use cachette::hal::{AnyDevice, StreamRef};
+use cachette::{Allocator, Label};
+use cachette_process::{self as process, is_forked};
 
 use crate::counters::{FAILED_FREES, UNKNOWN_FREES};
 use crate::error::Error;
-use crate::{fork, processes, state, throw};
+use crate::{processes, throw};
+
+/// What snapshots call memory of PyTorch.
+static LABEL: LazyLock<Label> = LazyLock::new(|| Label::new("torch"));
 
 /// Allocates `size` bytes for work in `stream`; null for none.
 ///
@@ -44,7 +47,7 @@ pub unsafe extern "C-unwind" fn cachette_torch_alloc(size: usize, device: c_int,
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_torch_free(ptr: *mut c_void, size: usize, device: c_int, stream: *mut c_void) {
     let _ = (size, stream);
-    if ptr.is_null() || fork::is_forked() {
+    if ptr.is_null() || is_forked() {
         return;
     }
     if let Err(error) = guarded(|| free(ptr as u64, device)) {
@@ -62,13 +65,13 @@ unsafe fn allocate(size: usize, device: c_int, stream: StreamRef) -> Result<u64,
     }
     let allocator = allocator_of(device)?;
     // SAFETY: 1. and 2. are the caller's promises; allocators of the plug-in live as long as the process.
-    let allocated = unsafe { allocator.allocate_raw(size as u64, stream) };
+    let allocated = unsafe { allocator.allocate_raw_as(size as u64, stream, *LABEL) };
     allocated.map_err(|error| of_memory(allocator, error))
 }
 
 #[inline]
 fn free(address: u64, device: c_int) -> Result<(), Error> {
-    let allocator = usize::try_from(device).ok().and_then(state::find);
+    let allocator = usize::try_from(device).ok().and_then(process::find);
     let allocator = allocator.ok_or(Error::Unopened { device: device.into() })?;
     let freed = allocator.free_raw(address);
     freed.map_err(|error| of_memory(allocator, error))
@@ -77,13 +80,13 @@ fn free(address: u64, device: c_int) -> Result<(), Error> {
 /// The allocator of a device, by PyTorch's number.
 #[inline]
 pub(crate) fn allocator_of(device: c_int) -> Result<&'static Allocator<AnyDevice>, Error> {
-    state::allocator(number_of(device)?)
+    Ok(process::allocator(number_of(device)?)?)
 }
 
 /// The number of a device, from PyTorch's.
 #[inline]
 pub(crate) fn number_of(device: c_int) -> Result<u32, Error> {
-    u32::try_from(device).map_err(|_| Error::NoSuchDevice { device: device.into() })
+    u32::try_from(device).map_err(|_| process::Error::NoSuchDevice { device: device.into() }.into())
 }
 
 /// An allocator's error, with its vendor.
@@ -110,14 +113,10 @@ pub(crate) fn tell_of_free(error: &Error) {
     }
 }
 
-/// Runs `work` and catches panics, since the caller is C++.
+/// Runs `work` and returns a panic as an error, since the caller is C++.
 #[inline]
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    // What a panic may leave half done is behind locks, whose holders know.
-    match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(done) => done,
-        Err(panic) => Err(Error::Panicked(text_of(&*panic))),
-    }
+    process::guarded(work)
 }
 
 /// Runs `work`, and throws its error as a C++ exception; without a C++ runtime it returns the default value.
@@ -126,13 +125,6 @@ pub(crate) fn or_raise<T: Default>(work: impl FnOnce() -> Result<T, Error>) -> T
         throw::raise(&error);
         T::default()
     })
-}
-
-#[cold]
-fn text_of(panic: &(dyn Any + Send)) -> String {
-    let fixed = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let made = || panic.downcast_ref::<String>().cloned();
-    fixed.or_else(made).unwrap_or_else(|| "a panic".to_owned())
 }
 
 /// A device address as a C pointer; the host never reads it.

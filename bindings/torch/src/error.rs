@@ -1,63 +1,22 @@
 //! Errors of the plug-in.
 
-use cachette::backends::OpenError;
-use cachette::config::ConfigError;
 use cachette::hal::{self, Vendor};
 use cachette::history::UnknownAction;
+use cachette_process::Panicked;
 
 use crate::message::Sentences;
 use crate::processes::Process;
-use crate::state::{MOST_DEVICES, MOST_ENTRIES};
 
-/// Why the plug-in could not start.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// It was started before.
-    #[error(
-        "the plug-in was started before, with the backend '{backend}'; start it once in a process, and change its \
-         configuration by `update_config`"
-    )]
-    Started {
-        /// The backend it uses.
-        backend: String,
-    },
-    /// There is no such backend.
-    #[error(transparent)]
-    Backend(#[from] OpenError),
-    /// The configuration of the environment is invalid.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// It had to start by itself, and no driver is loaded.
-    #[error(
-        "the plug-in was not started, and this process has loaded neither libcuda nor libamdhip64; import PyTorch with \
-         a device first, or start the plug-in by name"
-    )]
-    NothingLoaded,
-}
+/// The maximum number of events of a history; their memory is allocated at once.
+pub(crate) const MOST_ENTRIES: u64 = 100_000_000;
 
 /// Why a call of the plug-in failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The plug-in could not start.
+    /// The allocators of the process failed.
     #[error(transparent)]
-    Start(#[from] StartError),
-    /// The process was forked after the driver was first used.
-    #[error(
-        "this process was forked after its parent had used the device, and no driver survives that; start workers with \
-         the 'spawn' method, as in torch.multiprocessing.set_start_method('spawn')"
-    )]
-    Forked,
-    /// The device could not be opened.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// There is no device of this number.
-    #[error("there is no device {device}; the numbers are 0 to {}", MOST_DEVICES - 1)]
-    NoSuchDevice {
-        /// The number asked for.
-        device: i64,
-    },
+    Process(#[from] cachette_process::Error),
     /// Nothing was ever allocated on the device.
     #[error("nothing was allocated on device {device}; free memory on the device it is of")]
     Unopened {
@@ -103,9 +62,12 @@ pub enum Error {
     /// A history was to leave out what it does not know.
     #[error("{0}; name events such as 'free_completed'")]
     Action(#[from] UnknownAction),
-    /// A defect of the plug-in.
-    #[error("internal error, please report it: {0}")]
-    Panicked(String),
+}
+
+impl From<Panicked> for Error {
+    fn from(panic: Panicked) -> Self {
+        Self::Process(panic.into())
+    }
 }
 
 impl Error {

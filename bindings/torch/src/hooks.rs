@@ -4,12 +4,13 @@ use std::ffi::{c_int, c_void};
 
 use cachette::hal::{AnyDevice, StreamRef};
 use cachette::{Allocator, PoolId};
+use cachette_process as process;
 
 use crate::counters::{FAILED_RELEASES, UNKNOWN_USES};
 use crate::entry::{allocator_of, guarded, number_of, of_memory, or_raise, pointer};
 use crate::error::Error;
+use crate::pools;
 use crate::std_function::StdFunction;
-use crate::{fork, pools, state};
 
 /// PyTorch's identifier of a pool: a C++ pair of two 64-bit numbers, passed in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +51,7 @@ pub extern "C-unwind" fn cachette_torch_reset() {
         emptied.err().map(|error| of_memory(allocator, error))
     };
     or_raise(|| {
-        let failures: Vec<Error> = state::opened().filter_map(empty).collect();
+        let failures: Vec<Error> = process::opened().filter_map(empty).collect();
         failures.into_iter().next().map_or(Ok(()), Err)
     });
 }
@@ -75,7 +76,7 @@ pub extern "C-unwind" fn cachette_torch_memory_fraction(fraction: f64, device: c
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_torch_base_alloc(ptr: *mut c_void, size: *mut usize) -> *mut c_void {
     let find = || {
-        let found = state::opened().find_map(|(_, each)| each.base_allocation(ptr as u64).ok());
+        let found = process::opened().find_map(|(_, each)| each.base_allocation(ptr as u64).ok());
         Ok(found)
     };
     let Ok(Some((base, bytes))) = guarded(find) else { return ptr };
@@ -96,13 +97,13 @@ pub unsafe extern "C-unwind" fn cachette_torch_base_alloc(ptr: *mut c_void, size
 /// 2. It stays so as long as the process allocates on the device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_torch_record_stream(ptr: *mut c_void, stream: *mut c_void) {
-    if ptr.is_null() || fork::is_forked() {
+    if ptr.is_null() || process::is_forked() {
         return;
     }
     let stream = StreamRef::from_raw(stream as usize);
     // The device is not known, but no two devices share an address.
     let recorded = guarded(|| {
-        Ok(state::opened().any(|(_, allocator)| {
+        Ok(process::opened().any(|(_, allocator)| {
             // SAFETY: 1. and 2. are the caller's promises; the stream is looked at by the allocator of `ptr` alone.
             unsafe { allocator.record_stream_raw(ptr as u64, stream) }.is_ok()
         }))
@@ -148,7 +149,7 @@ pub extern "C-unwind" fn cachette_torch_end_allocate_to_pool(device: c_int, id: 
 /// 1. No graph that uses the pool's memory is launched after the last user is gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_torch_release_pool(device: c_int, id: MempoolId) {
-    if fork::is_forked() {
+    if process::is_forked() {
         return;
     }
     if let Err(error) = guarded(|| pools::release(number_of(device)?, id.into())) {

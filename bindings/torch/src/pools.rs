@@ -7,10 +7,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use cachette::hal::{AnyDevice, StreamRef};
 use cachette::pool::{Filter, PoolProblem};
 use cachette::{Allocator, Pool, PoolId, PoolOptions};
+use cachette_process as process;
 
 use crate::entry::of_memory;
 use crate::error::Error;
-use crate::state;
 use crate::std_function::Owned;
 
 /// A device and a pool of it.
@@ -31,7 +31,7 @@ pub fn new_pool_id() -> PoolId {
 ///
 /// Its memory keeps its addresses until the last user is gone, since graphs contain them.
 pub(crate) fn begin(device: u32, id: PoolId, filter: Option<Owned>) -> Result<(), Error> {
-    let allocator = state::allocator(device)?;
+    let allocator = process::allocator(device)?;
     let failed = |error| of_memory(allocator, error);
     let mut users = users();
     let pool = open_or_create(allocator, id, PoolOptions::new()).map_err(failed)?;
@@ -44,7 +44,7 @@ pub(crate) fn begin(device: u32, id: PoolId, filter: Option<Owned>) -> Result<()
 
 /// Adds a user to a pool, which is created with `options` if there is none.
 pub(crate) fn join(device: u32, id: PoolId, options: PoolOptions) -> Result<(), Error> {
-    let allocator = state::allocator(device)?;
+    let allocator = process::allocator(device)?;
     let mut users = users();
     let pool = open_or_create(allocator, id, options);
     let pool = pool.map_err(|error| of_memory(allocator, error))?;
@@ -59,14 +59,14 @@ pub(crate) fn users_of(device: u32, id: PoolId) -> u64 {
 
 /// The pool with an identifier.
 pub(crate) fn open(device: u32, id: PoolId) -> Result<Pool<AnyDevice>, Error> {
-    let allocator = state::allocator(device)?;
+    let allocator = process::allocator(device)?;
     let pool = allocator.open_pool(id);
     pool.map_err(|error| of_memory(allocator, error))
 }
 
 /// Ends the route to a pool; its users stay.
 pub(crate) fn end(device: u32, id: PoolId) -> Result<(), Error> {
-    let allocator = state::allocator(device)?;
+    let allocator = process::allocator(device)?;
     let ended = allocator.end_allocate_to_pool(id);
     ended.map_err(|error| of_memory(allocator, error))
 }

@@ -24,9 +24,9 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem::MaybeUninit;
 
-use crate::counters::write_line;
 use crate::error::Error;
 use crate::symbols::Symbols;
+use cachette_process::write_line;
 
 /// Room for an exception. `c10::Error` has about 200 bytes.
 const ROOM: usize = 1024;

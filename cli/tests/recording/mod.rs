@@ -67,7 +67,7 @@ fn segment(order: u64, address: u64, bytes: u64, used: bool, stack: StackId) -> 
         elastic: false,
         order,
         stack: StackId::NONE,
-        blocks: vec![Block { address, bytes, requested, state, stack }],
+        blocks: vec![Block { address, bytes, requested, state, stack, label: TextId::NONE }],
     }
 }
 

@@ -250,6 +250,7 @@ impl Tables {
         const WHAT: &str = "a segment";
         for block in &mut segment.blocks {
             block.stack = place(&self.stack_ids, "a block", "stack", block.stack.0)?;
+            block.label = place(&self.text_ids, "a block", "text", block.label.0)?;
         }
         segment.pool = self.pool(WHAT, segment.pool)?;
         segment.stack = place(&self.stack_ids, WHAT, "stack", segment.stack.0)?;

@@ -20,7 +20,7 @@ pub(super) struct Row<const LEAST: usize, const MOST: usize>([u64; MOST]);
 const SIGNED: usize = 4;
 
 pub(super) type EventRow = Row<5, 10>;
-pub(super) type BlockRow = Row<4, 5>;
+pub(super) type BlockRow = Row<4, 6>;
 
 impl<const LEAST: usize, const MOST: usize> Serialize for Row<LEAST, MOST> {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
@@ -168,7 +168,7 @@ pub(crate) fn write_blocks<S: Serializer>(blocks: &[Block], out: S) -> Result<S:
             BlockState::Pending => 1,
             BlockState::Free => 2,
         };
-        Row([block.address, block.bytes, block.requested, state, block.stack.0.into()])
+        Row([block.address, block.bytes, block.requested, state, block.stack.0.into(), block.label.0.into()])
     }))
 }
 
@@ -188,6 +188,7 @@ impl Item for Block {
                 other => return Err(E::custom(format!("{other} is no state of a block"))),
             },
             stack: StackId(short(row[4])?),
+            label: TextId(short(row[5])?),
         })
     }
 }

@@ -28,6 +28,8 @@ pub(super) const PENDING: &str = "active_pending_free";
 /// The older name of [`PENDING`].
 pub(super) const AWAITING: &str = "active_awaiting_free";
 pub(super) const FREE: &str = "inactive";
+/// The library that asked for a block. PyTorch's snapshots do not have it, and its viewers ignore it.
+pub(super) const LABEL: &str = "label";
 
 pub(super) const ACTION: &str = "action";
 pub(super) const ADDR: &str = "addr";

@@ -118,6 +118,9 @@ impl<'a, W: Write> Pickler<'a, W> {
             BlockState::Pending => key::PENDING,
             BlockState::Free => key::FREE,
         })?;
+        if block.label != TextId::NONE {
+            self.entry(key::LABEL, |pickler| pickler.text(block.label))?;
+        }
         self.entry(key::FRAMES, |pickler| pickler.stack(block.stack))?;
         self.out.close_dict()
     }

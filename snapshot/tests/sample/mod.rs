@@ -13,6 +13,7 @@ pub(crate) fn small() -> Snapshot {
     let forward = snapshot.stacks.add([frame("forward", 20), frame("main", 3)]);
     let metadata = snapshot.texts.add("epoch 1");
     let context = snapshot.texts.add("1/0");
+    let label = snapshot.texts.add("torch");
     let event = |action, address, time_us| Event {
         address,
         bytes: 1000,
@@ -47,6 +48,7 @@ pub(crate) fn small() -> Snapshot {
         requested,
         state,
         stack: if requested == 0 { StackId::NONE } else { stack },
+        label: if requested == 0 { TextId::NONE } else { label },
     };
     snapshot.segments.push(Segment {
         device: 1,

@@ -63,7 +63,14 @@ impl Arena {
             self.list(home, address + size, found - size);
         }
         let taken = if self.blocks.contains_key(&(address + size)) { size } else { found };
-        let block = Block { address, bytes: taken, requested: bytes, state: BlockState::Allocated, stack: self.stack };
+        let block = Block {
+            address,
+            bytes: taken,
+            requested: bytes,
+            state: BlockState::Allocated,
+            stack: self.stack,
+            label: TextId::NONE,
+        };
         self.blocks.insert(address, block);
         self.homes.insert(address, home);
         self.tell(TraceAction::Alloc, address, bytes, home);
@@ -121,7 +128,8 @@ impl Arena {
     }
 
     fn list(&mut self, home: Home, address: u64, bytes: u64) {
-        let block = Block { address, bytes, requested: 0, state: BlockState::Free, stack: StackId::NONE };
+        let block =
+            Block { address, bytes, requested: 0, state: BlockState::Free, stack: StackId::NONE, label: TextId::NONE };
         self.blocks.insert(address, block);
         self.free.entry(home).or_default().insert((bytes, address));
     }

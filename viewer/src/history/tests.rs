@@ -20,7 +20,7 @@ fn event(action: TraceAction, address: u64, time_us: i64) -> Event {
 }
 
 fn block(address: u64, state: BlockState) -> Block {
-    Block { address, bytes: 512, requested: 500, state, stack: StackId(2) }
+    Block { address, bytes: 512, requested: 500, state, stack: StackId(2), label: TextId::NONE }
 }
 
 fn snapshot(events: &[(TraceAction, u64)], blocks: &[(u64, BlockState)]) -> Snapshot {

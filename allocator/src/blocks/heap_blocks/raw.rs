@@ -1,14 +1,15 @@
 //! Finding a block by its first address.
 
 use crate::blocks::{BlockId, BlockState, HeapBlocks, SegmentId};
+use crate::label::Label;
 use crate::size::UNIT;
 
 impl<G> HeapBlocks<G> {
     /// Turns the block into raw memory, which is known by its address only.
     #[inline]
-    pub(crate) fn make_raw(&mut self, id: BlockId) {
+    pub(crate) fn make_raw(&mut self, id: BlockId, label: Label) {
         let block = &mut self.blocks[id];
-        block.raw = true;
+        block.label = label;
         if !block.indexed {
             self.index(id);
         }

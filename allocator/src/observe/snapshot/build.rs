@@ -28,7 +28,7 @@ impl SnapshotBuilder {
             let mut from = segment.base;
             for (id, block) in heap.blocks.blocks_of(segment) {
                 if let Some(state) = state_of(block) {
-                    blocks.push(self::block(heap, id, block, state));
+                    blocks.push(self.block(heap, id, block, state));
                     continue;
                 }
                 self.add_segment(heap, segment, pool, from, std::mem::take(&mut blocks));
@@ -60,6 +60,20 @@ impl SnapshotBuilder {
             stack: StackId(stack.copied().unwrap_or(0)),
             blocks,
         });
+    }
+
+    fn block(&mut self, heap: &HeapCopy, id: BlockId, block: &blocks::Block, state: BlockState) -> Block {
+        let is_free = state == BlockState::Free;
+        let label = if is_free { None } else { block.label.name() };
+        Block {
+            address: block.address,
+            bytes: block.bytes(),
+            // The rest of a split block may still have what another block was asked for.
+            requested: if is_free && block.requested > block.bytes() { 0 } else { block.requested },
+            state,
+            stack: StackId(if is_free { 0 } else { heap.stacks.of(id) }),
+            label: label.map_or(TextId::NONE, |name| self.snapshot.texts.add(name)),
+        }
     }
 
     /// Bytes of blocks that are not free.
@@ -147,17 +161,5 @@ const fn state_of(block: &blocks::Block) -> Option<BlockState> {
         | blocks::BlockState::Unmapped
         | blocks::BlockState::Reserved
         | blocks::BlockState::PendingUnmap => None,
-    }
-}
-
-fn block(heap: &HeapCopy, id: BlockId, block: &blocks::Block, state: BlockState) -> Block {
-    let is_free = state == BlockState::Free;
-    Block {
-        address: block.address,
-        bytes: block.bytes(),
-        // The rest of a split block may still have what another block was asked for.
-        requested: if is_free && block.requested > block.bytes() { 0 } else { block.requested },
-        state,
-        stack: StackId(if is_free { 0 } else { heap.stacks.of(id) }),
     }
 }

@@ -35,6 +35,7 @@ fn segment(device: u32, address: u64, bytes: u64, live: &[u64]) -> Segment {
             requested: if state == BlockState::Free { 0 } else { bytes - 1 },
             state,
             stack: StackId::NONE,
+            label: TextId::NONE,
         });
         place += bytes;
     }

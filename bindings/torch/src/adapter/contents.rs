@@ -2,12 +2,12 @@
 
 use cachette::PoolId;
 use cachette::snapshot::{BlockState, Event, Segment, SegmentKind, Snapshot, SnapshotOptions};
+use cachette_process as process;
 
 use super::User;
 use super::contexts::{by_number, number_of};
 use crate::entry::or_raise;
 use crate::hooks::MempoolId;
-use crate::state;
 
 /// A text, valid during the call that it is passed to.
 #[derive(Clone, Copy, Debug)]
@@ -125,7 +125,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_snapshot(pool: MempoolId, trace
     if pool != MempoolId::DEFAULT {
         options = options.pool(PoolId::from(pool));
     }
-    let taken = or_raise(|| Ok(by_number(|| state::snapshot(None, options))));
+    let taken = or_raise(|| Ok(by_number(|| process::snapshot(None, options))));
     // SAFETY: 1. is the caller's promise.
     let visitor = unsafe { &*visitor };
     for segment in &taken.segments {

@@ -4,9 +4,9 @@ use std::ffi::c_int;
 
 use cachette::hal::AnyDevice;
 use cachette::{Allocator, Stat, StatArray, Stats};
+use cachette_process as process;
 
 use crate::entry::{allocator_of, of_memory, or_raise};
-use crate::state;
 
 /// The statistics of a device, in PyTorch's order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,7 +59,7 @@ fn of(stat: &Stat) -> [i64; 4] {
 
 /// The allocator of a device, if it was used.
 fn used(device: c_int) -> Option<&'static Allocator<AnyDevice>> {
-    usize::try_from(device).ok().and_then(state::find)
+    usize::try_from(device).ok().and_then(process::find)
 }
 
 /// Writes the statistics of a device; zeros if it was never used.
@@ -125,11 +125,11 @@ pub extern "C-unwind" fn cachette_adapter_allow_peer(device: c_int, peer: c_int)
 /// Turns caching on or off.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn cachette_adapter_set_caching(on: bool) {
-    or_raise(|| state::set_caching(on));
+    or_raise(|| Ok(process::set_caching(on)?));
 }
 
 /// Whether caching is on.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn cachette_adapter_caches() -> bool {
-    or_raise(|| Ok(state::caches()))
+    or_raise(|| Ok(process::caches()))
 }

@@ -4,11 +4,11 @@ use std::ffi::{c_int, c_void};
 
 use cachette::Allocator;
 use cachette::hal::AnyDevice;
+use cachette_process as process;
 
 use super::{ask_owner, shares};
 use crate::entry::{guarded, of_memory, tell_of_free};
 use crate::error::Error;
-use crate::{fork, state};
 
 /// Frees memory of [`cachette_torch_alloc`](crate::cachette_torch_alloc) on any device; null is ignored.
 ///
@@ -19,7 +19,7 @@ use crate::{fork, state};
 /// 1. Work in the stream of the allocation, and in streams recorded for it, is all that uses the memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_adapter_free(ptr: *mut c_void) {
-    if ptr.is_null() || fork::is_forked() {
+    if ptr.is_null() || process::is_forked() {
         return;
     }
     if let Err(error) = guarded(|| free(ptr as u64)) {
@@ -31,7 +31,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_free(ptr: *mut c_void) {
 fn free(address: u64) -> Result<(), Error> {
     shares::withdraw(address);
     // Most processes use the first alone.
-    match state::find(0).map(|allocator| (allocator, allocator.free_raw(address))) {
+    match process::find(0).map(|allocator| (allocator, allocator.free_raw(address))) {
         Some((_, Ok(()))) => Ok(()),
         None | Some((_, Err(cachette::Error::InvalidPointer { .. }))) => free_elsewhere(address),
         Some((allocator, Err(error))) => Err(of_memory(allocator, error)),

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use cachette::PoolOptions;
 use cachette::hal::DevicePtr;
 use cachette::source::{AllocContext, FunctionSource, Source, SourceError};
+use cachette_process as process;
 
 use super::User;
 use crate::entry::{number_of, of_memory, or_raise, pointer};
 use crate::hooks::MempoolId;
-use crate::{pools, state};
+use crate::pools;
 
 /// A source of segments: another allocator of PyTorch.
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +131,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_pool_holds(
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn cachette_adapter_empty_pool(id: MempoolId) {
     or_raise(|| {
-        for (_, allocator) in state::opened() {
+        for (_, allocator) in process::opened() {
             if let Ok(pool) = allocator.open_pool(id.into()) {
                 let emptied = pool.empty_cache();
                 emptied.map_err(|error| of_memory(allocator, error))?;

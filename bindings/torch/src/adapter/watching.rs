@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use cachette::OutOfMemory;
 use cachette::history::{HistoryOptions, Level};
+use cachette_process as process;
 
 use super::User;
 use super::annotations::words;
 use super::contents::{EventEntry, Text, event_now};
 use super::contexts::{CaptureContext, ContextStacks};
+use crate::arguments;
 use crate::entry::{guarded, or_raise};
-use crate::state;
 
 /// Registers a callback for out-of-memory errors. Its arguments are the device, the requested bytes, its total bytes or
 /// the limit, and its free bytes.
@@ -23,8 +24,8 @@ pub unsafe extern "C-unwind" fn cachette_adapter_on_out_of_memory(
     observer: unsafe extern "C" fn(user: User, device: i64, asked: u64, total: u64, free: u64),
     user: User,
 ) {
-    state::on_out_of_memory(move |report: &OutOfMemory| {
-        let (device, asked, total, free) = state::observed(report);
+    process::on_out_of_memory(move |report: &OutOfMemory| {
+        let (device, asked, total, free) = arguments::observed(report);
         // SAFETY: 1. is the caller's promise.
         unsafe { observer(whole(user), device.into(), asked, total, free) };
     });
@@ -41,7 +42,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_on_rejection(
     observer: unsafe extern "C" fn(user: User, device: i64, asked: u64, reserved: u64, total: u64),
     user: User,
 ) {
-    state::on_out_of_memory(move |report: &OutOfMemory| {
+    process::on_out_of_memory(move |report: &OutOfMemory| {
         if !report.rejected {
             return;
         }
@@ -62,7 +63,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_track(
     tracker: unsafe extern "C" fn(user: User, event: *const EventEntry),
     user: User,
 ) {
-    state::track(move |device, event| {
+    process::track(move |device, event| {
         let entry = event_now(device, event);
         // SAFETY: 1. is the caller's promise.
         unsafe { tracker(whole(user), &raw const entry) };
@@ -77,7 +78,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_track(
 /// 1. `reliever` may be called by any thread, as long as the process lives, and does not throw.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_adapter_on_pressure(reliever: unsafe extern "C" fn() -> bool) {
-    state::on_pressure(move || {
+    process::on_pressure(move || {
         // SAFETY: 1. is the caller's promise.
         unsafe { reliever() }
     });
@@ -121,10 +122,10 @@ pub unsafe extern "C-unwind" fn cachette_adapter_record_history(
         };
         let options = options
             .level(level)
-            .max_entries(state::history_entries(entries)?)
+            .max_entries(arguments::history_entries(entries)?)
             .clear(clear)
             .skip_named(skip.split(',').filter(|name| !name.is_empty()))?;
-        state::record_history(on.then_some(options));
+        process::record_history(on.then_some(options));
         Ok(())
     });
 }
@@ -132,5 +133,5 @@ pub unsafe extern "C-unwind" fn cachette_adapter_record_history(
 /// Whether a history is recorded.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn cachette_adapter_records_history() -> bool {
-    guarded(|| Ok(state::records_history())).unwrap_or(false)
+    guarded(|| Ok(process::records_history())).unwrap_or(false)
 }

@@ -4,12 +4,12 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use cachette::hal::StreamRef;
+use cachette_process as process;
 
 use super::{AllocateFunction, FreeFunction, serving};
 use crate::counters::FAILED_SLOTS;
 use crate::entry::{guarded, pointer, tell_of_free};
 use crate::error::Error;
-use crate::fork;
 
 /// How many slots there are.
 pub(super) const SLOTS: usize = 32;
@@ -57,7 +57,7 @@ unsafe extern "C-unwind" fn allocate<const N: usize>(size: usize, device: c_int,
 /// As for [`cachette_torch_free`](crate::cachette_torch_free).
 unsafe extern "C-unwind" fn free<const N: usize>(ptr: *mut c_void, size: usize, device: c_int, stream: *mut c_void) {
     let _ = (size, stream);
-    if ptr.is_null() || fork::is_forked() {
+    if ptr.is_null() || process::is_forked() {
         return;
     }
     let free = || {

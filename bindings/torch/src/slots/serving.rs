@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use cachette::hal::{AnyDevice, Ordinal, StreamRef};
 use cachette::pool::PoolStats;
 use cachette::{Allocator, Pool, PoolOptions};
+use cachette_process as process;
 
 use super::SlotOptions;
 use crate::entry::{number_of, of_memory};
 use crate::error::Error;
-use crate::{fork, state};
 
 /// The state of a slot.
 ///
@@ -20,7 +20,7 @@ use crate::{fork, state};
 #[derive(Debug)]
 pub(super) struct Serving {
     options: SlotOptions,
-    devices: [OnceLock<Pool<AnyDevice>>; state::MOST_DEVICES],
+    devices: [OnceLock<Pool<AnyDevice>>; process::MOST_DEVICES],
     /// The number of live allocations.
     live: AtomicU64,
     retired: AtomicBool,
@@ -30,7 +30,7 @@ impl Serving {
     pub(super) fn new(options: SlotOptions) -> Self {
         Self {
             options,
-            devices: [const { OnceLock::new() }; state::MOST_DEVICES],
+            devices: [const { OnceLock::new() }; process::MOST_DEVICES],
             live: AtomicU64::new(0),
             retired: AtomicBool::new(false),
         }
@@ -52,11 +52,11 @@ impl Serving {
 
     /// The pool on a device, created at first use.
     pub(super) fn at(&self, device: u32) -> Result<&Pool<AnyDevice>, Error> {
-        if fork::is_forked() {
-            return Err(Error::Forked);
+        if process::is_forked() {
+            return Err(process::Error::Forked.into());
         }
         let place = self.devices.get(device as usize);
-        let place = place.ok_or(Error::NoSuchDevice { device: device.into() })?;
+        let place = place.ok_or(process::Error::NoSuchDevice { device: device.into() })?;
         if let Some(pool) = place.get() {
             return Ok(pool);
         }
@@ -66,7 +66,7 @@ impl Serving {
     }
 
     fn make(&self, device: u32) -> Result<Pool<AnyDevice>, Error> {
-        let allocator = Allocator::with_config(state::make_device(device)?, &self.options.config);
+        let allocator = Allocator::with_config(process::open_device(device)?, &self.options.config);
         let failed = |error| of_memory(&allocator, error);
         let mut options = PoolOptions::new().no_split(self.options.no_split);
         if let Some(name) = self.options.source {

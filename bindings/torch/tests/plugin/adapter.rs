@@ -113,7 +113,7 @@ fn unused() {
     assert_eq!(stats(1), Figures::default());
     assert_eq!(stats(-1), Figures::default());
     cachette_adapter_reset_peaks(1);
-    assert_eq!(cachette_torch::opened().count(), 0, "asking opens nothing");
+    assert_eq!(cachette_process::opened().count(), 0, "asking opens nothing");
 }
 
 fn uncached() {

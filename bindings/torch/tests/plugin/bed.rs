@@ -23,7 +23,7 @@ pub(crate) fn start_over(config: &str, phantom: bool) -> HostBackend {
     let devices = HostConfig::default().devices(2).capacity(CAPACITY);
     let backend = HostBackend::new(devices.phantom(phantom)).expect("such devices can be made");
     let config: Config = config.parse().expect("the configuration is sound");
-    cachette_torch::start_on(Arc::new(backend.clone()), &config).expect("it is the first start");
+    cachette_process::start_on(Arc::new(backend.clone()), &config).expect("it is the first start");
     backend
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn device(backend: &HostBackend, ordinal: u32) -> HostDevice {
 
 /// The allocator of a device.
 pub(crate) fn allocator(device: u32) -> &'static Allocator<AnyDevice> {
-    cachette_torch::allocator(device).expect("the device can be opened")
+    cachette_process::allocator(device).expect("the device can be opened")
 }
 
 /// A new stream of a device.

@@ -4,8 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use cachette::Config;
+use cachette_process::Error;
 use cachette_torch::{
-    Error, Slot, SlotOptions, cachette_torch_record_stream, cachette_torch_release_pool, cachette_torch_reset, counters,
+    Slot, SlotOptions, cachette_torch_record_stream, cachette_torch_release_pool, cachette_torch_reset, counters,
 };
 
 use super::Case;
@@ -39,12 +40,12 @@ fn after_use() {
     // SAFETY: 1. the device's own memory is given out.
     let slot = unsafe { Slot::create(SlotOptions::default()) }.unwrap();
     in_child(|| {
-        assert_eq!(cachette_torch::allocator(0).unwrap_err(), Error::Forked);
-        assert_eq!(cachette_torch::allocator(1).unwrap_err(), Error::Forked);
+        assert_eq!(cachette_process::allocator(0).unwrap_err(), Error::Forked);
+        assert_eq!(cachette_process::allocator(1).unwrap_err(), Error::Forked);
         assert!(Error::Forked.to_string().contains("'spawn'"));
-        assert_eq!(cachette_torch::opened().count(), 0);
+        assert_eq!(cachette_process::opened().count(), 0);
         assert!(allocate(MIB, 0, DEFAULT).is_null());
-        assert_eq!(slot.open(0), Err(Error::Forked));
+        assert_eq!(slot.open(0), Err(Error::Forked.into()));
         free(memory, 0);
         // SAFETY: nothing is looked at.
         unsafe { cachette_torch_record_stream(memory, ptr::null_mut()) };
@@ -58,7 +59,7 @@ fn after_use() {
 }
 
 fn before_use() {
-    cachette_torch::start("host", &Config::default()).unwrap();
+    cachette_process::start("host", &Config::default()).unwrap();
     in_child(|| assert!(!allocate(MIB, 0, DEFAULT).is_null()));
     assert!(!allocate(MIB, 0, DEFAULT).is_null());
 }

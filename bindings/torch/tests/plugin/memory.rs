@@ -61,7 +61,7 @@ fn nothing() {
     assert!(allocate(0, 0, DEFAULT).is_null());
     free(ptr::null_mut(), 0);
     assert_eq!(counters(), cachette_torch::Counters::default());
-    assert_eq!(cachette_torch::opened().count(), 0, "nothing was needed");
+    assert_eq!(cachette_process::opened().count(), 0, "nothing was needed");
 }
 
 fn pairs() {

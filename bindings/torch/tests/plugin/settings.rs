@@ -1,6 +1,7 @@
 //! Settings that are changed while the plug-in works, as PyTorch's functions hand them on.
 
-use cachette_torch::{Error, cachette_torch_memory_fraction, update_config};
+use cachette_process::{Error, update_config};
+use cachette_torch::cachette_torch_memory_fraction;
 
 use super::Case;
 use super::bed::{self, CAPACITY, DEFAULT, MIB, allocate, free};
@@ -36,7 +37,7 @@ fn reach() {
     assert_eq!(block(42 * MIB, 0), 42 * MIB);
     update("roundup_power2_divisions:4");
     assert_eq!([0, 1].map(|device| block(42 * MIB, device)), [48 * MIB; 2]);
-    let config = cachette_torch::config().unwrap();
+    let config = cachette_process::config().unwrap();
     assert!(config.to_string().starts_with("roundup_power2_divisions:"));
 }
 
@@ -46,10 +47,10 @@ fn left_out() {
     assert_eq!(block(42 * MIB, 0), 48 * MIB);
     update("garbage_collection_threshold:0.5,max_split_size_mb:40");
     assert_eq!(block(42 * MIB, 0), 42 * MIB);
-    let text = cachette_torch::config().unwrap().to_string();
+    let text = cachette_process::config().unwrap().to_string();
     assert_eq!(text, "max_split_size_mb:40,garbage_collection_threshold:0.5,expandable_segments:True");
     update("");
-    let text = cachette_torch::config().unwrap().to_string();
+    let text = cachette_process::config().unwrap().to_string();
     assert_eq!(text, "expandable_segments:True");
 }
 
@@ -71,7 +72,7 @@ fn mistaken() {
     assert!(matches!(error, Error::Start(_)), "{error:?}");
     assert!(error.to_string().contains("use a whole number of MiB"));
     assert_eq!(block(42 * MIB, 0), 48 * MIB);
-    assert!(!cachette_torch::config().unwrap().expandable_segments());
+    assert!(!cachette_process::config().unwrap().expandable_segments());
 }
 
 fn fraction() {
@@ -89,13 +90,13 @@ fn fraction() {
 
 fn caching() {
     bed::start("");
-    cachette_torch::set_caching(false).unwrap();
+    cachette_process::set_caching(false).unwrap();
     update("expandable_segments:True");
-    assert!(!cachette_torch::caches());
+    assert!(!cachette_process::caches());
     free(allocate(30 * MIB, 0, DEFAULT), 0);
     assert_eq!(bed::allocator(0).reserved_bytes(), 0);
-    cachette_torch::set_caching(true).unwrap();
-    assert!(cachette_torch::config().unwrap().expandable_segments());
+    cachette_process::set_caching(true).unwrap();
+    assert!(cachette_process::config().unwrap().expandable_segments());
 }
 
 /// `test_max_split_expandable` and `test_garbage_collect_expandable`.

@@ -64,7 +64,7 @@ fn serves() {
     assert_eq!(device.physical_bytes(), 20 * MIB);
     free(slot.free_address(), memory, 0);
     assert_eq!(device.physical_bytes(), 0, "PyTorch caches, the slot does not");
-    assert_eq!(cachette_torch::opened().count(), 0, "it is apart from the plug-in's own");
+    assert_eq!(cachette_process::opened().count(), 0, "it is apart from the plug-in's own");
     assert_eq!(counters(), cachette_torch::Counters::default());
 }
 

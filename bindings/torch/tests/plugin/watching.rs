@@ -4,8 +4,8 @@ use std::ptr;
 use std::sync::{Arc, Mutex};
 
 use cachette::history::{HistoryOptions, Level};
+use cachette_process::{last_out_of_memory, record_history, records_history};
 use cachette_torch::adapter::{Figures, User, cachette_adapter_on_rejection, cachette_adapter_stats};
-use cachette_torch::{last_out_of_memory, record_history, records_history};
 
 use crate::Case;
 use crate::bed::{self, CAPACITY, DEFAULT, MIB};
@@ -41,7 +41,7 @@ fn reports() {
     assert_eq!(last_out_of_memory(), None);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let of_observer = Arc::clone(&seen);
-    cachette_torch::on_out_of_memory(move |report| {
+    cachette_process::on_out_of_memory(move |report| {
         let last = last_out_of_memory().expect("it is stored before the callbacks run");
         assert_eq!(*last, *report);
         of_observer.lock().unwrap().push((last.device.0, last.requested));

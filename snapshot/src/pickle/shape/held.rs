@@ -3,7 +3,7 @@
 use super::super::key;
 use super::super::tree::{Node, Value};
 use super::{Builder, Made, holds};
-use crate::{Block, BlockState, Segment, SegmentKind, StackId};
+use crate::{Block, BlockState, Segment, SegmentKind, StackId, TextId};
 
 impl Builder<'_, '_> {
     pub(super) fn segments(&mut self, value: Value) -> Made<Vec<Segment>> {
@@ -68,7 +68,7 @@ impl Builder<'_, '_> {
     /// A block; one without an address begins where the one before ends.
     fn block(&mut self, node: Node, address: u64) -> Made<Block> {
         let (mut bytes, mut requested, mut state) = (None, None, None);
-        let (mut address, mut stack) = (address, StackId::NONE);
+        let (mut address, mut stack, mut label) = (address, StackId::NONE, TextId::NONE);
         for (name, value) in self.tree.entries(node) {
             match self.word(name) {
                 key::ADDRESS => address = self.bits(value, node, key::ADDRESS)?,
@@ -76,6 +76,7 @@ impl Builder<'_, '_> {
                 key::REQUESTED_SIZE => requested = Some(self.whole_number(value, node, key::REQUESTED_SIZE)?),
                 key::STATE => state = Some(self.state(value, node)?),
                 key::FRAMES => stack = self.stack(value)?,
+                key::LABEL => label = self.text_id(value, node)?,
                 _ => (),
             }
         }
@@ -86,7 +87,7 @@ impl Builder<'_, '_> {
             BlockState::Free => requested.unwrap_or(0),
             BlockState::Allocated | BlockState::Pending => requested.unwrap_or(bytes),
         };
-        Ok(Block { address, bytes, requested, state, stack })
+        Ok(Block { address, bytes, requested, state, stack, label })
     }
 
     fn state(&self, value: Value, node: Node) -> Made<BlockState> {

@@ -1,4 +1,4 @@
-//! The plug-in of the process: its backend, its configuration, and an allocator for every device.
+//! The backend of the process, its configuration, and an allocator for every device.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,16 +11,12 @@ use cachette::history::HistoryOptions;
 use cachette::snapshot::SnapshotOptions;
 use cachette::{Allocator, Backends, Config, OutOfMemory, Snapshot, TraceEvent};
 
-use crate::counters::write_line;
-use crate::entry::of_memory;
 use crate::error::{Error, StartError};
 use crate::fork;
+use crate::stderr::write_line;
 
 /// The maximum number of devices of a process.
 pub const MOST_DEVICES: usize = 64;
-
-/// The maximum number of events of a history; their memory is allocated at once.
-pub(crate) const MOST_ENTRIES: u64 = 100_000_000;
 
 /// Libraries that show that a driver is in use, with the backend's name; the first that is loaded wins.
 const LOADED: [(&str, &str); 2] = [("libcuda.so", "cuda"), ("libamdhip64", "hip")];
@@ -29,7 +25,7 @@ const LOADED: [(&str, &str); 2] = [("libcuda.so", "cuda"), ("libamdhip64", "hip"
 static DEVICES: [OnceLock<Allocator<AnyDevice>>; MOST_DEVICES] = [const { OnceLock::new() }; MOST_DEVICES];
 /// How many of these may be set. Relaxed: a thread that has memory of a device has seen it opened.
 static PLACES: AtomicUsize = AtomicUsize::new(0);
-static PLUGIN: OnceLock<Plugin> = OnceLock::new();
+static PROCESS: OnceLock<Process> = OnceLock::new();
 /// Devices are opened under this lock, so that no watcher misses one.
 static WATCHED: Mutex<Watched> = Mutex::new(Watched {
     observers: Vec::new(),
@@ -54,16 +50,16 @@ struct Watched {
     config: Option<Config>,
 }
 
-/// The backend and configuration that the plug-in was started with.
+/// The backend and configuration that the process was started with.
 #[derive(Debug)]
-struct Plugin {
+struct Process {
     name: String,
     config: Config,
     /// Loaded at first use, since a loaded driver does not survive a fork.
     backend: OnceLock<Arc<dyn Backend>>,
 }
 
-impl Plugin {
+impl Process {
     fn backend(&self) -> Result<&Arc<dyn Backend>, OpenError> {
         if let Some(backend) = self.backend.get() {
             return Ok(backend);
@@ -74,7 +70,7 @@ impl Plugin {
     }
 }
 
-/// Starts the plug-in with the backend of a name (`cuda`, `hip` or `host`); once in a process.
+/// Starts the shared allocators with the backend of a name (`cuda`, `hip` or `host`); once in a process.
 ///
 /// The driver is not used yet; if it is missing, the first allocation fails.
 pub fn start(backend: &str, config: &Config) -> Result<(), StartError> {
@@ -82,28 +78,28 @@ pub fn start(backend: &str, config: &Config) -> Result<(), StartError> {
         let name = backend.to_owned();
         return Err(OpenError::UnknownBackend { name }.into());
     }
-    set(Plugin { name: backend.to_owned(), config: config.clone(), backend: OnceLock::new() })
+    set(Process { name: backend.to_owned(), config: config.clone(), backend: OnceLock::new() })
 }
 
-/// Starts the plug-in with a backend that is loaded already; once in a process.
+/// Starts the shared allocators with a backend that is loaded already; once in a process.
 pub fn start_on(backend: Arc<dyn Backend>, config: &Config) -> Result<(), StartError> {
     let name = backend.info().name.to_owned();
-    set(Plugin { name, config: config.clone(), backend: OnceLock::from(backend) })?;
+    set(Process { name, config: config.clone(), backend: OnceLock::from(backend) })?;
     fork::driver_is_used();
     Ok(())
 }
 
-fn set(plugin: Plugin) -> Result<(), StartError> {
-    PLUGIN.set(plugin).map_err(|_| {
-        let started = PLUGIN.get().map(|plugin| plugin.name.clone());
+fn set(process: Process) -> Result<(), StartError> {
+    PROCESS.set(process).map_err(|_| {
+        let started = PROCESS.get().map(|process| process.name.clone());
         StartError::Started { backend: started.unwrap_or_default() }
     })
 }
 
-/// The plug-in, which starts at first use if it was not started before.
-fn plugin() -> Result<&'static Plugin, StartError> {
-    if let Some(plugin) = PLUGIN.get() {
-        return Ok(plugin);
+/// The state, which starts at first use if it was not started before.
+fn process() -> Result<&'static Process, StartError> {
+    if let Some(process) = PROCESS.get() {
+        return Ok(process);
     }
     let in_use = LOADED.iter().find(|(stem, _)| loaded_file(stem).is_some());
     let (_, name) = in_use.ok_or(StartError::NothingLoaded)?;
@@ -113,31 +109,31 @@ fn plugin() -> Result<&'static Plugin, StartError> {
     }
     match start(name, &config) {
         // Another thread was faster.
-        Ok(()) | Err(StartError::Started { .. }) => PLUGIN.get().ok_or(StartError::NothingLoaded),
+        Ok(()) | Err(StartError::Started { .. }) => PROCESS.get().ok_or(StartError::NothingLoaded),
         Err(error) => Err(error),
     }
 }
 
-/// Whether the plug-in was started.
+/// Whether they were started.
 #[must_use]
 pub fn is_started() -> bool {
-    PLUGIN.get().is_some()
+    PROCESS.get().is_some()
 }
 
-/// The name of the backend that the plug-in was started with.
+/// The name of the backend that they were started with.
 #[must_use]
 pub fn backend() -> Option<&'static str> {
-    PLUGIN.get().map(|plugin| plugin.name.as_str())
+    PROCESS.get().map(|process| process.name.as_str())
 }
 
-/// The current configuration; `None` before the plug-in was started.
+/// The current configuration; `None` before the start.
 #[must_use]
 pub fn config() -> Option<Config> {
-    PLUGIN.get().map(|plugin| current(plugin, &watched()))
+    PROCESS.get().map(|process| current(process, &watched()))
 }
 
-fn current(plugin: &Plugin, watched: &Watched) -> Config {
-    watched.config.as_ref().unwrap_or(&plugin.config).clone()
+fn current(process: &Process, watched: &Watched) -> Config {
+    watched.config.as_ref().unwrap_or(&process.config).clone()
 }
 
 /// The allocator of a device, created at first use.
@@ -161,13 +157,13 @@ pub fn find(device: usize) -> Option<&'static Allocator<AnyDevice>> {
 
 #[cold]
 fn open(device: u32) -> Result<&'static Allocator<AnyDevice>, Error> {
-    let made = make_device(device)?;
+    let made = open_device(device)?;
     let watched = watched();
     let place = &DEVICES[device as usize];
     if let Some(allocator) = place.get() {
         return Ok(allocator);
     }
-    let allocator = Allocator::with_config(made, &current(plugin()?, &watched));
+    let allocator = Allocator::with_config(made, &current(process()?, &watched));
     // Before the others, who may ask for it.
     allocator.on_out_of_memory(|report| *last_exhaustion() = Some(Arc::new(report.clone())));
     for observer in &watched.observers {
@@ -187,8 +183,8 @@ fn open(device: u32) -> Result<&'static Allocator<AnyDevice>, Error> {
     Ok(opened)
 }
 
-/// Opens a device of the plug-in's backend.
-pub(crate) fn make_device(device: u32) -> Result<AnyDevice, Error> {
+/// Opens a device of the backend, for an allocator besides the shared one.
+pub fn open_device(device: u32) -> Result<AnyDevice, Error> {
     if fork::is_forked() {
         return Err(Error::Forked);
     }
@@ -196,7 +192,7 @@ pub(crate) fn make_device(device: u32) -> Result<AnyDevice, Error> {
         let device = device.into();
         return Err(Error::NoSuchDevice { device });
     }
-    Ok(Backends::open_on(&**plugin()?.backend()?, Ordinal(device))?)
+    Ok(Backends::open_on(&**process()?.backend()?, Ordinal(device))?)
 }
 
 /// The devices that were used so far, with their allocators.
@@ -215,15 +211,6 @@ pub fn snapshot(device: Option<u32>, options: SnapshotOptions) -> Snapshot {
     let wanted = opened().filter(|(number, _)| device.is_none_or(|it| it == *number));
     let taken = wanted.map(|(_, allocator)| allocator.snapshot_with(options));
     taken.reduce(Snapshot::merge).unwrap_or_default()
-}
-
-/// The arguments of PyTorch's out-of-memory observers: the device, the requested bytes, its total bytes or the limit,
-/// and its free bytes.
-#[must_use]
-pub fn observed(report: &OutOfMemory) -> (u32, u64, u64, u64) {
-    let total = report.limit.or(report.total).unwrap_or(0);
-    let free = report.free.unwrap_or(0);
-    (report.device.0, report.segment, total, free)
 }
 
 /// Registers a callback for out-of-memory errors, on all current and future devices.
@@ -290,9 +277,9 @@ pub fn update_config(text: &str) -> Result<Vec<ConfigError>, Error> {
 }
 
 fn change_config<T>(change: impl FnOnce(&mut Config) -> Result<T, ConfigError>) -> Result<T, Error> {
-    let plugin = plugin()?;
+    let process = process()?;
     let mut watched = watched();
-    let before = current(plugin, &watched);
+    let before = current(process, &watched);
     let mut config = before.clone();
     let done = change(&mut config).map_err(StartError::from)?;
     for (_, allocator) in opened() {
@@ -300,22 +287,11 @@ fn change_config<T>(change: impl FnOnce(&mut Config) -> Result<T, ConfigError>) 
         // Otherwise it stays what `set_memory_fraction` made it since.
         if config.memory_fraction() != before.memory_fraction() {
             let fraction = config.memory_fraction().unwrap_or(1.0);
-            let set = allocator.set_memory_fraction(fraction);
-            set.map_err(|error| of_memory(allocator, error))?;
+            allocator.set_memory_fraction(fraction)?;
         }
     }
     watched.config = Some(config);
     Ok(done)
-}
-
-/// The capacity of a history for `asked` events; PyTorch passes the largest number for no bound.
-pub fn history_entries(asked: u64) -> Result<u64, Error> {
-    const USUAL: u64 = 1_000_000;
-    match asked {
-        0..=MOST_ENTRIES => Ok(asked),
-        _ if asked >= i64::MAX.cast_unsigned() => Ok(USUAL),
-        _ => Err(Error::TooManyEntries { asked }),
-    }
 }
 
 /// Whether a history is recorded.

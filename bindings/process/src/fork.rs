@@ -14,6 +14,7 @@ pub(crate) fn driver_is_used() {
 
 /// Whether the driver is unusable because the process was forked after its first use.
 #[inline]
-pub(crate) fn is_forked() -> bool {
+#[must_use]
+pub fn is_forked() -> bool {
     DRIVER.is_inherited()
 }
