@@ -209,6 +209,24 @@ cachette_status_t cachette_empty_cache(struct cachette_allocator_t *allocator,
 /// `cachette_last_error` names it.
 cachette_status_t cachette_check(const struct cachette_allocator_t *allocator);
 
+/* ---- Allocators that the process shares ---- */
+
+/// Selects the backend (`"cuda"`, `"hip"` or `"host"`) and the configuration of the shared allocators, once in a
+/// process.
+///
+/// The driver is not used yet. Without this call, the first `cachette_open_shared` selects the driver that the process
+/// has loaded and the configuration of the environment. `config` is as for `cachette_open`.
+cachette_status_t cachette_start(const char *backend,
+                                 const char *config);
+
+/// Opens the shared allocator of a device. PyTorch, CuPy and other libraries that use Cachette in this process allocate
+/// from the same one.
+///
+/// Snapshots show the memory of this handle with the label `c`. Close the handle with `cachette_close`; the allocator
+/// itself stays.
+cachette_status_t cachette_open_shared(uint32_t device,
+                                       cachette_allocator_t **out_allocator);
+
 /* ---- Devices ---- */
 
 /// The vendor of a device.

@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use cachette::{Allocator, Backends, Config};
+use cachette::{Allocator, Backends, Config, Label};
 
 use crate::failure::Failure;
 use crate::given::{destroy, give};
@@ -15,6 +15,8 @@ use crate::stream::OwnStreams;
 pub struct AllocatorHandle {
     pub(crate) inner: Allocator,
     pub(crate) streams: OwnStreams,
+    /// What snapshots call its memory.
+    pub(crate) label: Label,
 }
 
 /// Opens a device and creates an allocator for it.
@@ -38,7 +40,7 @@ pub unsafe extern "C" fn cachette_open(
         let config = config_of(config)?;
         let device = device.map_or_else(Backends::open_first, Backends::open)?;
         let inner = Allocator::with_config(device, &config);
-        *out_allocator = give(AllocatorHandle { inner, streams: OwnStreams::default() });
+        *out_allocator = give(AllocatorHandle { inner, streams: OwnStreams::default(), label: Label::NONE });
     })
 }
 

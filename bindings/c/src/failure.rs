@@ -7,6 +7,7 @@ use cachette::config::ConfigError;
 use cachette::hal::{self, ErrorKind};
 use cachette::snapshot::SaveError;
 use cachette::{Error, OutOfMemory, SourceError};
+use cachette_process::{self as process, StartError};
 
 use crate::status::Status;
 
@@ -115,6 +116,31 @@ impl From<OpenError> for Failure {
             OpenError::NotCompiled { .. } | OpenError::Load { .. } => Status::NoBackend,
             OpenError::NoSuchDevice { .. } | OpenError::NoneUsable { .. } => Status::NoDevice,
             OpenError::Driver { error, .. } => status_of(error.kind()),
+            _ => Status::Other,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Backend(error) => error.into(),
+            StartError::Config(error) => error.into(),
+            StartError::NothingLoaded => Self::new(Status::NoBackend, error.to_string()),
+            _ => Self::new(Status::InvalidArgument, error.to_string()),
+        }
+    }
+}
+
+impl From<process::Error> for Failure {
+    fn from(error: process::Error) -> Self {
+        let status = match error {
+            process::Error::Start(error) => return error.into(),
+            process::Error::Open(error) => return error.into(),
+            process::Error::Memory(error) => return error.into(),
+            process::Error::Forked => Status::Forked,
+            process::Error::NoSuchDevice { .. } => Status::NoDevice,
             _ => Status::Other,
         };
         Self::new(status, error.to_string())

@@ -8,6 +8,7 @@
 //! | [`version`] | the versions of library and header |
 //! | [`status`], [`last`] | status codes, and the last error of a thread |
 //! | [`allocator`], [`device`] | opening and closing an allocator; device properties |
+//! | [`shared`] | the allocators that all libraries of a process share |
 //! | [`stream`], [`memory`], [`transfer`] | streams, device memory, fills and copies |
 //! | [`pool_id`], [`pool_options`] | identifiers and options of pools |
 //! | [`pool`], [`routing`] | pools, and which requests they serve |
@@ -62,6 +63,7 @@ pub mod pool;
 pub mod pool_id;
 pub mod pool_options;
 pub mod routing;
+pub mod shared;
 pub mod sleep;
 pub mod snapshot;
 pub mod statistics;

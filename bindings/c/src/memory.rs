@@ -23,7 +23,7 @@ pub unsafe extern "C" fn cachette_allocate(
 ) -> Status {
     call!([out(out_address), any_handle(allocator)], {
         // SAFETY: 4. is the caller's promise.
-        let address = unsafe { allocator.inner.allocate_raw(bytes, stream_of(stream)) }?;
+        let address = unsafe { allocator.inner.allocate_raw_as(bytes, stream_of(stream), allocator.label) }?;
         *out_address = pointer_to(address);
     })
 }

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cachette::backends::OpenError;
 use cachette::config::ConfigError;
-use cachette::hal::load::loaded_file;
 use cachette::hal::{AnyDevice, Backend, Ordinal};
 use cachette::history::HistoryOptions;
 use cachette::snapshot::SnapshotOptions;
 use cachette::{Allocator, Backends, Config, OutOfMemory, Snapshot, TraceEvent};
+use cachette_hal::load::loaded_file;
 
 use crate::error::{Error, StartError};
 use crate::fork;

@@ -40,6 +40,17 @@ impl PyAllocator {
         Ok(Self { device: device.to_owned(), inner: Allocator::with_config(opened, &config) })
     }
 
+    /// The allocator of a device that PyTorch, CuPy and other libraries of this process share.
+    ///
+    /// If none of them has started it, it starts on the driver that the process has loaded.
+    #[staticmethod]
+    #[pyo3(signature = (device=0))]
+    fn shared(py: Python<'_>, device: u32) -> PyResult<Self> {
+        let shared = py.detach(|| cachette_process::allocator(device)).map_err(error::of_process)?;
+        let backend = cachette_process::backend().unwrap_or_default();
+        Ok(Self { device: format!("{backend}:{device}"), inner: shared.clone() })
+    }
+
     /// The device, as it was named.
     #[getter]
     fn device(&self) -> &str {

@@ -11,11 +11,12 @@ const PREAMBLE: &str = include_str!("preamble.h");
 const END: &str = "\n#ifdef __cplusplus\n} /* extern \"C\" */\n#endif\n\n#endif /* CACHETTE_H */\n";
 
 /// The sections in the order of the header: a file of the library, and what the section is called.
-const SECTIONS: [(&str, &str); 22] = [
+const SECTIONS: [(&str, &str); 23] = [
     ("version", "Versions"),
     ("status", "Status codes"),
     ("last", "The last error"),
     ("allocator", "Allocators"),
+    ("shared", "Allocators that the process shares"),
     ("device", "Devices"),
     ("stream", "Streams"),
     ("memory", "Memory"),

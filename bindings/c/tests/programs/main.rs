@@ -67,6 +67,7 @@ programs! {
     pools
     routes
     settings
+    shared
     sleep
     sources
     statistics

@@ -143,6 +143,9 @@ class Allocator:
     """A caching allocator for one device, such as `"cuda:0"`, `"hip:1"` or `"host"`."""
 
     def __init__(self, device: str = "host", config: str | None = None) -> None: ...
+    @staticmethod
+    def shared(device: int = 0) -> Allocator:
+        """The allocator of a device that PyTorch, CuPy and other libraries of this process share."""
     @property
     def device(self) -> str:
         """The device, as it was named."""
