@@ -1,8 +1,8 @@
 //! Maps an address to the segment that contains it, without a lock.
 //!
-//! The address space is divided into pages of 2 MiB. No segment is smaller, so at most two segments touch one page:
-//! one that covers its start, and one that begins inside it. The entry of a page holds the heap and segment of both.
-//! The entries are in two levels of tables, and a lower table is made when first needed. A result is a hint that the
+//! The address space is divided into pages of 2 MiB. No segment is smaller, so at most two segments touch one page: one
+//! that covers its start, and one that begins inside it. The entry of a page holds the heap and segment of both. The
+//! entries are in two levels of tables, and a lower table is created when first needed. A result is a hint that the
 //! heap checks under its lock.
 
 #![forbid(unsafe_code)]
@@ -18,10 +18,10 @@ use crate::sync::Mutex;
 const PAGE_SHIFT: u32 = 21;
 const LEAF_SHIFT: u32 = 14;
 const ROOT_SHIFT: u32 = 13;
-/// Addresses from here on, which few systems have, are kept in a plain map.
+/// Addresses from here on are kept in a plain map. Few systems have them.
 const FAR: u64 = 1 << (PAGE_SHIFT + LEAF_SHIFT + ROOT_SHIFT);
 
-/// A segment, by its heap and its place there.
+/// A segment, identified by its heap and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentRef {
     pub(crate) heap: u32,
@@ -29,7 +29,7 @@ pub(crate) struct SegmentRef {
 }
 
 impl SegmentRef {
-    /// Zero stands for no segment, so the segment's number is kept one higher.
+    /// Zero means no segment, so the stored segment number is one higher.
     const fn pack(self) -> u64 {
         (self.heap as u64) << 32 | (self.segment.0 as u64 + 1)
     }
@@ -44,20 +44,20 @@ impl SegmentRef {
 /// The segments that touch one page.
 #[derive(Debug, Default)]
 struct IndexPage {
-    /// The one that covers the page's first byte.
+    /// The segment that covers the page's first byte.
     over: AtomicU64,
-    /// The one that begins inside the page.
+    /// The segment that begins inside the page.
     within: AtomicU64,
 }
 
-/// From an address to the segment it lies in.
+/// Maps an address to the segment that contains it.
 pub(crate) struct Index {
     root: Box<[OnceLock<Box<[IndexPage]>>]>,
     far: Mutex<BTreeMap<u64, (u64, SegmentRef)>>,
 }
 
 impl fmt::Debug for Index {
-    /// No entries, since the tables are megabytes long.
+    /// Omits the entries, since the tables are megabytes long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Index").finish_non_exhaustive()
     }
@@ -88,7 +88,7 @@ impl Index {
         }
     }
 
-    /// The segments in which `address` can lie: the one that begins in its page, and the one that covers its start.
+    /// Returns the segments that can contain `address`: the one that begins in its page, and the one over its start.
     #[inline]
     pub(crate) fn find(&self, address: u64) -> [Option<SegmentRef>; 2] {
         if address >= FAR {
@@ -109,7 +109,7 @@ impl Index {
     }
 }
 
-/// Where a page is: its place in the root, and in the table below.
+/// Returns the position of a page: its index in the root, and in the table below.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "both are masked to less than 16 bits")]
 const fn places(page: u64) -> (usize, usize) {

@@ -16,17 +16,17 @@ use crate::stream::Stream;
 use crate::stream_state::StreamState;
 use crate::uncached::Uncached;
 
-/// Device memory that goes back to its allocator when dropped.
+/// Device memory that returns to its allocator when dropped.
 ///
-/// It belongs to a stream: work queued there may use it at once. After a drop the memory serves the next request of
-/// that stream at once, because the stream runs in order. Before other streams use it, see
+/// It belongs to a stream, and work queued there may use it at once. After a drop, the next request of that stream can
+/// reuse the memory immediately, because the stream runs in order. Before other streams use it, see
 /// [`record_stream`](Self::record_stream).
 // A caller that unwraps a `Result` copies the allocation: the first and the last word singly, the others in pairs. The
 // load of a pair stalls until its two stores have reached the cache. The fields that a drop reads are first and last,
 // so a drop does not stall.
 #[repr(C)]
 pub struct Allocation<D: Device> {
-    /// The heap, or the memory past the cache, as `place` says.
+    /// The heap, or the uncached memory, depending on `place`.
     home: NonNull<()>,
     address: u64,
     bytes: u64,
@@ -36,32 +36,32 @@ pub struct Allocation<D: Device> {
     owner: PhantomData<Owner<D>>,
 }
 
-/// What an allocation's home is: the number of a block if it is a heap.
+/// The kind of an allocation's home; for a heap, the index of the block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct BlockPlace(u64);
 
 impl BlockPlace {
-    /// No home: no memory, or given back already.
+    /// No home: no memory, or already released.
     const NONE: Self = Self(u64::MAX);
-    /// The home is memory past the cache.
+    /// The home is memory that bypasses the cache.
     const DEVICE: Self = Self(u64::MAX - 1);
 }
 
-/// Where an allocation's memory goes back to: its home and place, read.
+/// The owner of an allocation's memory, decoded from its home and place.
 enum Owner<D: Device> {
-    /// A block of a heap; the heap keeps itself alive while any is allocated.
+    /// A block of a heap. The heap keeps itself alive while any block is allocated.
     Heap(NonNull<Heap<D>>, BlockId),
-    /// The device, past the cache: what was a box.
+    /// The device: memory that bypasses the cache, from a box.
     Device(NonNull<Uncached<D>>),
-    /// Nowhere: no memory, or given back already.
+    /// No owner: no memory, or already released.
     None,
 }
 
-// SAFETY: the home is a heap, which is `Sync`, or memory past the cache, which is `Send` and this owner's alone;
-// `homes_cross_threads` checks both. The block is this owner's alone.
+// SAFETY: the home is a heap, which is `Sync`, or uncached memory, which is `Send` and has this one owner;
+// `homes_cross_threads` checks both. The block has this one owner.
 unsafe impl<D: Device> Send for Allocation<D> {}
-// SAFETY: shared references read plain fields, and call methods of a heap, which is `Sync`. Nothing reaches memory past
-// the cache through a shared reference.
+// SAFETY: shared references read plain fields, and call methods of a heap, which is `Sync`. No shared reference reaches
+// uncached memory.
 unsafe impl<D: Device> Sync for Allocation<D> {}
 
 #[expect(dead_code, reason = "the compiler checks it, and nothing calls it")]
@@ -85,25 +85,25 @@ impl<D: Device> Allocation<D> {
         DevicePtr::new(self.address)
     }
 
-    /// Bytes that may be used: what was asked for, rounded up.
+    /// Usable bytes: the requested bytes, rounded up.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes that were asked for.
+    /// The requested bytes.
     #[must_use]
     pub const fn requested(&self) -> u64 {
         self.requested
     }
 
-    /// The stream it was allocated for.
+    /// The stream of the allocation.
     #[must_use]
     pub const fn stream(&self) -> StreamRef {
         self.stream
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether the allocation has no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.address == 0
@@ -120,7 +120,7 @@ impl<D: Device> Allocation<D> {
         }
     }
 
-    /// Keeps the pool of the memory awake while work on it is queued; fails if the pool sleeps. `None` if it cannot
+    /// Keeps the memory's pool awake while work on it is queued. Fails if the pool sleeps. Returns `None` if it cannot
     /// sleep.
     pub(crate) fn stay_awake(&self) -> Result<Option<AwakeState>, Error> {
         let Owner::Heap(heap, _) = self.owner() else { return Ok(None) };
@@ -129,12 +129,12 @@ impl<D: Device> Allocation<D> {
         pool.map(|pool| pool.stay_awake()).transpose()
     }
 
-    /// Says that `stream` uses the memory too: it will not serve another request before the work that is in
-    /// `stream` when the allocation is dropped has finished.
+    /// Records that `stream` also uses the memory. After a drop, the memory is not reused until the work that is then
+    /// queued in `stream` has finished.
     ///
-    /// The owner's own stream needs no record.
+    /// The allocation's own stream needs no record.
     pub fn record_stream(&self, stream: &Stream<D>) {
-        // Memory past the cache is freed straight to the device, which waits for every stream.
+        // Uncached memory is freed directly to the device, which waits for every stream.
         if let Owner::Heap(heap, id) = self.owner() {
             // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
             let heap = unsafe { heap.as_ref() };
@@ -144,22 +144,21 @@ impl<D: Device> Allocation<D> {
         }
     }
 
-    /// Gives the memory back at once, although `streams` still use it: its next use, on whichever stream, is
-    /// made to wait on the device for the work that is in them now.
+    /// Frees the memory at once, although `streams` still use it. Its next use, on any stream, waits on the device for
+    /// the work that is queued in them now.
     ///
-    /// Unlike [`record_stream`](Self::record_stream) nothing is polled, and no memory lies idle until then. Streams of
-    /// another allocator may have another driver, so they are polled all the same. On failure the memory is given back
-    /// later.
+    /// Unlike [`record_stream`](Self::record_stream), this polls nothing, and no memory stays idle. Streams of another
+    /// allocator may have another driver, so they are polled. After a failure the memory is freed later.
     pub fn release_after(mut self, streams: &[&Stream<D>]) -> hal::Result<()> {
         let Owner::Heap(heap, id) = self.owner() else { return Ok(()) };
         self.place = BlockPlace::NONE;
         let users: Vec<Arc<StreamState<D>>> = streams.iter().map(|s| Arc::clone(&s.stream_state)).collect();
-        // SAFETY: as in `record_stream`; the block is given back by this call and not used after it.
+        // SAFETY: as in `record_stream`; this call frees the block, which is not used after it.
         let heap = unsafe { heap.as_ref() };
         if heap.shared.origin.is_inherited() { Ok(()) } else { heap.free_after(id, &users).end() }
     }
 
-    /// Gives up ownership: from now on the memory is known by its address alone, and must be freed by
+    /// Gives up ownership and returns the address. The caller must free the memory with
     /// [`Allocator::free_raw`](crate::Allocator::free_raw).
     #[must_use = "the address is the only way to free the memory"]
     pub fn into_raw(mut self) -> u64 {
@@ -180,9 +179,9 @@ impl<D: Device> Allocation<D> {
     }
 }
 
-/// What a request is answered with: an owner of the memory, or its address alone.
+/// The result of a request: an owner of the memory, or its address only.
 pub(crate) trait Answer<D: Device>: Sized {
-    /// The answer to a request of no bytes.
+    /// The result for a request of no bytes.
     fn empty(stream: StreamRef) -> Self;
 
     /// A block that was allocated from `heap` for `stream`.
@@ -193,7 +192,7 @@ pub(crate) trait Answer<D: Device>: Sized {
 }
 
 impl<D: Device> Answer<D> for Allocation<D> {
-    /// An allocation of no bytes: it has no memory, and no address.
+    /// Returns an allocation of no bytes, without memory or address.
     fn empty(stream: StreamRef) -> Self {
         Self {
             home: NonNull::dangling(),
@@ -220,7 +219,7 @@ impl<D: Device> Answer<D> for Allocation<D> {
         }
     }
 
-    /// Owns memory that came past the cache.
+    /// Owns memory that bypasses the cache.
     fn of_device(memory: Uncached<D>, requested: u64, stream: StreamRef) -> Self {
         Self {
             address: memory.address(),
@@ -239,10 +238,10 @@ impl<D: Device> Drop for Allocation<D> {
     fn drop(&mut self) {
         match self.owner() {
             Owner::Heap(heap, id) => {
-                // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is until
-                // the call; the heap may end with what it returns, after the reference to it.
+                // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is until the
+                // call. The heap may be destroyed with the result, after the reference to it.
                 let freed = unsafe { heap.as_ref() }.free(id);
-                // A destructor cannot return a failure, and the heap will try again.
+                // A destructor cannot return a failure, and the heap retries.
                 let _ = freed.end();
             }
             Owner::Device(memory) => drop(unbox(memory)),
@@ -251,10 +250,10 @@ impl<D: Device> Drop for Allocation<D> {
     }
 }
 
-/// What was put into a box by [`Allocation::of_device`]; its owner is being dropped, or has forgotten it.
+/// Returns the memory that [`Allocation::of_device`] put into a box. Its owner is being dropped, or has forgotten it.
 #[cold]
 fn unbox<D: Device>(memory: NonNull<Uncached<D>>) -> Uncached<D> {
-    // SAFETY: it came from a box, and only its one owner comes here, once.
+    // SAFETY: it came from a box, and only its one owner calls this, once.
     *unsafe { Box::from_raw(memory.as_ptr()) }
 }
 

@@ -34,7 +34,7 @@ use crate::uncached::Uncached;
 
 /// A caching allocator for one device.
 ///
-/// It is a handle: clones name the same allocator. Everything may be called from any thread.
+/// It is a handle: clones refer to the same allocator. Every method can be called from any thread.
 ///
 /// ```
 /// use cachette::{Allocator, Backends};
@@ -58,7 +58,7 @@ impl<D: Device> Clone for Allocator<D> {
 }
 
 impl<D: Device> Allocator<D> {
-    /// An allocator for `device` with the default configuration.
+    /// Creates an allocator for `device` with the default configuration.
     pub fn new(device: D) -> Self
     where
         D: 'static,
@@ -66,7 +66,7 @@ impl<D: Device> Allocator<D> {
         Self::with_config(device, &Config::default())
     }
 
-    /// An allocator for `device` that behaves as `config` says.
+    /// Creates an allocator for `device` with the configuration `config`.
     pub fn with_config(device: D, config: &Config) -> Self
     where
         D: 'static,
@@ -101,7 +101,7 @@ impl<D: Device> Allocator<D> {
         &self.inner.shared
     }
 
-    /// Whether it is the allocator of a process that this one was forked from, and nothing may be done with it.
+    /// Returns whether the allocator belongs to a parent process, so that this process must not use it.
     pub(crate) fn is_inherited(&self) -> bool {
         self.shared().origin.is_inherited()
     }

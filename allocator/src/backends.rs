@@ -7,24 +7,24 @@ use cachette_hal::{AnyDevice, Backend, Error, LoadError, Ordinal};
 use cachette_hal_host::{HostBackend, HostConfig};
 use cfg_if::cfg_if;
 
-/// Loads one backend, or says why it cannot be had.
+/// Loads one backend, or returns why it is not available.
 type Load = fn() -> Result<Arc<dyn Backend>, OpenError>;
 
-/// Every backend there is, in order of preference; one that is not compiled in says so when loaded.
+/// Every known backend, in order of preference. Loading one that is not compiled in returns an error.
 const KNOWN: [(&str, Load); 3] = [("cuda", cuda), ("hip", hip), ("host", host)];
 
-/// One backend, and whether it can be used here.
+/// A backend, and whether it is usable on this machine.
 #[derive(Debug)]
 pub struct Found {
     /// The name by which users choose it.
     pub name: &'static str,
-    /// The backend, or why there is none.
+    /// The backend, or the reason why it is missing.
     pub backend: Result<Arc<dyn Backend>, OpenError>,
 }
 
 /// The backends of this build.
 ///
-/// Which of them exist is decided by features when compiling, which of them answer when running.
+/// Features select the backends at compile time; the installed drivers decide at run time which ones work.
 #[derive(Clone, Copy, Debug)]
 pub struct Backends;
 
@@ -55,13 +55,13 @@ impl Backends {
 
     /// Opens the first device of the most preferred backend that has one.
     ///
-    /// A backend that cannot be used is passed over; [`available`](Self::available) tells why. The
-    /// error lists every reason.
+    /// Backends that cannot be used are skipped; [`available`](Self::available) returns the reasons. The error lists
+    /// every reason.
     pub fn open_first() -> Result<AnyDevice, OpenError> {
         first_of(try_all())
     }
 
-    /// Opens a device of a backend; an ordinal beyond the last is answered with how many there are.
+    /// Opens a device of a backend. For an ordinal beyond the last, the error contains the number of devices.
     pub fn open_on(backend: &dyn Backend, ordinal: Ordinal) -> Result<AnyDevice, OpenError> {
         let name = backend.info().name;
         let failed = |error| OpenError::Driver { backend: name, error };
@@ -72,14 +72,14 @@ impl Backends {
         backend.open(ordinal).map_err(failed)
     }
 
-    /// Makes a host backend other than the default one.
+    /// Creates a host backend with a configuration.
     #[cfg(feature = "host")]
     pub fn host(config: HostConfig) -> Result<Arc<dyn Backend>, OpenError> {
         Ok(Arc::new(HostBackend::new(config)?))
     }
 }
 
-/// Loads one backend after the other, each when its turn comes.
+/// Loads the backends one by one, on demand.
 fn try_all() -> impl Iterator<Item = Found> {
     KNOWN.iter().map(|&(name, load)| Found { name, backend: load() })
 }
@@ -92,7 +92,7 @@ fn find(name: &str) -> Result<(&'static str, Load), OpenError> {
         .ok_or_else(|| OpenError::UnknownBackend { name: name.to_owned() })
 }
 
-/// Opens the first device of the first backend in `found` that has one; those after it stay unloaded.
+/// Opens the first device of the first backend in `found` that has one. Later backends are not loaded.
 fn first_of(found: impl IntoIterator<Item = Found>) -> Result<AnyDevice, OpenError> {
     let mut unusable = Vec::new();
     for Found { backend, .. } in found {
@@ -104,7 +104,7 @@ fn first_of(found: impl IntoIterator<Item = Found>) -> Result<AnyDevice, OpenErr
     Err(OpenError::NoneUsable { unusable })
 }
 
-/// Writes the function that loads the backend of a vendor, if it is compiled in.
+/// Defines the function that loads the backend of a vendor, if it is compiled in.
 macro_rules! vendor {
     ($name:ident, $feature:tt, $backend:path) => {
         fn $name() -> Result<Arc<dyn Backend>, OpenError> {
@@ -142,13 +142,13 @@ pub enum OpenError {
     /// No backend has this name.
     #[error("there is no backend named '{name}'; choose one of {}", Backends::names().collect::<Vec<_>>().join(", "))]
     UnknownBackend {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
-    /// What follows the colon is not a device number.
+    /// The text after the colon is not a device number.
     #[error("'{text}' is not a device number; write a whole number from 0 up, as in '{backend}:0'")]
     BadOrdinal {
-        /// The backend asked for.
+        /// The requested backend.
         backend: &'static str,
         /// The text after the colon.
         text: String,
@@ -156,48 +156,48 @@ pub enum OpenError {
     /// The backend has fewer devices.
     #[error("there is no device {backend}:{ordinal}; {}", count_text(*count))]
     NoSuchDevice {
-        /// The backend asked.
+        /// The requested backend.
         backend: &'static str,
-        /// The device asked for.
+        /// The requested device.
         ordinal: Ordinal,
-        /// How many devices the backend has.
+        /// The number of devices of the backend.
         count: u32,
     },
     /// The backend is not part of this build.
     #[error("the backend '{backend}' is not compiled in; compile with the feature `{backend}`")]
     NotCompiled {
-        /// The backend asked for.
+        /// The requested backend.
         backend: &'static str,
     },
-    /// The backend's driver cannot be used here.
+    /// The backend's driver cannot be loaded.
     #[error("the backend '{backend}' cannot be used here: {error}")]
     Load {
-        /// The backend asked for.
+        /// The requested backend.
         backend: &'static str,
-        /// Why not.
+        /// The reason.
         error: LoadError,
     },
-    /// The driver was loaded, and then failed.
+    /// The driver was loaded, but a call failed.
     #[error("the backend '{backend}' failed: {error}")]
     Driver {
-        /// The backend asked.
+        /// The requested backend.
         backend: &'static str,
-        /// What its driver answered.
+        /// The driver's error.
         error: Error,
     },
-    /// No host device can be made like this.
+    /// The configuration of the host device is invalid.
     #[cfg(feature = "host")]
     #[error("no such host device can be made: {0}")]
     HostConfig(#[from] cachette_hal_host::ConfigError),
     /// No backend has a device.
     #[error("no backend has a device: {}", unusable.iter().map(Self::to_string).collect::<Vec<_>>().join("; "))]
     NoneUsable {
-        /// The reason of every backend, in the order tried.
+        /// The reason of every backend, in the order of the attempts.
         unusable: Vec<OpenError>,
     },
 }
 
-/// How many devices there are, and so which ordinals exist.
+/// Describes the number of devices, and so the valid ordinals.
 fn count_text(count: u32) -> String {
     match count {
         0 => "it shows no device".to_owned(),

@@ -19,20 +19,19 @@ use crate::stream::Stream;
 use crate::stream_state::{StreamState, WaitFailure};
 use crate::sync::Mutex;
 
-/// How long every wait may fail, before [`Buffer::write`] ends the process.
+/// How long waits may fail before [`Buffer::write`] aborts the process.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Device memory for a fixed number of elements, bound to a stream.
 ///
-/// All work goes into the buffer's own stream, in order. A copy between streams is ordered too: it comes after
-/// what its source's stream had to write, and what is written into the source later comes after the copy. Only
-/// work that is queued past the buffer, by its [`ptr`](Self::ptr), is the caller's to order.
+/// All work goes into the buffer's stream, in order. A copy between streams is ordered too: it runs after the earlier
+/// writes to its source, and before later ones. The caller must order work that it queues through [`ptr`](Self::ptr).
 ///
-/// A new buffer holds whatever the memory held before. The calls that move data need the device's
-/// [`Transfer`] group; where it is missing they fail with [`Error::Missing`], which says why. While the
-/// memory's pool sleeps they fail with [`PoolProblem::Asleep`](crate::pool::PoolProblem::Asleep). A call that
-/// fails because of its arguments, or of a pool that sleeps, has queued nothing.
+/// The contents of a new buffer are unspecified. The calls that move data need the device's [`Transfer`] group. If it
+/// is missing, they fail with [`Error::Missing`], which contains the reason. While the memory's pool sleeps they fail
+/// with [`PoolProblem::Asleep`](crate::pool::PoolProblem::Asleep). A call that fails because of its arguments, or
+/// because the pool sleeps, has queued nothing.
 ///
 /// ```
 /// use cachette::{Allocator, Backends};
@@ -51,19 +50,19 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 pub struct Buffer<T: Pod, D: Device = AnyDevice> {
     allocation: Allocation<D>,
     stream: Stream<D>,
-    /// `len * size_of::<T>()` is what `allocation` was asked for.
+    /// `len * size_of::<T>()` equals `allocation.requested()`.
     len: usize,
     /// Other streams with queued copies from this buffer; the next write waits for them.
     readers: Mutex<Vec<Arc<StreamState<D>>>>,
     element: PhantomData<T>,
 }
 
-/// What a piece of work needs: the calls, the place, and that the memory stays mapped until the work is queued. A pool
-/// that falls asleep then waits for the work.
+/// The parts of a work item: the device calls, the address, and a guard that keeps the memory mapped until the work is
+/// queued. A pool that goes to sleep then waits for the work.
 type Work<'a> = (&'a dyn Transfer, DevicePtr, Option<AwakeState>);
 
 impl<D: Device> Allocator<D> {
-    /// Allocates room for `len` elements, for work in `stream`.
+    /// Allocates a buffer of `len` elements, for work in `stream`.
     pub fn allocate_buffer<T: Pod>(&self, len: usize, stream: &Stream<D>) -> Result<Buffer<T, D>, Error> {
         let element_bytes = size_of::<T>();
         let bytes = len.checked_mul(element_bytes).ok_or(Error::TooManyElements { len, element_bytes })?;
@@ -78,13 +77,13 @@ impl<D: Device> Allocator<D> {
 }
 
 impl<T: Pod, D: Device> Buffer<T, D> {
-    /// How many elements there are.
+    /// The number of elements.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no elements.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -96,30 +95,30 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         self.allocation.ptr()
     }
 
-    /// The memory beneath, to tell it of streams that the caller uses it in.
+    /// The underlying memory, for example to record other streams that use it.
     #[must_use]
     pub const fn allocation(&self) -> &Allocation<D> {
         &self.allocation
     }
 
-    /// Gives up the type and keeps the memory.
+    /// Drops the element type and returns the memory.
     #[must_use = "dropping it frees the memory"]
     pub fn into_allocation(mut self) -> Allocation<D> {
         mem::replace(&mut self.allocation, Answer::empty(self.stream.handle()))
     }
 
-    /// The stream that all work on the buffer goes into.
+    /// The stream of all work on the buffer.
     #[must_use]
     pub const fn stream(&self) -> &Stream<D> {
         &self.stream
     }
 
-    /// Writes every element, and waits until that is done.
+    /// Writes every element, and waits for the end of the write.
     ///
-    /// A stream that is being captured cannot be waited for; the attempt breaks the capture.
+    /// A wait for a stream that is being captured fails and invalidates the capture.
     ///
     /// The call does not return while the device may read `from`. If every kind of wait fails for ten seconds, and the
-    /// device is not lost, the process is aborted: `from` is borrowed, and could be freed under the device otherwise.
+    /// device is not lost, the process is aborted. Otherwise the caller could free `from` while the device reads it.
     pub fn write(&mut self, from: &[T]) -> Result<(), Error> {
         self.check_len(from.len())?;
         self.check_uncaptured()?;
@@ -128,19 +127,19 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         self.finish().map_err(|failed| self.outlast(failed).into())
     }
 
-    /// Reads every element, after everything that was queued before.
+    /// Reads every element, after all work that was queued before.
     ///
-    /// A stream that is being captured cannot be waited for; the attempt breaks the capture.
+    /// A wait for a stream that is being captured fails and invalidates the capture.
     pub fn read(&self) -> Result<Vec<T>, Error> {
         self.check_uncaptured()?;
         let mut to = vec![T::zeroed(); self.len];
-        // SAFETY: 1. `to` is not touched before the work has ended, in the next line; or never, if that is not known.
+        // SAFETY: 1. `to` is not accessed before the work has ended, in the next line; never, if that is not certain.
         unsafe { self.read_async(&mut to) }?;
         match self.finish() {
             Ok(()) => Ok(to),
             Err(failed) => {
                 if !failed.is_over {
-                    // The device may still write it.
+                    // The device may still write to it.
                     to.leak();
                 }
                 Err(failed.error.into())
@@ -148,19 +147,19 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         }
     }
 
-    /// Queues that every byte is set to `byte`.
+    /// Queues work that sets every byte to `byte`.
     pub fn fill(&mut self, byte: u8) -> Result<(), Error> {
         let bytes = self.allocation.requested();
         let Some((transfer, at, _awake)) = self.begin_write()? else { return Ok(()) };
-        // SAFETY: 1. the buffer's stream is live. 3. the memory is allocated for that stream, and its segment is
-        // not given back before the stream has passed this point.
+        // SAFETY: 1. the buffer's stream is live. 3. the memory is allocated for that stream, and its segment is not
+        // released before the stream has passed this point.
         Ok(unsafe { transfer.fill(at, byte, bytes, self.stream.handle()) }?)
     }
 
-    /// Queues that every element is copied from `from`, which has as many and is of the same allocator.
+    /// Queues a copy of every element from `from`, which has the same length and the same allocator.
     ///
-    /// If `from` has another stream, this one waits on the device until that one has come to where it is now.
-    /// The memory of `from` stays as it is until the copy is done, even if `from` is dropped or written before.
+    /// If `from` has another stream, this stream waits on the device for the work queued there so far. The contents of
+    /// `from` stay valid until the copy is done, even if `from` is dropped or written before.
     pub fn copy_from(&mut self, from: &Self) -> Result<(), Error> {
         self.check_len(from.len)?;
         if !Arc::ptr_eq(&self.stream.heap.shared, &from.stream.heap.shared) {
@@ -170,13 +169,12 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         let Some((transfer, at, _awake)) = self.begin_write()? else { return Ok(()) };
         let Some((_, source, _source_awake)) = from.begin_read()? else { return Ok(()) };
         from.admit(&self.stream)?;
-        // SAFETY: 1. the buffer's stream is live. 3. both ranges are allocated, and are not used again before the
-        // stream has passed this point: one is of this stream, the other knows of it. Two allocations do not
-        // overlap.
+        // SAFETY: 1. the buffer's stream is live. 3. both ranges are allocated, and are not reused before the stream
+        // has passed this point: one belongs to this stream, the other has it recorded. Two allocations do not overlap.
         Ok(unsafe { transfer.copy(at, source, bytes, self.stream.handle()) }?)
     }
 
-    /// Queues that every element is written.
+    /// Queues a write of every element.
     ///
     /// # Safety
     ///
@@ -189,7 +187,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         Ok(unsafe { transfer.upload(at, first, bytes, self.stream.handle()) }?)
     }
 
-    /// Queues that every element is read.
+    /// Queues a read of every element.
     ///
     /// # Safety
     ///
@@ -207,7 +205,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         if given == self.len { Ok(()) } else { Err(Error::LengthMismatch { len: self.len, given }) }
     }
 
-    /// What work on the buffer needs; `None` if there are no bytes to work on.
+    /// Prepares work that reads the buffer. Returns `None` if there are no bytes.
     fn begin_read(&self) -> Result<Option<Work<'_>>, Error> {
         let Some(at) = self.ptr() else { return Ok(None) };
         let shared = self.stream.stream_state.shared();
@@ -215,13 +213,13 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         Ok(Some((shared.device.transfer()?, at, self.allocation.stay_awake()?)))
     }
 
-    /// The same for work that writes; it waits for all queued copies from this buffer.
+    /// Prepares work that writes the buffer: waits on the device for all queued copies from it.
     fn begin_write(&self) -> Result<Option<Work<'_>>, Error> {
         if self.begin_read()?.is_none() {
             return Ok(None);
         }
         let mut readers = self.readers.lock();
-        // A reader leaves the list only after the wait for it is queued, so that a failure loses no reader.
+        // A reader is removed only after the wait for it is queued, so that a failure loses no reader.
         while let Some(reader) = readers.last() {
             Fence::order(reader, &self.stream.stream_state)?;
             readers.pop();
@@ -229,7 +227,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         self.begin_read()
     }
 
-    /// Lets `stream` copy from here: after this stream's work so far, and before later writes or reuse.
+    /// Allows `stream` to copy from this buffer: after this stream's work so far, and before later writes or reuse.
     fn admit(&self, stream: &Stream<D>) -> Result<(), Error> {
         if Arc::ptr_eq(&stream.stream_state, &self.stream.stream_state) {
             return Ok(());
@@ -243,25 +241,25 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         Ok(())
     }
 
-    /// Fails while the stream is captured: captured work never runs, so a wait for it would not end.
+    /// Fails while the stream is captured: captured work does not run, so a wait for it would never end.
     fn check_uncaptured(&self) -> Result<(), Error> {
         if self.begin_read()?.is_some() && self.stream.stream_state.is_capturing() {
-            // The attempt breaks the capture, as any wait does: its graph would lack the work.
+            // The wait invalidates the capture, whose graph would lack the work.
             self.stream.synchronize()?;
             return Err(hal::Error::new(ErrorKind::CaptureForbids, "synchronize").into());
         }
         Ok(())
     }
 
-    /// Blocks the host until everything queued so far has ended.
+    /// Blocks the host until all queued work has ended.
     fn finish(&self) -> Result<(), WaitFailure> {
         if self.ptr().is_none() { Ok(()) } else { self.stream.stream_state.settle() }
     }
 
-    /// Waits on after a wait that failed, until the device does not use borrowed host memory any more.
+    /// Waits again after a failed wait, until the device no longer uses borrowed host memory.
     ///
-    /// A return would let the owner free the memory, and endless attempts would hide the failure of the driver. So in
-    /// the end the process is aborted.
+    /// A return would let the owner free the memory, and endless attempts would hide the failure of the driver. So the
+    /// process is aborted in the end.
     #[cold]
     fn outlast(&self, first: WaitFailure) -> hal::Error {
         let begun = Instant::now();
@@ -289,7 +287,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
 impl<T: Pod, D: Device> Drop for Buffer<T, D> {
     fn drop(&mut self) {
         if self.stream.stream_state.shared().origin.is_inherited() {
-            // A thread of the parent's may have been adding to the list, so it is not taken apart.
+            // A thread of the parent process may have been changing the list, so its entries are not dropped.
             let _ = ManuallyDrop::new(mem::take(self.readers.get_mut()));
         }
     }

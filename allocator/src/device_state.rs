@@ -19,9 +19,9 @@ use crate::stats::{PeakTracker, Stat};
 use crate::sync::{Mutex, RwLock};
 use crate::uncached::table::UncachedTable;
 
-/// How many ranges of addresses are as long as each other, before the next are half as long.
+/// The number of address ranges of equal length; the ranges after them are half as long.
 const FULL_RANGES: u32 = 8;
-/// log2 of how much shorter the shortest are.
+/// log2 of the ratio between the longest and the shortest ranges.
 const SMALLEST_RANGE: u32 = 6;
 /// The longest range whose grains can be numbered.
 const LONGEST_RANGE: u64 = 1 << 40;
@@ -64,22 +64,22 @@ impl<D: Device> DeviceState<D> {
         }
     }
 
-    /// Lets this thread make any driver call: without it, some would break a capture that may be under way.
+    /// Permits every driver call on this thread. Without it, some calls would invalidate a capture in progress.
     pub(crate) fn relax_capture(&self) -> Option<RelaxedCapture<&D>> {
         RelaxedCapture::enter(&self.device).ok()
     }
 
-    /// Counts bytes that are about to be asked of the device as held; `None` if the limit does not allow them.
+    /// Counts bytes as reserved before the device allocates them. Returns `None` if the limit does not allow them.
     pub(crate) fn reserve(&self, bytes: u64) -> Option<Reservation<'_>> {
         self.in_flight.reserve(bytes, &self.totals.reserved, self.settings.limit.load(Relaxed))
     }
 
-    /// Bytes that may be asked of the device yet, for a request that needs no more than `wanted`.
+    /// Bytes that the limit still allows, for a request that needs at most `wanted`.
     pub(crate) fn room(&self, wanted: u64) -> u64 {
         self.in_flight.room(wanted, &self.totals.reserved, self.settings.limit.load(Relaxed))
     }
 
-    /// How many addresses an elastic segment needs to hold `bytes` more, and how many it should have.
+    /// Returns the address bytes that an elastic segment needs for `bytes` more, and the number it should have.
     pub(crate) fn range_sizes(&self, memory: &dyn VirtualMemory, bytes: u64) -> (u64, u64) {
         let page = elastic::page(memory);
         let total = self.device.info().total_memory;
@@ -92,13 +92,13 @@ impl<D: Device> DeviceState<D> {
         (least, wish.min(LONGEST_RANGE).next_multiple_of(page).max(least))
     }
 
-    /// Who may touch memory that is mapped from now on: the device, and its peers.
+    /// The devices that may access memory that is mapped from now on: the device, and its peers.
     pub(crate) fn access(&self) -> Vec<Access> {
         let peers = self.peers.read();
         std::iter::once(self.device.info().ordinal).chain(peers.iter().copied()).map(Access::ReadWrite).collect()
     }
 
-    /// Lets a peer touch what is mapped from now on; `false` if it may already.
+    /// Lets a peer access memory that is mapped from now on. Returns `false` if it already may.
     pub(crate) fn add_peer(&self, peer: Ordinal) -> bool {
         let mut peers = self.peers.write();
         let new = !peers.contains(&peer);
@@ -128,29 +128,29 @@ impl<D: Device> Drop for DeviceState<D> {
     }
 }
 
-/// Counts of rare things, over all heaps. All accesses are relaxed: each stands for itself.
+/// Counts of rare events, over all heaps. All accesses are relaxed: the counts are independent.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
-    /// Bytes held from the device, or about to be; what the limit is measured against.
+    /// Bytes reserved from the device, or about to be. The limit applies to this number.
     pub(crate) reserved: AtomicU64,
     pub(crate) retries: AtomicU64,
     pub(crate) ooms: AtomicU64,
     pub(crate) waits: AtomicU64,
     pub(crate) device_allocs: AtomicU64,
     pub(crate) device_frees: AtomicU64,
-    /// How many segments were obtained; the number orders them.
+    /// The number of segments obtained, which orders them.
     pub(crate) segments: AtomicU64,
     pub(crate) rejections: AtomicU64,
-    /// How many points were marked in streams; the number orders them.
+    /// The number of points marked in streams, which orders them.
     pub(crate) points: AtomicU64,
     pub(crate) oversize_allocations: Oversize,
     pub(crate) oversize_segments: Oversize,
-    /// The bound on splitting when the allocator was made.
+    /// The split limit at the allocator's creation.
     pub(crate) max_split: u64,
 }
 
 impl Totals {
-    /// Makes every count zero that is one; what is held stays.
+    /// Sets every count to zero. Current values stay.
     pub(crate) fn reset(&self) {
         for count in [&self.retries, &self.ooms, &self.waits, &self.device_allocs, &self.device_frees, &self.rejections]
         {
@@ -161,7 +161,7 @@ impl Totals {
     }
 }
 
-/// A figure that changes seldom enough to be shared by all heaps.
+/// A figure that changes rarely, so all heaps can share it.
 #[derive(Debug, Default)]
 pub(crate) struct Oversize(pub(crate) Mutex<Stat>);
 
@@ -182,18 +182,18 @@ impl Oversize {
 pub(crate) struct Settings {
     config: RwLock<Config>,
     tuning: RwLock<Tuning>,
-    /// Bytes that may be held from the device; `u64::MAX` for no limit.
+    /// The limit on bytes reserved from the device; `u64::MAX` for no limit.
     pub(crate) limit: AtomicU64,
     pub(crate) never_block: AtomicBool,
     pub(crate) lends: AtomicBool,
     pub(crate) caches: AtomicBool,
-    /// Whether memory that is freed in a capture may be reused inside it although other streams used it.
+    /// Whether memory that is freed in a capture may be reused inside it, although other streams used it.
     pub(crate) reuses_in_captures: AtomicBool,
-    /// Whether segments are to be elastic, on a device that can have such.
+    /// Whether segments are elastic, on devices that support it.
     pub(crate) elastic: AtomicBool,
-    /// Whether a request beyond the limit is refused at once.
+    /// Whether a request beyond the limit fails at once.
     pub(crate) rejects: AtomicBool,
-    /// Counts requests while garbage collection is on; blocks take their age from it.
+    /// Counts requests while garbage collection is on. The age of blocks derives from it.
     pub(crate) clock: AtomicU32,
 }
 
@@ -205,7 +205,7 @@ impl Settings {
         settings
     }
 
-    /// Takes over a changed configuration, but for the limit, which is read once.
+    /// Applies a changed configuration, except for the limit, which is read once.
     pub(crate) fn apply(&self, config: &Config) {
         self.never_block.store(config.never_block(), Relaxed);
         self.lends.store(config.lend_across_streams(), Relaxed);
@@ -230,7 +230,7 @@ impl Settings {
     }
 }
 
-/// `fraction` of `total`; all of it means no limit.
+/// `fraction` of `total`; the whole total means no limit.
 pub(crate) fn fraction_of(fraction: f64, total: u64) -> u64 {
     if fraction < 1.0 { scale(total, fraction).unwrap_or(0) } else { u64::MAX }
 }

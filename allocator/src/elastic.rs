@@ -35,10 +35,10 @@ pub(crate) use tuning::Tuning;
 
 use cachette_hal::VirtualMemory;
 
-/// No chunk is smaller, whatever the driver allows: each costs a call, and on some systems a file descriptor.
+/// The smallest chunk, whatever the driver allows: each chunk costs a call, and on some systems a file descriptor.
 const SMALLEST_PAGE: u64 = 2 << 20;
 
-/// What chunks, and the addresses they are mapped at, are multiples of.
+/// The granularity of chunks and of the addresses that they are mapped at.
 pub(crate) fn page(memory: &dyn VirtualMemory) -> u64 {
     memory.granularity().recommended.max(SMALLEST_PAGE)
 }

@@ -12,39 +12,39 @@ use crate::pool::{PoolId, PoolProblem};
 use crate::source::SourceError;
 use crate::sync::Forked;
 
-/// Why an allocator could not do what was asked.
+/// Why a call to an allocator failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No memory, after everything that could be done about it.
+    /// No memory, even after all retry steps.
     #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
-    /// The request is larger than any device.
+    /// The request is larger than the memory of any device.
     #[error("out of memory: {bytes} bytes were asked for, and no device has 1 EiB")]
     TooLarge {
-        /// Bytes asked for.
+        /// The requested bytes.
         bytes: u64,
     },
-    /// A buffer would be larger than any number of bytes.
+    /// The size of a buffer in bytes does not fit in an integer.
     #[error("out of memory: {len} elements of {element_bytes} bytes were asked for, and no device has 1 EiB")]
     TooManyElements {
-        /// Elements asked for.
+        /// The requested elements.
         len: usize,
-        /// Bytes of each.
+        /// Bytes per element.
         element_bytes: usize,
     },
-    /// Elements were given for a buffer that has more or fewer.
+    /// The length of a slice differs from the length of the buffer.
     #[error("the buffer has {len} elements and {given} were given; give as many as it has")]
     LengthMismatch {
         /// Elements of the buffer.
         len: usize,
-        /// Elements given.
+        /// Elements of the slice.
         given: usize,
     },
     /// A buffer belongs to another allocator.
     #[error("the buffer belongs to another allocator; read it, and write what was read")]
     ForeignBuffer,
-    /// The device lacks what the call needs.
+    /// The device lacks a group that the call needs.
     #[error(transparent)]
     Missing(#[from] hal::Missing),
     /// The driver failed.
@@ -55,7 +55,7 @@ pub enum Error {
     InvalidPointer {
         /// The address.
         address: u64,
-        /// What is known about it.
+        /// The reason.
         why: PointerProblem,
     },
     /// An address is not the start of pinned memory of this allocator.
@@ -63,29 +63,29 @@ pub enum Error {
     InvalidPinnedPointer {
         /// The address.
         address: u64,
-        /// What is known about it.
+        /// The reason.
         why: PointerProblem,
     },
-    /// No pinned memory, after everything that could be done about it.
+    /// No pinned memory, even after all retry steps.
     #[error(
         "out of pinned memory: {} were asked for, which takes {}; this allocator holds {}, of which {} are in use; \
          free pinned memory, or raise what the system lets a process lock",
         Bytes(*requested), Bytes(*block), Bytes(*held), Bytes(*active)
     )]
     OutOfPinnedMemory {
-        /// What the caller asked for.
+        /// The bytes that the caller requested.
         requested: u64,
-        /// What was asked of the driver for it.
+        /// The bytes that the driver was asked for.
         block: u64,
-        /// Bytes of all blocks held.
+        /// Bytes of all pinned blocks.
         held: u64,
-        /// Bytes of those that callers, streams or graphs use.
+        /// Bytes of the blocks that callers, streams or graphs use.
         active: u64,
     },
     /// A stream belongs to another allocator.
     #[error("the stream belongs to another allocator; allocate on one of this allocator's own")]
     ForeignStream,
-    /// The driver does not know a stream.
+    /// The driver rejects a stream.
     #[error(
         "the driver does not know the stream {:#x}; pass a stream of this device that is not destroyed",
         stream.raw()
@@ -94,18 +94,18 @@ pub enum Error {
         /// The handle that was passed.
         stream: StreamRef,
     },
-    /// A pool cannot do what was asked.
+    /// A pool rejects a call.
     #[error("pool {pool}: {why}")]
     Pool {
-        /// Which one.
+        /// The pool.
         pool: PoolId,
-        /// What is wrong.
+        /// The reason.
         why: PoolProblem,
     },
     /// The source of a pool failed.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The allocator belongs to a process that this one was forked from.
+    /// The allocator belongs to the parent process of a fork.
     #[error(
         "this process was forked from the one that opened the allocator, and neither drivers nor locks survive that; \
          start workers by spawn or exec, or fork before the first allocator is opened and open one in each worker"
@@ -115,20 +115,20 @@ pub enum Error {
     #[cfg(feature = "ipc")]
     #[error("shared memory: {0}")]
     Ipc(#[from] IpcError),
-    /// A device cannot reach the memory of another.
+    /// A device cannot access the memory of another.
     #[error("device {peer} cannot reach the memory of device {device}; copy through the host")]
     PeerOutOfReach {
-        /// The device whose memory it is.
+        /// The device that owns the memory.
         device: Ordinal,
-        /// The other one.
+        /// The other device.
         peer: Ordinal,
     },
-    /// A fraction of the device lies outside 0 to 1.
+    /// A fraction of the device's memory is not between 0 and 1.
     #[error("the memory fraction is {0}, and must be from 0 to 1")]
     InvalidFraction(String),
 }
 
-/// What is wrong with an address.
+/// Why an address is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PointerProblem {
@@ -140,13 +140,13 @@ pub enum PointerProblem {
     Interior {
         /// Start of the allocation.
         start: u64,
-        /// Distance from there.
+        /// Distance from the start.
         offset: u64,
     },
-    /// It lies in memory that is free.
+    /// It lies in free memory.
     #[error("nothing is allocated there; it may have been freed before")]
     Free,
-    /// It was freed, and waits for other streams.
+    /// It was freed already, and the block still waits for other streams.
     #[error("it was freed before, and only waits for other streams")]
     FreedTwice,
     /// A handle owns it.
@@ -172,10 +172,10 @@ impl PoolProblem {
     }
 }
 
-/// There are more streams than any driver has.
+/// There are more streams than any driver supports.
 pub(crate) const NO_HEAP: hal::Error = hal::Error::new(hal::ErrorKind::OutOfMemory, "create_stream");
 
-/// The sum, or the first failure; a failure stops none of the others.
+/// Returns the sum, or the first failure. The iterator is always consumed completely.
 pub(crate) fn sum_all(bytes: impl Iterator<Item = hal::Result<u64>>) -> hal::Result<u64> {
     bytes.reduce(|sum, bytes| Ok(sum? + bytes?)).unwrap_or(Ok(0))
 }

@@ -1,4 +1,4 @@
-//! A point in a stream that other streams wait for: a recorded event, which a drop returns to the pool.
+//! A point in a stream that other streams wait for: a recorded event, which returns to the pool on drop.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,28 +12,28 @@ use crate::stream_state::StreamState;
 /// How often a point is polled before its stream counts as busy.
 const POLLS: usize = 48;
 
-/// A point in a stream that others wait for.
+/// A point in a stream that other streams wait for.
 #[derive(Debug)]
 pub(crate) struct Fence<D: Device> {
     stream: Arc<StreamState<D>>,
-    /// `None` only while it is being dropped.
+    /// `None` only during a drop.
     event: Option<Event>,
     /// A later point has a higher number.
     order: u64,
 }
 
 impl<D: Device> Fence<D> {
-    /// Marks the present end of `stream`, which the caller has found not to be captured.
+    /// Marks the current end of `stream`. The caller has checked that the stream is not captured.
     ///
-    /// A stream that the driver does not know any more was destroyed too early, and its work may still run. Then the
-    /// host waits for the whole device, and the fence has passed.
+    /// If the driver no longer recognises the stream, it was destroyed too early, and its work may still run. The host
+    /// then waits for the whole device, and the fence has passed.
     pub(crate) fn record(stream: &Arc<StreamState<D>>) -> Result<Self> {
         let fence = Self::record_also_captured(stream)?;
         fence.check_not_captured()?;
         Ok(fence)
     }
 
-    /// Makes later work in `to` wait for everything that is queued in `from`; both may be captured.
+    /// Makes later work in `to` wait for all work that is queued in `from`. Both may be captured.
     pub(crate) fn order(from: &Arc<StreamState<D>>, to: &StreamState<D>) -> Result<()> {
         Self::record_also_captured(from)?.hold_back(to)
     }
@@ -56,14 +56,14 @@ impl<D: Device> Fence<D> {
         }
     }
 
-    /// Records the event at the present end of the stream.
+    /// Records the event at the current end of the stream.
     fn mark(&self) -> Result<()> {
         // SAFETY: 1. the fence owns the event, and keeps the stream alive.
         unsafe { self.device().record(self.event(), self.stream.handle()) }
     }
 
-    /// Another thread may have begun a capture just before the event was recorded. Then it is part of a graph, and
-    /// never passes; to wait for it would break the capture.
+    /// Fails if another thread began a capture just before the event was recorded. The event is then part of a graph
+    /// and never passes; a wait for it would invalidate the capture.
     fn check_not_captured(&self) -> Result<()> {
         if self.stream.ask_capturing()? {
             return Err(Error::new(ErrorKind::CaptureForbids, "record"));
@@ -71,7 +71,7 @@ impl<D: Device> Fence<D> {
         Ok(())
     }
 
-    /// Marks a later point instead if the event became part of a capture that has ended since.
+    /// Marks a later point if the event became part of a capture that has ended since.
     #[cold]
     fn mark_again(&self, error: Error) -> Result<()> {
         if error.kind() != ErrorKind::CaptureForbids || self.stream.ask_capturing()? {
@@ -81,8 +81,8 @@ impl<D: Device> Fence<D> {
         self.check_not_captured()
     }
 
-    /// Whether it is a point in a stream of the same allocator. Only the streams of that allocator can be made to wait
-    /// for it on the device: another one may have another driver.
+    /// Returns whether the point is in a stream of the same allocator. Only those streams can wait for it on the
+    /// device, since another allocator may have another driver.
     pub(crate) fn is_of(&self, shared: &Arc<DeviceState<D>>) -> bool {
         Arc::ptr_eq(self.stream.shared(), shared)
     }
@@ -92,7 +92,7 @@ impl<D: Device> Fence<D> {
         (self.stream.number(), self.order)
     }
 
-    /// Whether everything before the point has finished.
+    /// Returns whether all work before the point has finished.
     pub(crate) fn poll(&self) -> Result<Progress> {
         // SAFETY: 1. the fence owns the event.
         match unsafe { self.device().poll(self.event()) } {
@@ -101,8 +101,8 @@ impl<D: Device> Fence<D> {
         }
     }
 
-    /// Whether everything before the point has finished, as far as a short look tells: a point that was just
-    /// marked in an idle stream takes the device some microseconds to pass.
+    /// Returns whether all work before the point has finished, according to a short poll. The device needs some
+    /// microseconds to pass a point that was just marked in an idle stream.
     pub(crate) fn passes_soon(&self) -> Result<bool> {
         for _ in 0..POLLS {
             if self.poll()?.is_done() {
@@ -113,7 +113,7 @@ impl<D: Device> Fence<D> {
         Ok(false)
     }
 
-    /// Blocks the host until everything before the point has finished.
+    /// Blocks the host until all work before the point has finished.
     pub(crate) fn wait(&self) -> Result<()> {
         // SAFETY: 1. the fence owns the event.
         let wait = || unsafe { self.device().wait(self.event()) };
@@ -144,7 +144,7 @@ impl<D: Device> ReuseGuard for Arc<Fence<D>> {
 
 impl<D: Device> Drop for Fence<D> {
     fn drop(&mut self) {
-        // A queued wait refers to the point that the event marked then, so the event may be recorded anew.
+        // A queued wait refers to the point that the event marked at that time, so the event can be recorded again.
         if let Some(event) = self.event.take() {
             self.stream.shared().events().push(event);
         }

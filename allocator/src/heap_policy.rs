@@ -8,22 +8,22 @@ use crate::size::{self, SegmentKind};
 pub(crate) struct HeapPolicy {
     /// Steps between powers of two, by interval.
     pub(crate) roundup: Roundup,
-    /// Whether any interval has more than one.
+    /// Whether any interval has more than one step.
     pub(crate) divides: bool,
-    /// Size of the segments for middling requests.
+    /// Size of the segments for medium-sized requests.
     pub(crate) large_segment: u64,
-    /// Blocks of this size or more are never split; `u64::MAX` for no such bound.
+    /// Blocks of this size or more are never split; `u64::MAX` for no limit.
     pub(crate) max_split: u64,
     /// How much larger than the request an unsplittable block may be.
     pub(crate) max_non_split_rounding: u64,
-    /// Whether blocks are never split at all: one block a segment.
+    /// Whether blocks are never split, so that each segment has one block.
     pub(crate) no_split: bool,
     /// Whether the age of free blocks is counted for garbage collection.
     pub(crate) ages: bool,
 }
 
 impl HeapPolicy {
-    /// The placement that a configuration asks for.
+    /// Returns the policy of a configuration.
     pub(crate) fn of(config: &Config) -> Self {
         Self {
             divides: config.roundup_divisions().iter().any(|steps| *steps > 1),
@@ -36,7 +36,7 @@ impl HeapPolicy {
         }
     }
 
-    /// The same for a heap of one source: in an elastic one every block may be split, and blocks have no age.
+    /// Returns the policy for one kind of heap. In an elastic heap every block may be split, and blocks have no age.
     pub(crate) fn for_source(&self, elastic: bool) -> Self {
         let mut policy = self.clone();
         if elastic {
@@ -46,15 +46,15 @@ impl HeapPolicy {
         policy
     }
 
-    /// The bytes a block needs to serve `bytes`.
+    /// Returns the size of a block for a request of `bytes`.
     #[inline]
     pub(crate) fn round(&self, bytes: u64) -> u64 {
         size::round(bytes, if self.divides { self.roundup.divisions(bytes) } else { 0 })
     }
 
-    /// Whether a free block of `block` bytes may serve a request of `rounded` bytes at all.
+    /// Returns whether a free block of `block` bytes may serve a request of `rounded` bytes.
     ///
-    /// Unsplittable blocks are kept for requests that nearly fill them.
+    /// Unsplittable blocks serve only requests that nearly fill them.
     #[inline]
     pub(crate) fn admits(&self, rounded: u64, block: u64) -> bool {
         if self.max_split == u64::MAX {
@@ -67,14 +67,14 @@ impl HeapPolicy {
         }
     }
 
-    /// Whether the rest of a block after `rounded` bytes becomes a separate block.
+    /// Returns whether the rest of a block after `rounded` bytes becomes a separate block.
     #[inline]
     pub(crate) fn splits(&self, kind: SegmentKind, rounded: u64, left: u64) -> bool {
         let least = match kind {
             SegmentKind::Small => size::UNIT,
             SegmentKind::Large => size::SMALL_LIMIT + 1,
         };
-        // Small requests are far below any bound on splitting, so one test serves both kinds.
+        // Small requests are far below any split limit, so one test covers both kinds.
         left >= least && rounded < self.max_split && !self.no_split
     }
 }

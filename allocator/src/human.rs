@@ -1,13 +1,12 @@
-//! Numbers of bytes as people read them.
+//! Byte counts in human-readable form.
 
 #![forbid(unsafe_code)]
 
 use std::fmt;
 
-/// A number of bytes, written in the unit that suits it.
+/// A number of bytes, written in a suitable unit.
 ///
-/// Up to 1024 it is whole bytes; above that two decimals of KiB up to 1 MiB, of MiB up to 1 GiB, and of GiB
-/// from there on.
+/// Values up to 1024 are whole bytes. Larger ones have two decimals: KiB up to 1 MiB, MiB up to 1 GiB, and GiB above.
 ///
 /// ```
 /// # use cachette::human::Bytes;

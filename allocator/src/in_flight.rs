@@ -4,7 +4,7 @@
 //! allocates a segment, other threads cannot use the room that it reserved, although the device may fail. So a request
 //! that finds no memory checks here for such an operation, waits for its end, and tries again.
 //!
-//! A thread waits without a lock of a heap, and never while it makes or releases a segment itself. So no two threads
+//! A thread waits without a heap lock, and never while it allocates or releases a segment itself. So no two threads
 //! wait for each other.
 
 #![forbid(unsafe_code)]
@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::Mutex;
 
 thread_local! {
-    /// How many segments this thread makes or releases now; more than one where a source asks for memory.
+    /// The number of segments that this thread allocates or releases now. More than one if a source requests memory.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// Whether the thread's last attempt was refused room that a reservation of another thread may give up.
+    /// Whether the thread's last attempt failed for room that a reservation of another thread may return.
     static LIMITED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -27,13 +27,13 @@ thread_local! {
 pub(crate) struct InFlight {
     state: Mutex<InFlightState>,
     changed: Condvar,
-    /// Bytes of the reservations that are not decided; changed under the lock.
+    /// Bytes of the open reservations; changed under the lock.
     undecided: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct InFlightState {
-    /// Releases that have begun and not ended.
+    /// The number of releases in progress.
     releases: u32,
     ended: Ended,
 }
@@ -46,30 +46,30 @@ impl InFlightState {
     }
 }
 
-/// How many operations had ended at one moment.
+/// The number of operations that had ended at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ended {
-    /// Releases after which there may be memory.
+    /// Releases that may have returned memory.
     releases: u64,
-    /// Reservations that were given up.
+    /// Reservations that were cancelled.
     reservations: u64,
 }
 
 impl InFlight {
-    /// Begins an attempt to get memory. Returns what has ended before it.
+    /// Begins an attempt to get memory. Returns the operations that have ended before it.
     pub(crate) fn begin_attempt(&self) -> Ended {
         LIMITED.set(false);
         self.state.lock().ended
     }
 
-    /// Whether an attempt that failed may succeed later, or now: memory or room came back since it began, or may yet.
+    /// Returns whether a failed attempt may succeed: memory or room came back since it began, or may still come back.
     pub(crate) fn may_change(&self, since: Ended) -> bool {
         let state = self.state.lock();
-        // A thread that makes or releases a segment now is inside a function of the program.
+        // A nonzero depth means that the thread is inside a callback of the program.
         DEPTH.get() == 0 && (state.has_changed(since) || self.is_open(&state))
     }
 
-    /// Waits until something has ended since an attempt began, or nothing is under way that it could wait for.
+    /// Waits until an operation has ended since the attempt began, or until no operation is in progress.
     pub(crate) fn wait(&self, since: Ended) {
         let mut state = self.state.lock();
         while !state.has_changed(since) && self.is_open(&state) {
@@ -83,7 +83,7 @@ impl InFlight {
         Release { in_flight: self, useful: true, _thread: PhantomData }
     }
 
-    /// Reserves room for `bytes` if `held`, which counts them from then on, stays within `limit`.
+    /// Reserves room for `bytes`, and adds them to `held`. Returns `None` if `held` would exceed `limit`.
     pub(crate) fn reserve<'a>(&'a self, bytes: u64, held: &'a AtomicU64, limit: u64) -> Option<Reservation<'a>> {
         let _state = self.state.lock();
         let within = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= limit);
@@ -101,9 +101,9 @@ impl InFlight {
         Some(Reservation { in_flight: self, held, bytes, kept: 0, _thread: PhantomData })
     }
 
-    /// How much `held` leaves of `limit`, for an attempt that needs no more than `wanted`.
+    /// Returns the room below `limit`, for an attempt that needs at most `wanted`.
     pub(crate) fn room(&self, wanted: u64, held: &AtomicU64, limit: u64) -> u64 {
-        // Read first: a reservation that is not among these any more has left `held` before.
+        // Read first: a reservation that no longer counts here has left `held` before.
         let undecided = self.undecided();
         let room = limit.saturating_sub(held.load(Ordering::Relaxed));
         if room < wanted {
@@ -112,7 +112,7 @@ impl InFlight {
         room
     }
 
-    /// Whether something is under way that this thread's attempt can wait for.
+    /// Returns whether an operation is in progress that this thread's attempt can wait for.
     fn is_open(&self, state: &InFlightState) -> bool {
         state.releases > 0 || LIMITED.get() && self.undecided() > 0
     }
@@ -123,7 +123,7 @@ impl InFlight {
     }
 }
 
-/// Memory that goes back to the device, until this is dropped.
+/// A release of memory to the device; it ends with the drop.
 #[derive(Debug)]
 pub(crate) struct Release<'a> {
     in_flight: &'a InFlight,
@@ -133,7 +133,7 @@ pub(crate) struct Release<'a> {
 }
 
 impl Release<'_> {
-    /// Ends it with nothing given back: no request has to look again.
+    /// Ends the release without returned memory, so that no request retries.
     pub(crate) fn cancel(mut self) {
         self.useful = false;
     }
@@ -149,7 +149,7 @@ impl Drop for Release<'_> {
     }
 }
 
-/// Room under the limit for bytes that are asked of the device. It is given up when dropped, by a panic too.
+/// Room under the limit for bytes requested from the device. A drop cancels it, even during a panic.
 #[derive(Debug)]
 pub(crate) struct Reservation<'a> {
     in_flight: &'a InFlight,
@@ -161,7 +161,7 @@ pub(crate) struct Reservation<'a> {
 }
 
 impl Reservation<'_> {
-    /// Decides it: `bytes` of it are held now, and the rest is given up.
+    /// Keeps `bytes` of the reservation as held, and cancels the rest.
     pub(crate) fn keep(mut self, bytes: u64) {
         self.kept = bytes;
     }
@@ -180,7 +180,7 @@ impl Drop for Reservation<'_> {
         self.in_flight.undecided.fetch_sub(self.bytes, Ordering::Release);
         if given_up > 0 {
             state.ended.reservations += 1;
-            // The device refused, and not the limit.
+            // The device refused, not the limit.
             LIMITED.set(false);
         }
         self.in_flight.changed.notify_all();

@@ -26,7 +26,7 @@
 //! even by a crash.
 //!
 //! If the exporter ends, importers keep memory in chunks. Memory of a direct segment depends on the driver:
-//! [`ImportedMemory::is_kept`] tells when to close it.
+//! [`ImportedMemory::is_kept`] returns whether it must be closed.
 //!
 //! # Order
 //!
@@ -60,7 +60,7 @@ impl<D: Device + 'static> Allocator<D> {
         self.share_raw(allocation.address())
     }
 
-    /// As [`share`](Self::share), for memory that is known by its address.
+    /// Does the same as [`share`](Self::share), for raw memory.
     pub fn share_raw(&self, address: u64) -> Result<SharedMemory<D>, Error> {
         self.inner().shared.origin.check()?;
         if address == 0 {
@@ -79,8 +79,7 @@ impl<D: Device + 'static> Allocator<D> {
 impl<D: Device> Allocator<D> {
     /// Opens memory that another process has shared, by its [handle](SharedMemory::handle).
     ///
-    /// A handle that is opened again gives the same addresses. The import reserves no more addresses than the memory
-    /// needs.
+    /// Opening a handle again returns the same addresses. The import reserves no more addresses than the memory needs.
     pub fn open_shared(&self, handle: &[u8]) -> Result<ImportedMemory<D>, Error> {
         let inner = self.inner();
         inner.shared.origin.check()?;

@@ -1,4 +1,4 @@
-//! Labels: which library of a program asked for memory.
+//! Labels: the library of a program that requested memory.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -28,7 +28,7 @@ impl Label {
     /// The label with a name; [`NONE`](Self::NONE) after 254 different names.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        // Each change is one step, so a panic leaves the list whole.
+        // Each change is one step, so a panic leaves the list valid.
         let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
         let known = names.iter().position(|known| *known == name);
         let index = known.unwrap_or(names.len());

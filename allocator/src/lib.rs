@@ -33,7 +33,7 @@
 //! | [`SharedMemory`], [`ImportedMemory`] | memory that several processes use; see [`ipc`] |
 //! | [`Config`] | the settings of an allocator, as a value and as text |
 //! | [`Error`], [`OutOfMemory`] | why a request failed, with the figures of that moment |
-//! | [`Stats`] | what an allocator holds and has done |
+//! | [`Stats`] | the statistics of an allocator |
 //! | [`Snapshot`], [`history`] | the blocks it holds with their call stacks, and the recorded events |
 //! | [`Metrics`] | the same figures for monitoring |
 //! | [`TraceEvent`] | one event, as a tracker receives it |
@@ -78,7 +78,7 @@
 //! ```
 //!
 //! **Lend.** With `lend_across_streams:True`, a request that would need a new segment uses a block that is idle on
-//! another stream. Its stream waits for the other stream on the device. The block goes back the same way.
+//! another stream. Its stream waits for the other stream on the device. The block returns in the same way.
 //!
 //! ```
 //! # use cachette::{Allocator, Backends};

@@ -10,60 +10,59 @@ use crate::human::Bytes;
 use crate::observe::history::Frame;
 use crate::pool::PoolId;
 
-/// A request that failed for want of memory, with the figures of that moment.
+/// A request that failed for lack of memory, with the figures at that moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutOfMemory {
     /// The device.
     pub device: Ordinal,
-    /// The pool that was asked.
+    /// The pool of the request.
     pub pool: PoolId,
-    /// What the caller asked for.
+    /// The bytes that the caller requested.
     pub requested: u64,
-    /// What was asked of the device for it.
+    /// The bytes that the device was asked for.
     pub segment: u64,
-    /// The device's memory; `None` where the driver would not say.
+    /// The device's total memory; `None` if the driver query failed.
     pub total: Option<u64>,
-    /// What of it is free; `None` where the driver would not say.
+    /// The device's free memory; `None` if the driver query failed.
     pub free: Option<u64>,
-    /// What of it is used, but not by this allocator: by other processes, and by others in this one. `None` where the
-    /// driver would not say.
+    /// Memory in use outside this allocator, by other processes or by this one. `None` if the driver query failed.
     pub elsewhere: Option<u64>,
-    /// The bound on what this allocator may hold, if there is one.
+    /// The memory limit of this allocator, if there is one.
     pub limit: Option<u64>,
-    /// Bytes of blocks held by callers.
+    /// Bytes of allocated blocks.
     pub allocated: u64,
     /// Bytes held from the device.
     pub reserved: u64,
-    /// Bytes that callers freed and other streams still use.
+    /// Bytes that callers have freed, but other streams still use.
     pub pending: u64,
     /// The largest free block.
     pub largest_free: u64,
-    /// Bytes of free blocks that are each too small for the request.
+    /// Bytes of free blocks that are individually too small for the request.
     pub fragmented: u64,
-    /// What every pool holds that holds anything, the default pool first.
+    /// The figures of every pool with memory, the default pool first.
     pub pools: Vec<PoolFigures>,
-    /// Where in the program most of what is allocated was, as far as the history knows; the largest first.
+    /// The sites that allocated most of the memory in use, as far as the history recorded them; the largest first.
     pub holders: Vec<TopAllocationSite>,
-    /// Whether the request was refused because of the limit, without asking the device.
+    /// Whether the request failed because of the limit, without a call to the device.
     pub rejected: bool,
-    /// Whether the configuration, or a capture, forbids to wait for the device.
+    /// Whether the configuration or a capture forbids waiting for the device.
     pub never_block: bool,
     /// Whether the stream is being captured.
     pub capturing: bool,
-    /// Whether segments are elastic; `None` if the device or the pool's source cannot have such.
+    /// Whether segments are elastic; `None` if the device or the pool's source does not support that.
     pub elastic: Option<bool>,
 }
 
-/// What one pool holds.
+/// The figures of one pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolFigures {
-    /// Its name.
+    /// The id of the pool.
     pub id: PoolId,
-    /// Bytes of blocks held by callers.
+    /// Bytes of allocated blocks.
     pub allocated: u64,
-    /// Bytes that callers freed and other streams still use.
+    /// Bytes that callers have freed, but other streams still use.
     pub pending: u64,
     /// Bytes held from the device, or from its source.
     pub reserved: u64,
@@ -78,44 +77,44 @@ impl PoolFigures {
         Self { id, allocated: 0, pending: 0, reserved: 0, largest_free: 0, use_on_oom: false }
     }
 
-    /// Bytes held that no caller uses.
+    /// Reserved bytes that no caller uses.
     #[must_use]
     pub const fn unallocated(&self) -> u64 {
         self.reserved.saturating_sub(self.allocated).saturating_sub(self.pending)
     }
 }
 
-/// What was allocated at one place of the program, and is still in use.
+/// The memory in use that one site of the program allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TopAllocationSite {
     /// Bytes of its blocks.
     pub bytes: u64,
-    /// How many blocks.
+    /// The number of blocks.
     pub blocks: u64,
-    /// The place, innermost first.
+    /// The stack of the site, innermost frame first.
     pub frames: Vec<Frame>,
 }
 
-/// What could be done about a request that failed.
+/// A remedy for a request that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OomHint {
-    /// The allocator may hold no more.
+    /// The limit prevents further growth.
     Limit,
     /// Freed memory waits for other streams.
     Pending,
-    /// Steps that would wait were left out, and there was something to wait for.
+    /// Steps that wait were skipped, although some memory was pending.
     NeverBlock,
-    /// Enough memory is free, but each free block is too small.
+    /// Enough memory is free, but every free block is too small.
     Fragmented,
-    /// Elastic segments would join the free blocks.
+    /// Elastic segments would merge the free blocks.
     Elastic,
     /// Another pool holds enough unused memory.
     OtherPool,
     /// Other users of the device hold enough memory.
     Elsewhere,
-    /// The request is larger than the memory that can be made available.
+    /// The request is larger than the memory that can become available.
     AskForLess,
 }
 
@@ -144,13 +143,13 @@ impl fmt::Display for OomHint {
 }
 
 impl OutOfMemory {
-    /// Bytes held from the device that no caller uses.
+    /// Reserved bytes that no caller uses.
     #[must_use]
     pub const fn unallocated(&self) -> u64 {
         self.reserved.saturating_sub(self.allocated).saturating_sub(self.pending)
     }
 
-    /// What the caller could do; only what applies.
+    /// Returns the remedies that apply.
     #[must_use]
     pub fn hints(&self) -> Vec<OomHint> {
         let over_limit = self.limit.is_some_and(|limit| self.reserved.saturating_add(self.segment) > limit);

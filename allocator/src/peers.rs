@@ -8,19 +8,19 @@ use crate::heap::Heap;
 use crate::state::AllocatorState;
 
 impl<D: Device> Allocator<D> {
-    /// Whether this allocator's device could reach the memory of another of the same vendor.
+    /// Returns whether this allocator's device can access the memory of another device of the same vendor.
     pub fn can_reach(&self, peer: Ordinal) -> Result<bool, Error> {
         self.inner().shared.origin.check()?;
         Ok(self.device().peer_access()?.can_reach(peer)?)
     }
 
-    /// Lets another device of the same vendor read and write this allocator's memory: what there is, what comes, and
-    /// what was opened of other processes' in chunks. Once it may, the call changes nothing.
+    /// Grants another device of the same vendor access to this allocator's existing and future memory. This includes
+    /// chunks imported from other processes. Repeated calls have no effect.
     ///
-    /// Work in streams of `peer` may then name addresses of this allocator, in kernels and in copies. Which device
-    /// the memory belongs to does not change: such work is a use by another stream, which the caller orders.
+    /// Work in streams of `peer` may then use addresses of this allocator, in kernels and in copies. The memory still
+    /// belongs to its device. The caller must order this work, as for any other stream.
     ///
-    /// After a failure some of the memory may be within reach already; the call may be made again.
+    /// After a failure the peer may have access to some of the memory. The call can be repeated.
     pub fn allow_peer(&self, peer: &impl Device) -> Result<(), Error> {
         self.inner().shared.origin.check()?;
         let (own, other) = (self.device_info(), peer.info());
@@ -58,9 +58,9 @@ impl<D: Device> AllocatorState<D> {
             if !self.shared.chunks.has_memory(chunk.id) {
                 continue;
             }
-            // SAFETY: 2. a right is given, not taken away.
+            // SAFETY: 2. the call grants access and removes none.
             let granted = unsafe { memory.set_access(at, chunk.bytes, &self.shared.access()) };
-            // An idle chunk may have moved away meanwhile.
+            // An idle chunk may have moved in the meantime.
             if let Err(error) = granted
                 && heap.has_chunk(chunk)
             {

@@ -1,8 +1,8 @@
 //! Pinned host memory, cached.
 //!
-//! Copies between the host and the device run asynchronously only from and to pinned memory. Making it takes
-//! milliseconds, and freeing it waits for the whole device. So memory that is freed is kept, and serves the next
-//! request of its size without a driver call.
+//! Copies between the host and the device run asynchronously only from and to pinned memory. Its allocation takes
+//! milliseconds, and its free waits for the whole device. So freed memory is kept, and the next request of its size
+//! reuses it without a driver call.
 //!
 //! ```
 //! use cachette::{Allocator, Backends};
@@ -10,7 +10,7 @@
 //! let allocator = Allocator::new(Backends::open("host")?);
 //! let stream = allocator.create_stream()?;
 //! let mut staged = allocator.pinned().allocate(40 << 10)?;
-//! // SAFETY: 1. no device knows the memory yet.
+//! // SAFETY: 1. no device uses the memory yet.
 //! unsafe { staged.as_mut_slice() }.fill(7);
 //! // … a copy from `staged` is queued in `stream` …
 //! staged.record_stream(&stream);
@@ -41,14 +41,14 @@ use cache::{BucketGuard, PinnedCache};
 pub use allocation::PinnedAllocation;
 pub use stats::{PinnedStats, TimeStat};
 
-/// The pinned host memory of an allocator: [`Allocator::pinned`].
+/// The pinned host memory of an allocator; see [`Allocator::pinned`].
 #[derive(Clone, Copy, Debug)]
 pub struct Pinned<'a, D: Device> {
     inner: &'a AllocatorState<D>,
 }
 
 impl<D: Device> Allocator<D> {
-    /// Pinned host memory, which the device copies from and to asynchronously.
+    /// Returns the pinned host memory, which the device copies from and to asynchronously.
     #[must_use]
     pub fn pinned(&self) -> Pinned<'_, D> {
         Pinned { inner: self.inner() }
@@ -58,8 +58,8 @@ impl<D: Device> Allocator<D> {
 impl<D: Device> Pinned<'_, D> {
     /// Allocates `bytes` bytes, rounded up to a power of two.
     ///
-    /// The block of that size that was freed last serves. The memory belongs to no stream: every stream that uses it
-    /// is recorded by [`PinnedAllocation::record_stream`].
+    /// The request gets the last-freed block of that size. The memory belongs to no stream: the caller records every
+    /// stream that uses it with [`PinnedAllocation::record_stream`].
     #[inline]
     pub fn allocate(&self, bytes: usize) -> Result<PinnedAllocation<D>, Error> {
         if bytes == 0 {
@@ -69,11 +69,11 @@ impl<D: Device> Pinned<'_, D> {
         Ok(PinnedAllocation::new(&self.inner.pinned, allocated, bytes))
     }
 
-    /// Gives every free block back to the driver, and says how many bytes that were.
+    /// Releases every free block to the driver. Returns the number of released bytes.
     ///
     /// The driver waits for the whole device. Blocks that streams or graphs still use stay, and so does the reserve
-    /// segment. A block that the driver fails to take back stays too; the first such failure is the error, unless
-    /// `pinned_free_catch_all:True` swallows it. [`Allocator::empty_cache`] leaves pinned memory alone.
+    /// segment. A block that the driver fails to free also stays. The first failure is returned, unless
+    /// `pinned_free_catch_all:True` is set. [`Allocator::empty_cache`] does not release pinned memory.
     pub fn empty_cache(&self) -> Result<u64, Error> {
         self.inner.shared.origin.check()?;
         let _relaxed = self.inner.shared.relax_capture();
@@ -81,27 +81,27 @@ impl<D: Device> Pinned<'_, D> {
         self.inner.pinned.empty()
     }
 
-    /// What was done, and what is held.
+    /// Returns the statistics.
     #[must_use]
     pub fn stats(&self) -> PinnedStats {
         if self.inner.shared.origin.is_inherited() { PinnedStats::default() } else { self.inner.pinned.stats() }
     }
 
-    /// Makes every peak what is current.
+    /// Sets every peak to the current value.
     pub fn reset_peak_stats(&self) {
         if !self.inner.shared.origin.is_inherited() {
             self.inner.pinned.reset(Stat::reset_peak);
         }
     }
 
-    /// Makes every sum and count since the start zero.
+    /// Sets every sum and count to zero.
     pub fn reset_accumulated_stats(&self) {
         if !self.inner.shared.origin.is_inherited() {
             self.inner.pinned.reset_totals();
         }
     }
 
-    /// Allocates as [`allocate`](Self::allocate) does; the address, null for no bytes.
+    /// Allocates as [`allocate`](Self::allocate) does. Returns the address, or null for no bytes.
     #[inline]
     pub fn allocate_raw(&self, bytes: usize) -> Result<*mut u8, Error> {
         if bytes == 0 {
@@ -111,11 +111,11 @@ impl<D: Device> Pinned<'_, D> {
         Ok(ptr.as_ptr())
     }
 
-    /// Frees what [`allocate_raw`](Self::allocate_raw) gave, or
-    /// [`PinnedAllocation::into_raw`](PinnedAllocation::into_raw); null is nothing.
+    /// Frees memory from [`allocate_raw`](Self::allocate_raw) or
+    /// [`PinnedAllocation::into_raw`](PinnedAllocation::into_raw). Null is ignored.
     ///
-    /// After a failure of the driver the memory counts as freed all the same, and becomes free later. In a forked
-    /// child nothing happens.
+    /// After a failure of the driver the memory still counts as freed, and becomes available later. In a forked child
+    /// the call does nothing.
     pub fn free_raw(&self, ptr: *mut u8) -> Result<(), Error> {
         if ptr.is_null() || self.inner.shared.origin.is_inherited() {
             return Ok(());
@@ -125,8 +125,8 @@ impl<D: Device> Pinned<'_, D> {
         cache.free_held(bucket, place).map_or(Ok(()), |freed| Ok(freed.end()?))
     }
 
-    /// Says that work in `stream` uses the memory; see
-    /// [`PinnedAllocation::record_stream`](PinnedAllocation::record_stream). Null is nothing.
+    /// Records that work in `stream` uses the memory; see
+    /// [`PinnedAllocation::record_stream`](PinnedAllocation::record_stream). Null is ignored.
     ///
     /// # Safety
     ///
@@ -144,9 +144,9 @@ impl<D: Device> Pinned<'_, D> {
 }
 
 impl<D: Device> PinnedCache<D> {
-    /// The block that begins at `address`, in its locked bucket, if it is in one of `states`.
+    /// Returns the block that begins at `address`, in its locked bucket, if its state is one of `states`.
     fn find(&self, address: usize, states: &[PinnedState]) -> Result<(BucketGuard<'_, D>, PinnedPlace), Error> {
-        // A hint: the block may be gone by now.
+        // A hint: the block may have been released since.
         let over = self.table.lock().range(..=address).next_back().map(|(start, place)| (*start, *place));
         let why = match over {
             Some((start, place)) if address - start < place.bytes() => {

@@ -20,9 +20,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A pool lives as long as it has users: owners, guards or graphs. Then its unused segments go back to the device.
-//! Segments with live allocations go back when those are freed. Until then a caller may open the pool again by its
-//! name.
+//! A pool lives as long as it has users: owners, guards or graphs. Then its unused segments are released to the device.
+//! Segments with live allocations are released when those are freed. Until then a caller may open the pool again by its
+//! id.
 
 mod capture;
 mod checkpoint;
@@ -59,18 +59,18 @@ pub use problem::PoolProblem;
 pub(crate) use registry::Pools;
 pub use route::Filter;
 
-/// One user of a pool; dropped, it releases the pool.
+/// One user of a pool. The drop of the last user releases the pool.
 #[derive(Debug)]
 pub struct Pool<D: Device> {
     allocator: Allocator<D>,
     pub(crate) state: Arc<PoolState>,
 }
 
-/// What a pool holds.
+/// The statistics of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStats {
-    /// Blocks that callers hold.
+    /// Allocated blocks.
     pub allocations: u64,
     /// Their bytes.
     pub allocated_bytes: u64,
@@ -81,13 +81,13 @@ pub struct PoolStats {
 }
 
 impl<D: Device> Allocator<D> {
-    /// Makes a pool.
+    /// Creates a pool.
     #[must_use]
     pub fn create_pool(&self) -> Pool<D> {
         self.add_pool(PoolId::new, &PoolOptions::new())
     }
 
-    /// Adds a pool with a new name, and skips names that are already in use.
+    /// Adds a pool with a new id, and skips ids that are already in use.
     fn add_pool(&self, name: fn() -> PoolId, options: &PoolOptions) -> Pool<D> {
         loop {
             let state = PoolState::new(name(), options);
@@ -99,7 +99,7 @@ impl<D: Device> Allocator<D> {
         }
     }
 
-    /// Makes a pool as `options` say.
+    /// Creates a pool with `options`.
     #[expect(clippy::needless_pass_by_value, reason = "the options of a pool serve once")]
     pub fn create_pool_with(&self, options: PoolOptions) -> Result<Pool<D>, Error> {
         self.inner().shared.origin.check()?;
@@ -115,14 +115,14 @@ impl<D: Device> Allocator<D> {
         Ok(pool)
     }
 
-    /// Becomes one more user of a pool. One that was released may be opened as long as anything lives in it.
+    /// Adds a user to a pool. A released pool can be opened while any memory in it is allocated.
     pub fn open_pool(&self, id: PoolId) -> Result<Pool<D>, Error> {
         self.inner().shared.origin.check()?;
         self.inner().forget_lifeless(id);
         Ok(Pool { allocator: self.clone(), state: self.inner().pools.open(id)? })
     }
 
-    /// Becomes one more user of every pool with a tag.
+    /// Adds a user to every pool with a tag.
     pub(crate) fn pools_tagged(&self, tag: &str) -> Result<Vec<Pool<D>>, Error> {
         self.inner().shared.origin.check()?;
         let tagged = self.inner().pools.select(|state| state.tag == tag);
@@ -144,14 +144,14 @@ impl<D: Device> Allocator<D> {
         }
         inner.refresh_routes();
         for heap in inner.heaps_of(id) {
-            // A capture that begins now cannot look at events. What fails is tried again at the next request.
+            // A capture that begins now cannot poll events. The next request retries a failure.
             let _ = heap.process_events();
         }
         state.notify(SourceEvent::Began(self.device_info().ordinal, id.pair()));
         Ok(())
     }
 
-    /// Leads no more requests to a pool, but for what threads have entered.
+    /// Ends the route to a pool. Threads that have entered the pool stay in it.
     pub fn end_allocate_to_pool(&self, id: PoolId) -> Result<(), Error> {
         let inner = self.inner();
         inner.shared.origin.check()?;
@@ -167,13 +167,13 @@ impl<D: Device> Allocator<D> {
 }
 
 impl<D: Device> Pool<D> {
-    /// The pool's name.
+    /// The id of the pool.
     #[must_use]
     pub fn id(&self) -> PoolId {
         self.state.id
     }
 
-    /// How many users it has.
+    /// The number of users.
     #[must_use]
     pub fn use_count(&self) -> u64 {
         self.state.uses.load(Relaxed)
@@ -183,13 +183,13 @@ impl<D: Device> Pool<D> {
         self.allocator.inner()
     }
 
-    /// The allocator it belongs to.
+    /// The allocator of the pool.
     #[must_use]
     pub const fn allocator(&self) -> &Allocator<D> {
         &self.allocator
     }
 
-    /// Pins the memory of the pool until its last user is gone, as a capture does. No segment goes back, and no chunk
+    /// Pins the memory of the pool until its last user is gone, as a capture does. No segment is released, and no chunk
     /// moves. It is for graphs that the caller captures without this crate.
     pub fn keep(&self) {
         let _ = self.state.keep();
@@ -204,12 +204,12 @@ impl<D: Device> Pool<D> {
         }
     }
 
-    /// Lets its free blocks serve other requests before those fail, or not.
+    /// Sets whether the pool's free blocks serve requests of other pools before those fail.
     pub fn set_use_on_oom(&self, on: bool) {
         self.state.use_on_oom.store(on, Relaxed);
     }
 
-    /// Splits no block from now on, or does; segments that hold several blocks already are not changed.
+    /// Disables splits of blocks, or enables them again. Segments that already contain several blocks do not change.
     pub fn set_no_split(&self, on: bool) {
         self.state.no_split.store(on, Relaxed);
         for heap in self.inner().heaps_of(self.id()) {
@@ -229,14 +229,14 @@ impl<D: Device> Pool<D> {
         self.inner().heap_of_stream_state(&self.state, &stream.stream_state)
     }
 
-    /// Leads this thread's requests for `stream` to the pool while the guard lives. The pool entered last serves.
+    /// Routes this thread's requests for `stream` to the pool while the guard lives. The last entered pool wins.
     pub fn enter(&self, stream: &Stream<D>) -> Result<PoolGuard<'_, D>, Error> {
         self.inner().shared.origin.check()?;
         self.heap(stream)?;
         Ok(self.enter_for(Some(stream.handle())))
     }
 
-    /// Leads this thread's requests for every stream to the pool while the guard lives.
+    /// Routes this thread's requests for every stream to the pool while the guard lives.
     #[must_use = "the pool is left when the guard is dropped"]
     pub fn enter_all(&self) -> PoolGuard<'_, D> {
         self.enter_for(None)
@@ -250,8 +250,8 @@ impl<D: Device> Pool<D> {
         PoolGuard { pool: self, ticket, _of_thread: PhantomData }
     }
 
-    /// Gives every unused segment of the pool back; the bytes that came free. While graphs may use its memory, none
-    /// does.
+    /// Releases every unused segment of the pool. Returns the bytes that became free. Releases nothing while graphs may
+    /// use the memory.
     pub fn empty_cache(&self) -> Result<u64, Error> {
         self.inner().shared.origin.check()?;
         let bytes = self.inner().empty_pool(&self.state)?;
@@ -259,7 +259,7 @@ impl<D: Device> Pool<D> {
         Ok(bytes)
     }
 
-    /// What the pool holds.
+    /// Returns the statistics of the pool.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         let heaps = self.inner().heaps_of(self.id());
@@ -272,7 +272,7 @@ impl<D: Device> Pool<D> {
         }
     }
 
-    /// Whether exactly `addresses` are allocated in the pool, in whatever order.
+    /// Returns whether exactly `addresses` are allocated in the pool, in any order.
     #[must_use]
     pub fn check_live_allocations(&self, addresses: &[u64]) -> bool {
         let heaps = self.inner().heaps_of(self.id());
@@ -294,13 +294,13 @@ impl<D: Device> Drop for Pool<D> {
     }
 }
 
-/// While it lives, requests of its thread are led to a pool.
+/// A guard: while it lives, requests of its thread are routed to a pool.
 #[derive(Debug)]
 #[must_use = "the pool is left when the guard is dropped"]
 pub struct PoolGuard<'a, D: Device> {
     pool: &'a Pool<D>,
     ticket: u64,
-    /// A thread leaves what it entered, so the guard is not sent.
+    /// A thread leaves the pools that it entered, so the guard is not `Send`.
     _of_thread: PhantomData<*const ()>,
 }
 

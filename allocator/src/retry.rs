@@ -122,7 +122,7 @@ impl<'a, D: Device> Retry<'a, D> {
         loop {
             // One request at a time adds memory to a heap. The next one may find the remainder of the first.
             let alone = self.heap.lock_growth();
-            // The pool may have fallen asleep meanwhile.
+            // The pool may have gone to sleep in the meantime.
             AllocatorState::check_awake(self.heap)?;
             let _relaxed = self.shared.relax_capture();
             self.run_steps()?;
@@ -255,7 +255,7 @@ impl<'a, D: Device> Retry<'a, D> {
                     if error.kind() != hal::ErrorKind::CaptureForbids {
                         return Err(error.into());
                     }
-                    // Another thread has begun a capture in that stream meanwhile.
+                    // Another thread has begun a capture in that stream in the meantime.
                 }
             }
         }

@@ -1,26 +1,26 @@
 //! Sizes: how a request is rounded, which kind of segment serves it, and how large that segment is.
 
-/// Every block starts at, and is, a multiple of this many bytes.
+/// Offsets and sizes of blocks are multiples of this many bytes.
 pub(crate) const UNIT: u64 = 512;
-/// The largest block, rounded, that comes from a small segment.
+/// The largest rounded size that a small segment serves.
 pub(crate) const SMALL_LIMIT: u64 = 1 << 20;
 /// The size of a small segment.
 pub(crate) const SMALL_SEGMENT: u64 = 2 << 20;
-/// From this size on a request gets a segment that is as large as the rounded request.
+/// Requests of this size or more get a segment as large as the rounded request.
 pub(crate) const OWN_SEGMENT: u64 = 10 << 20;
-/// The sizes of such segments are rounded up to a multiple of this.
+/// The sizes of these segments are rounded up to a multiple of this.
 pub(crate) const SEGMENT_ROUNDING: u64 = 2 << 20;
 /// The default size of the segments that serve requests between the small limit and [`OWN_SEGMENT`].
 pub(crate) const LARGE_SEGMENT: u64 = 20 << 20;
-/// Requests of this size or more are refused before anything is tried.
+/// Requests of this size or more fail at once.
 pub(crate) const TOO_LARGE: u64 = 1 << 60;
 
-/// Which segments a block lives in.
+/// The kind of segment that contains a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SegmentKind {
     /// Blocks of at most 1 MiB, in segments of 2 MiB.
     Small,
-    /// Everything larger.
+    /// All larger blocks.
     Large,
 }
 
@@ -41,7 +41,7 @@ impl SegmentKind {
 
 /// Rounds a request up to whole grains, or to one of `divisions` steps between powers of two.
 ///
-/// Divisions of 0 and 1 mean none; they trade memory for fewer distinct sizes.
+/// Divisions of 0 and 1 mean none. Divisions trade memory for fewer distinct sizes.
 #[inline]
 pub(crate) const fn round(bytes: u64, divisions: u32) -> u64 {
     if divisions > 1 && bytes > UNIT * divisions as u64 {
@@ -51,10 +51,10 @@ pub(crate) const fn round(bytes: u64, divisions: u32) -> u64 {
     }
 }
 
-/// The grains of a request of at least one byte, where nothing is divided.
+/// Returns the grains of a request of at least one byte, without divisions.
 #[inline]
 pub(crate) const fn whole_units(bytes: u64) -> u64 {
-    // Unlike `div_ceil` this may overflow, but for no request that is served, and it is one addition.
+    // Unlike `div_ceil` this may overflow, but not for requests that are served. It is one addition.
     (bytes + (UNIT - 1)) >> UNIT.trailing_zeros()
 }
 
@@ -68,7 +68,7 @@ const fn round_to_division(bytes: u64, divisions: u32) -> u64 {
     bytes.next_multiple_of(step)
 }
 
-/// The size of the segment that is asked of the source for a block of `rounded` bytes.
+/// Returns the size of the segment to request for a block of `rounded` bytes.
 pub(crate) const fn segment_bytes(rounded: u64, large_segment: u64) -> u64 {
     if rounded <= SMALL_LIMIT {
         SMALL_SEGMENT

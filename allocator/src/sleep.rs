@@ -1,4 +1,4 @@
-//! Sleep: a pool gives up its memory and keeps its addresses.
+//! Sleep: a pool releases its memory and keeps its addresses.
 //!
 //! A program that works in phases, such as one that generates and trains in turns, needs the memory of one phase in
 //! the other. A pool that sleeps returns all its physical memory to the device. Allocations keep their addresses and
@@ -46,8 +46,8 @@
 //!
 //! # Tags
 //!
-//! Several pools can sleep and wake as one, by a tag that they were made with:
-//! [`PoolOptions::tag`](crate::PoolOptions::tag), [`Allocator::sleep_tagged`], [`Allocator::wake_tagged`].
+//! Several pools with the same tag can sleep and wake as one: [`PoolOptions::tag`](crate::PoolOptions::tag),
+//! [`Allocator::sleep_tagged`], [`Allocator::wake_tagged`].
 
 mod chunk;
 pub(crate) mod offload;
@@ -71,7 +71,7 @@ impl<D: Device> Pool<D> {
     /// Returns all memory of the pool to the device, and keeps every address.
     ///
     /// It first waits for all work that is queued in streams of this allocator, and for active buffer calls. The caller
-    /// waits for work in streams that the allocator does not know.
+    /// must wait for work in all other streams.
     pub fn sleep(&self, contents: Contents) -> Result<SleepStats, Error> {
         self.sleep_with(contents, |_| {})
     }
@@ -84,7 +84,7 @@ impl<D: Device> Pool<D> {
     /// Restores the memory of the pool at the same addresses, with the contents that were kept. Returns its bytes.
     ///
     /// If the device has too little memory, the allocator first releases the unused memory of other pools. That waits
-    /// for streams that still use it, unless the configuration forbids waiting.
+    /// for streams that still use it, unless `never_block` is set.
     pub fn wake(&self) -> Result<u64, Error> {
         self.wake_with(|_| {})
     }
@@ -105,7 +105,7 @@ impl<D: Device> Pool<D> {
         }
     }
 
-    /// Whether the pool sleeps.
+    /// Returns whether the pool sleeps.
     #[must_use]
     pub fn is_asleep(&self) -> bool {
         self.state.is_asleep()
@@ -115,7 +115,7 @@ impl<D: Device> Pool<D> {
 impl<D: Device> Allocator<D> {
     /// Puts every pool with this tag to sleep; see [`Pool::sleep`].
     ///
-    /// If one of them cannot, those that fell asleep in this call are woken again.
+    /// If one of them fails, the pools that went to sleep in this call are woken again.
     pub fn sleep_tagged(&self, tag: &str, contents: Contents) -> Result<SleepStats, Error> {
         let mut all = SleepStats::default();
         let mut asleep: Vec<Pool<D>> = Vec::new();

@@ -1,9 +1,9 @@
-//! Where segments come from, other than the device itself.
+//! Sources of segments other than the device itself.
 //!
-//! A [`Source`] is two functions, and a third for events. An allocator caches the segments of a source and splits them into
-//! blocks, like segments of the device. So memory that only a communication library can make serves ordinary requests.
-//! [`FunctionSource`] makes a source of two Rust functions. The crate `cachette-sources` has sources for C functions,
-//! NCCL, RCCL, NVSHMEM and rocSHMEM.
+//! A [`Source`] is two functions, and a third for events. An allocator caches the segments of a source and splits them
+//! into blocks, like segments of the device. So memory that only a communication library can allocate serves ordinary
+//! requests. [`FunctionSource`] builds a source from two Rust functions. The crate `cachette-sources` has sources for C
+//! functions, NCCL, RCCL, NVSHMEM and rocSHMEM.
 //!
 //! ```
 //! use cachette::source::{FunctionSource, AllocContext, Source, SourceError};
@@ -18,7 +18,7 @@
 //!     )
 //! };
 //! let context = AllocContext::new(Ordinal(0), StreamRef::DEFAULT);
-//! // SAFETY: the functions do not look at the stream.
+//! // SAFETY: the functions do not use the stream.
 //! let ptr = unsafe { source.allocate(4096, &context) }?;
 //! assert_eq!(ptr.address(), 0x7000);
 //! // SAFETY: no work uses it, and it was allocated with the same arguments.
@@ -56,13 +56,13 @@ impl AllocContext {
     }
 }
 
-/// A pool's id as the events of a source name it: `(0, n)` for a user's pool, `(n, 0)` for a capture's.
+/// A pool's id in the events of a source: `(0, n)` for a user's pool, `(n, 0)` for a capture's.
 pub type PoolPair = (u64, u64);
 
 /// Allocates and frees segments.
 ///
 /// Calls come from any thread, several at once. A pool keeps its source alive until the last segment is freed.
-/// Only the first three methods are needed.
+/// Only the first three methods are required.
 ///
 /// A source may allocate from other pools. A request inside `allocate` or `free` that needs a segment of the same
 /// source gets an error, because it would wait for itself. Other requests may wait until a call returns. So a source
@@ -77,11 +77,11 @@ pub type PoolPair = (u64, u64);
 /// 2. The memory stays valid until it is freed.
 /// 3. A call that fails or panics has changed nothing: after a failed [`free`](Self::free) the memory is still valid.
 ///
-/// The allocator refuses memory that overlaps another of its segments, and an address that is not a multiple of
+/// The allocator rejects memory that overlaps another of its segments, and an address that is not a multiple of
 /// [`alignment`](Self::alignment).
 #[expect(unused_variables, reason = "events are ignored by default")]
 pub unsafe trait Source: Debug + Send + Sync {
-    /// The name that reports use.
+    /// The name of the source in reports.
     fn name(&self) -> &str;
 
     /// Allocates `bytes` bytes.
@@ -99,7 +99,7 @@ pub unsafe trait Source: Debug + Send + Sync {
     /// 2. No work uses it, neither queued nor running.
     unsafe fn free(&self, ptr: DevicePtr, bytes: u64, context: &AllocContext) -> Result<(), SourceError>;
 
-    /// The alignment of every address: a power of two. An allocator needs at least [`ALIGNMENT`].
+    /// The alignment of every address, a power of two. An allocator needs at least [`ALIGNMENT`].
     fn alignment(&self) -> u64 {
         ALIGNMENT
     }
@@ -109,7 +109,7 @@ pub unsafe trait Source: Debug + Send + Sync {
         false
     }
 
-    /// The start and the size of the allocation that contains `ptr`; `None` if the source does not know.
+    /// The start and the size of the allocation that contains `ptr`; `None` if unknown.
     ///
     /// # Safety
     ///
@@ -131,13 +131,13 @@ pub unsafe trait Source: Debug + Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SourceEvent {
-    /// An allocator begins to use the source; the driver shows so many devices.
+    /// An allocator begins to use the source. Contains the number of devices of the driver.
     Started(u32),
     /// The caches were emptied.
     Emptied,
-    /// The share of a device's memory that may be held was set.
+    /// The fraction of a device's memory that may be held was set.
     Limited(f64, Ordinal),
-    /// Another stream uses the memory that the address lies in.
+    /// Another stream uses the memory that contains the address.
     StreamRecorded(DevicePtr, StreamRef),
     /// A pool begins to serve requests on a device.
     Began(Ordinal, PoolPair),
@@ -153,13 +153,13 @@ pub enum SourceEvent {
 pub enum SourceErrorKind {
     /// The source has no memory left for this request; freeing some may help.
     OutOfMemory,
-    /// The source cannot be used here: its library, a function of it or its device is missing.
+    /// The source cannot be used: its library, one of its functions or its device is missing.
     Unavailable,
     /// Anything else; a second attempt will not help.
     Other,
 }
 
-/// Why a call of a source failed: a kind, what happened, and what to do.
+/// Why a call of a source failed: the kind, the cause, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}; {advice}")]
 pub struct SourceError {
@@ -169,7 +169,7 @@ pub struct SourceError {
 }
 
 impl SourceError {
-    /// Describes a failure by what happened and by what to do about it.
+    /// Creates an error from its cause and its remedy.
     pub fn new(kind: SourceErrorKind, text: impl Into<String>, advice: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, text: text.into(), advice: advice.into() }
     }
@@ -179,12 +179,12 @@ impl SourceError {
         Self::new(SourceErrorKind::OutOfMemory, text, "free memory and try again")
     }
 
-    /// The source cannot be used here.
+    /// The source cannot be used.
     pub fn unavailable(text: impl Into<String>, advice: impl Into<Cow<'static, str>>) -> Self {
         Self::new(SourceErrorKind::Unavailable, text, advice)
     }
 
-    /// A failure that a second attempt will not mend.
+    /// A failure that a second attempt does not resolve.
     pub fn other(text: impl Into<String>, advice: impl Into<Cow<'static, str>>) -> Self {
         Self::new(SourceErrorKind::Other, text, advice)
     }
@@ -195,13 +195,13 @@ impl SourceError {
         self.kind
     }
 
-    /// What happened.
+    /// The cause.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What to do about it.
+    /// The remedy.
     #[must_use]
     pub fn advice(&self) -> &str {
         &self.advice

@@ -17,11 +17,11 @@ use crate::sleep::offload::OffloadState;
 use crate::sleep::staging::StagingStore;
 use crate::sync::{Mutex, StreamTable};
 
-/// What an allocator consists of. [`Allocator`](crate::Allocator) is a handle to it.
+/// The state of an allocator. [`Allocator`](crate::Allocator) is a handle to it.
 #[derive(Debug)]
 pub(crate) struct AllocatorState<D: Device> {
     pub(crate) shared: Arc<DeviceState<D>>,
-    /// No other allocator ever has it; zero is none.
+    /// Unique among all allocators of the process; never zero.
     pub(crate) identity: u64,
     /// The heaps of all pools.
     pub(crate) heaps: Heaps<D>,
@@ -32,9 +32,9 @@ pub(crate) struct AllocatorState<D: Device> {
     pub(crate) pinned: Arc<PinnedCache<D>>,
     /// The streams in which graphs were launched, by the pool of their memory.
     pub(crate) launches: Mutex<HashMap<PoolId, Launches<D>>>,
-    /// The sleep of every pool that sleeps.
+    /// The offloaded state of every sleeping pool.
     pub(crate) offloads: Mutex<HashMap<PoolId, Arc<Mutex<OffloadState<D>>>>>,
-    /// Where contents are kept meanwhile.
+    /// Host memory for the contents of sleeping pools.
     pub(crate) store: StagingStore<D>,
     /// Memory shared with other processes, in both directions.
     #[cfg(feature = "ipc")]

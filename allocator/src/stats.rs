@@ -15,11 +15,11 @@ pub(crate) use peaks::PeakTracker;
 /// One figure over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
-    /// Now.
+    /// The current value.
     pub current: u64,
-    /// The highest since the start, or since peaks were reset.
+    /// The highest value since the start, or since the last reset of peaks.
     pub peak: u64,
-    /// Sum of increases since the start, or since totals were reset.
+    /// Sum of increases since the start, or since the last reset of totals.
     pub allocated: u64,
     /// Sum of decreases since then.
     pub freed: u64,
@@ -58,7 +58,7 @@ impl Stat {
     }
 }
 
-/// A figure for all blocks, and apart for the two kinds of segment.
+/// A figure for all blocks, and separately for the two kinds of segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatArray {
     /// Both kinds together.
@@ -69,20 +69,20 @@ pub struct StatArray {
     pub large_pool: Stat,
 }
 
-/// What an allocator has done and holds.
+/// The statistics of an allocator.
 ///
-/// Bytes of blocks are counted as rounded; what callers asked for is `requested_bytes`. A block that its caller
-/// freed while another stream still used it is *active* but no longer *allocated*.
+/// Block sizes are rounded; `requested_bytes` counts the bytes that callers requested. A block that its caller freed
+/// while another stream still uses it is *active* but no longer *allocated*.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Blocks held by callers.
+    /// Allocated blocks.
     pub allocation: StatArray,
     /// Segments obtained from the device.
     pub segment: StatArray,
-    /// Blocks held by callers, or waiting for other streams.
+    /// Blocks that are allocated, or pending for other streams.
     pub active: StatArray,
-    /// Free blocks that are only part of their segment, which can therefore not be given back.
+    /// Free blocks that are only part of their segment, which therefore cannot be released.
     pub inactive_split: StatArray,
     /// Bytes of `allocation`.
     pub allocated_bytes: StatArray,
@@ -92,25 +92,25 @@ pub struct Stats {
     pub active_bytes: StatArray,
     /// Bytes of `inactive_split`.
     pub inactive_split_bytes: StatArray,
-    /// Bytes that callers asked for.
+    /// Bytes that callers requested.
     pub requested_bytes: StatArray,
-    /// Allocations at least as large as the bound on splitting.
+    /// Allocations at least as large as the split limit.
     pub oversize_allocations: Stat,
-    /// Segments at least as large as the bound on splitting.
+    /// Segments at least as large as the split limit.
     pub oversize_segments: Stat,
-    /// How often the device was asked again after memory had been given back to it.
+    /// The number of retries after memory was released to the device.
     pub num_alloc_retries: u64,
-    /// How often a request ended in out-of-memory.
+    /// The number of requests that failed with out-of-memory.
     pub num_ooms: u64,
-    /// How often an allocation waited for events of other streams.
+    /// The number of times an allocation waited for events of other streams.
     pub num_sync_all_streams: u64,
     /// Segments obtained from the device.
     pub num_device_alloc: u64,
-    /// Segments given back to the device.
+    /// Segments released to the device.
     pub num_device_free: u64,
-    /// Requests refused because of the limit, before the device was asked.
+    /// Requests rejected because of the limit, without a call to the device.
     pub num_oom_rejections: u64,
-    /// The bound on splitting when the allocator was made; `u64::MAX` for none.
+    /// The split limit at the allocator's creation; `u64::MAX` for none.
     pub max_split_size: u64,
 }
 
@@ -133,7 +133,7 @@ impl Stats {
 }
 
 impl fmt::Display for Stats {
-    /// A table: one line a figure, the two kinds of segment indented below their sum.
+    /// A table with one line per figure. The two kinds of segment are indented below their sum.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<24}{:>14}{:>14}{:>16}{:>16}", "", "current", "peak", "allocated", "freed")?;
         for (name, array) in self.arrays() {

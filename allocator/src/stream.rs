@@ -9,8 +9,8 @@ use crate::stream_state::StreamState;
 
 /// A stream of the device on which memory is allocated.
 ///
-/// It is a handle: clones name the same stream. The driver's stream lives as long as the allocator and everything
-/// allocated on it, so no allocation can be left behind on a stream that is gone.
+/// It is a handle: clones refer to the same stream. The driver's stream lives as long as the allocator and all memory
+/// allocated on it, so no allocation outlives its stream.
 #[derive(Debug)]
 pub struct Stream<D: Device> {
     pub(crate) stream_state: Arc<StreamState<D>>,
@@ -19,13 +19,13 @@ pub struct Stream<D: Device> {
 }
 
 impl<D: Device> Stream<D> {
-    /// The driver's stream, to queue work in.
+    /// The driver's stream, for queueing work.
     #[must_use]
     pub fn handle(&self) -> StreamRef {
         self.stream_state.handle()
     }
 
-    /// Blocks the host until everything queued in the stream so far has finished.
+    /// Blocks the host until all work queued in the stream so far has finished.
     pub fn synchronize(&self) -> hal::Result<()> {
         if self.stream_state.shared().origin.is_inherited() {
             return Err(hal::Error::new(hal::ErrorKind::DeviceLost, "synchronize"));
@@ -37,7 +37,7 @@ impl<D: Device> Stream<D> {
 
 impl<D: Device> Drop for Stream<D> {
     fn drop(&mut self) {
-        // The heap holds the stream state, which holds the rest.
+        // The heap holds the stream state, which holds everything else.
         self.heap.shared.origin.keep(&self.heap);
     }
 }

@@ -7,7 +7,7 @@ use cachette_hal::{self as hal, CaptureId, CaptureNode, CaptureStatus, Device, S
 
 use crate::device_state::DeviceState;
 
-/// The state of a stream; every heap that is bound to the stream keeps it alive.
+/// The state of a stream. Every heap of the stream keeps it alive.
 #[derive(Debug)]
 pub(crate) struct StreamState<D: Device> {
     shared: Arc<DeviceState<D>>,
@@ -27,7 +27,7 @@ impl<D: Device> StreamState<D> {
         Ok(stream_state)
     }
 
-    /// Adopts a stream of the caller, who destroys it after this allocator is gone.
+    /// Adopts a stream of the caller, who destroys it after the allocator is dropped.
     pub(crate) fn adopt(shared: Arc<DeviceState<D>>, stream: StreamRef) -> Self {
         /// Relaxed: only the numbers must differ.
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -42,7 +42,7 @@ impl<D: Device> StreamState<D> {
         self.stream
     }
 
-    /// Whether the driver says that it does not know a stream that the caller made. Not every driver can tell.
+    /// Returns whether the driver reports a stream of the caller as unknown. Not every driver can.
     pub(crate) fn is_unknown(&self) -> bool {
         if self.owned.is_some() || self.stream == StreamRef::DEFAULT {
             return false;
@@ -51,24 +51,24 @@ impl<D: Device> StreamState<D> {
         self.capture_status().is_some_and(|status| status.is_err_and(invalid))
     }
 
-    /// Whether work in the stream is being captured, and not run; if the driver cannot say, it is not.
+    /// Returns whether work in the stream is being captured. If the driver query fails, it returns `false`.
     pub(crate) fn is_capturing(&self) -> bool {
         self.ask_capturing().unwrap_or(false)
     }
 
-    /// Whether work in the stream is being captured, for callers that must not guess: an event would break a capture.
-    /// A stream that the driver does not know is in no capture.
+    /// Returns whether work in the stream is being captured, or the driver's error. An event would invalidate a
+    /// capture, so some callers must not guess. A stream that the driver does not recognise is in no capture.
     pub(crate) fn ask_capturing(&self) -> hal::Result<bool> {
         Ok(self.known_status()? != CaptureStatus::Idle)
     }
 
-    /// The capture that the stream takes part in. A stream that the driver does not know is in none.
+    /// The capture that contains the stream. A stream that the driver does not recognise is in none.
     pub(crate) fn capture(&self) -> hal::Result<Option<CaptureId>> {
         Ok(active(self.known_status()?))
     }
 
-    /// Appends what the stream's next captured work depends on; the capture that it takes part in, or `None` if it
-    /// takes part in none or the driver cannot say.
+    /// Appends the nodes that the stream's next captured work depends on. Returns the stream's capture, or `None` if
+    /// there is none or the driver query fails.
     pub(crate) fn frontier(&self, nodes: &mut Vec<CaptureNode>) -> Option<CaptureId> {
         let capture = self.shared.device.capture().ok()?;
         // SAFETY: 1. the stream state keeps its stream alive. A caller that enables reuse in captures has promised that
@@ -76,7 +76,7 @@ impl<D: Device> StreamState<D> {
         unsafe { capture.frontier(self.stream, nodes) }.ok().and_then(active)
     }
 
-    /// Idle if the device cannot capture, or the driver does not know the stream.
+    /// Idle if the device cannot capture, or if the driver does not recognise the stream.
     fn known_status(&self) -> hal::Result<CaptureStatus> {
         match self.capture_status().unwrap_or(Ok(CaptureStatus::Idle)) {
             Err(error) if error.kind() == hal::ErrorKind::InvalidHandle => Ok(CaptureStatus::Idle),
@@ -95,9 +95,9 @@ impl<D: Device> StreamState<D> {
         &self.shared
     }
 
-    /// Blocks the host until everything queued in the stream so far has ended.
+    /// Blocks the host until all work queued in the stream so far has ended.
     ///
-    /// A wait that fails does not show that the work has ended, so the device is waited for then.
+    /// A failed wait does not prove that the work has ended, so the whole device is waited for then.
     pub(crate) fn settle(&self) -> Result<(), WaitFailure> {
         let device = &self.shared.device;
         // SAFETY: 1. the stream state keeps its stream alive.
@@ -110,11 +110,11 @@ const fn active(status: CaptureStatus) -> Option<CaptureId> {
     if let CaptureStatus::Active(id) = status { Some(id) } else { None }
 }
 
-/// A wait for a stream that failed.
+/// A failed wait for a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitFailure {
     pub(crate) error: hal::Error,
-    /// Whether another wait has shown that the work has ended; else it may still run.
+    /// Whether another wait has proved that the work has ended. Otherwise it may still run.
     pub(crate) is_over: bool,
 }
 

@@ -13,7 +13,7 @@ use table::{HeldBy, Record};
 #[derive(Debug)]
 pub(crate) struct Uncached<D: Device> {
     shared: Arc<DeviceState<D>>,
-    /// `None` once the address is all that is left of it.
+    /// `None` once the memory is raw, or freed.
     ptr: Option<DevicePtr>,
 }
 
@@ -50,7 +50,7 @@ impl<D: Device> Drop for Uncached<D> {
         }
         if let Some(ptr) = self.ptr.take() {
             probes::free(|| ptr.address());
-            // A destructor cannot return a failure; the memory then goes with the next emptying of the cache.
+            // A destructor cannot return a failure. The next call that empties the cache then frees the memory.
             let _ = self.shared.uncached.free(&self.shared.device, ptr.address());
         }
     }

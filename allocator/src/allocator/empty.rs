@@ -1,4 +1,4 @@
-//! Giving unused memory back to the device.
+//! Releases unused memory to the device.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,14 +11,13 @@ use crate::observe::tracing;
 use crate::source::SourceEvent;
 
 impl<D: Device> Allocator<D> {
-    /// Gives every unused segment back to the device, and says how many bytes that were.
+    /// Releases every unused segment to the device. Returns the number of released bytes.
     ///
-    /// It waits for blocks that other streams still use, unless the configuration forbids to, and for the
-    /// streams whose segments it gives back, as the driver does. For elastic segments it waits for nothing:
-    /// memory that a stream may still use goes back when the stream is past it and the allocator next looks, and
-    /// is not among the bytes that this says.
+    /// The call waits for blocks that other streams still use, unless `never_block` is set. It also waits for the
+    /// streams of the released segments, as the driver does. It does not wait for elastic segments. Their memory that a
+    /// stream may still use is released later, and the result does not include it.
     ///
-    /// A failure of the driver is returned after everything else was given back.
+    /// The call returns a failure of the driver after it has released everything else.
     pub fn empty_cache(&self) -> Result<u64, Error> {
         self.shared().origin.check()?;
         let _gathered = self.shared().history.gather(Level::All);
@@ -30,7 +29,7 @@ impl<D: Device> Allocator<D> {
         let mut heaps = self.inner.heaps.all();
         heaps.retain(|heap| heap.gives_back());
         for heap in &heaps {
-            // The calls below try again after a failure, and return it then.
+            // The calls below retry after a failure, and return it.
             let _ = heap.process_events();
         }
         let (elastic, direct): (Vec<_>, Vec<_>) = heaps.iter().partition(|heap| heap.elastic.is_some());
@@ -42,7 +41,7 @@ impl<D: Device> Allocator<D> {
         let fences: Vec<_> = direct.iter().flat_map(|heap| heap.all_fences()).collect();
         if !fences.is_empty() && !self.shared().settings.never_block.load(Relaxed) {
             self.shared().totals.waits.fetch_add(1, Relaxed);
-            // A block whose wait fails stays, and the others do not.
+            // A block whose wait fails stays; the others are released.
             tracing::waiting(|| {
                 for fence in &fences {
                     let _ = fence.wait();

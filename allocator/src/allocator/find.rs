@@ -1,4 +1,4 @@
-//! Finds a block that the heap of the stream does not have: by a route, in its partner heap, by the retry steps.
+//! Finds a block when the heap of the stream has none: by a route, in its partner heap, or by the retry steps.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::retry::{FoundBlock, Retry, pass_guards};
 use crate::state::AllocatorState;
 
 impl<D: Device> AllocatorState<D> {
-    /// Finds a block where none fits or guards stand before it. A request in a forked child goes no further.
+    /// Continues a request for which no block fits, or whose block has guards. Fails in a forked child.
     #[cold]
     pub(crate) fn find_block_slow(
         &self,
@@ -30,7 +30,7 @@ impl<D: Device> AllocatorState<D> {
         Ok(found)
     }
 
-    /// Finds a block in the pool that a request is led to, if it is.
+    /// Finds a block in the pool that the request is routed to, or else in the heap's own pool.
     fn find_by_route(&self, heap: &Arc<Heap<D>>, request: Request) -> Result<FoundBlock<D>, Error> {
         let stream_state = &heap.stream_state;
         let led = self.routes.pool_for(stream_state.handle(), || stream_state.capture())?;
@@ -43,17 +43,17 @@ impl<D: Device> AllocatorState<D> {
         self.find_in_pool(heap, request)
     }
 
-    /// Whether a request to a heap is led to a pool whose memory graphs may use.
+    /// Returns whether a request to a heap is routed to a pool whose memory graphs may use.
     #[cold]
     pub(super) fn serves_graphs(&self, heap: &Heap<D>) -> bool {
         let stream_state = &heap.stream_state;
         let by_route = || self.routes.pool_for(stream_state.handle(), || stream_state.capture());
         let led = heap.pool().map_or_else(by_route, |pool| Ok(Some(pool)));
-        // If the driver fails to say, the search for a block fails with its error.
+        // If the driver query fails, the search for a block returns that error.
         led.map_or(true, |pool| pool.is_some_and(|pool| pool.keeps()))
     }
 
-    /// Finds a block in the pool of the heap; in the heap's partner if the configuration has changed.
+    /// Finds a block in the heap's pool; in the heap's partner if the configuration has changed.
     fn find_in_pool(&self, heap: &Arc<Heap<D>>, request: Request) -> Result<FoundBlock<D>, Error> {
         Self::check_awake(heap)?;
         let retired = heap.is_retired();
@@ -61,7 +61,7 @@ impl<D: Device> AllocatorState<D> {
         if retired && let Some(allocated) = heap.allocate(None, request) {
             return Ok(FoundBlock::of(heap, allocated));
         }
-        // What is left in segments of the device's own may still serve; what is elastic may not once that is off.
+        // Free blocks in ordinary segments stay usable. Elastic ones do not, once elastic segments are switched off.
         if heap.elastic.is_some()
             && let Some(partner) = heap.partner()
             && let Some(allocated) = partner.allocate_after_events(request)?

@@ -1,4 +1,4 @@
-//! Memory by address alone, for callers in other languages.
+//! Memory identified by its address only, for callers in other languages.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::pool::route;
 use crate::size::TOO_LARGE;
 use crate::uncached::Uncached;
 
-/// The address of memory that its caller frees by that address; zero for no bytes.
+/// An address that the caller frees; zero for no bytes.
 struct Address(u64);
 
 impl<D: Device> Answer<D> for Address {
@@ -37,7 +37,7 @@ impl<D: Device> Answer<D> for Address {
 }
 
 impl<D: Device> Allocator<D> {
-    /// Allocates for work in a stream that the caller keeps; the address, zero for no bytes.
+    /// Allocates for work in a stream that the caller owns. Returns the address, or zero for no bytes.
     ///
     /// # Safety
     ///
@@ -65,11 +65,11 @@ impl<D: Device> Allocator<D> {
         self.allocate_from(bytes, heap, label).map(|Address(address)| address)
     }
 
-    /// Frees what [`allocate_raw`](Self::allocate_raw) gave, or
-    /// [`Allocation::into_raw`](crate::Allocation::into_raw); zero is nothing.
+    /// Frees memory from [`allocate_raw`](Self::allocate_raw) or [`Allocation::into_raw`](crate::Allocation::into_raw).
+    /// Zero is ignored.
     ///
-    /// After a failure of the driver the memory counts as freed all the same, and becomes free later. In a forked
-    /// child nothing happens.
+    /// After a failure of the driver the memory still counts as freed, and becomes available later. In a forked child
+    /// the call does nothing.
     #[inline]
     pub fn free_raw(&self, address: u64) -> Result<(), Error> {
         if address == 0 {
@@ -99,8 +99,8 @@ impl<D: Device> Allocator<D> {
         Err(Error::InvalidPointer { address, why: self.diagnose(address) })
     }
 
-    /// Says that `stream` uses the memory at `address` too; see
-    /// [`Allocation::record_stream`](crate::Allocation::record_stream). Zero is nothing.
+    /// Records that `stream` also uses the memory at `address`; see
+    /// [`Allocation::record_stream`](crate::Allocation::record_stream). Zero is ignored.
     ///
     /// # Safety
     ///
@@ -115,7 +115,7 @@ impl<D: Device> Allocator<D> {
         Ok(())
     }
 
-    /// The memory of the device that an allocation lies in: its first address and its bytes.
+    /// Returns the device memory that contains an allocation: its first address and its size in bytes.
     pub fn base_allocation(&self, address: u64) -> Result<(u64, u64), Error> {
         self.inner().shared.origin.check()?;
         if let Some(bytes) = self.inner().shared.uncached.bytes_at(address) {
@@ -125,7 +125,7 @@ impl<D: Device> Allocator<D> {
         heap.segment_of(id).ok_or(Error::InvalidPointer { address, why: PointerProblem::Free })
     }
 
-    /// The bytes of the allocation that begins at `address`.
+    /// Returns the size of the allocation that begins at `address`, in bytes.
     pub fn bytes_at(&self, address: u64) -> Result<u64, Error> {
         self.inner().shared.origin.check()?;
         if let Some(bytes) = self.inner().shared.uncached.bytes_at(address) {

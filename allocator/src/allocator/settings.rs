@@ -1,4 +1,4 @@
-//! What a program sets on an allocator at run time: its configuration, its memory limit and its callbacks.
+//! The settings that can change at run time: the configuration, the memory limit and the callbacks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -72,23 +72,23 @@ impl<D: Device> Allocator<D> {
         }
     }
 
-    /// Calls `observer` with the figures whenever a request ends in out-of-memory, before it returns.
+    /// Calls `observer` with the figures of every request that fails with out-of-memory, before the request returns.
     pub fn on_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
         if !self.is_inherited() {
             self.shared().callbacks.oom.write().push(Arc::new(observer));
         }
     }
 
-    /// Asks `reliever` to free memory when no free block fits; it says whether it freed any.
+    /// Calls `reliever` when no free block fits. It frees memory, and returns whether it freed any.
     ///
-    /// It may drop allocations; it may not allocate.
+    /// It may drop allocations, but must not allocate.
     pub fn on_pressure(&self, reliever: impl Fn() -> bool + Send + Sync + 'static) {
         if !self.is_inherited() {
             self.shared().callbacks.free_memory.write().push(Arc::new(reliever));
         }
     }
 
-    /// Tells `tracker` of everything that happens to memory, on the thread where it happens.
+    /// Calls `tracker` for every memory event, on the thread where it happens.
     ///
     /// It must not call the allocator.
     pub fn track(&self, tracker: impl Fn(&TraceEvent) + Send + Sync + 'static) {
@@ -102,7 +102,7 @@ impl<D: Device> Allocator<D> {
     }
 
     /// Calls `observer` if raw memory is still allocated when the allocator is dropped. The program can no longer free
-    /// that memory. Memory of an [`Allocation`](crate::Allocation) is not reported: it stays until that is dropped.
+    /// that memory. Memory of an [`Allocation`](crate::Allocation) is not reported, since its owner still frees it.
     pub fn on_leak(&self, observer: impl Fn(&[LeakedAllocation]) + Send + Sync + 'static) {
         if !self.is_inherited() {
             self.shared().callbacks.leaks.write().push(Arc::new(observer));

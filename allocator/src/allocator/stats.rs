@@ -1,4 +1,4 @@
-//! Reads an allocator: its statistics, what it could serve, what is left in it, and whether it is sound.
+//! Inspects an allocator: statistics, available memory, leaks and consistency.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ use crate::state::AllocatorState;
 use crate::stats::{Counted, Stats};
 
 impl<D: Device> Allocator<D> {
-    /// What the allocator has done and holds.
+    /// Returns the statistics of the allocator.
     #[must_use]
     pub fn stats(&self) -> Stats {
         if self.is_inherited() {
@@ -45,7 +45,7 @@ impl<D: Device> Allocator<D> {
         }
     }
 
-    /// Bytes of blocks that callers hold now: one figure of [`stats`](Self::stats), for a fraction of its cost.
+    /// Bytes of allocated blocks: one figure of [`stats`](Self::stats), for a fraction of its cost.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         self.now(Counted::AllocatedBytes)
@@ -61,7 +61,7 @@ impl<D: Device> Allocator<D> {
         if self.is_inherited() { 0 } else { self.inner.shared.peaks.now(measure) }
     }
 
-    /// Makes every peak the present value.
+    /// Sets every peak to the current value.
     pub fn reset_peaks(&self) {
         if self.is_inherited() {
             return;
@@ -72,7 +72,7 @@ impl<D: Device> Allocator<D> {
         shared.totals.oversize_segments.0.lock().reset_peak();
     }
 
-    /// Makes every sum and count zero; what is held now, and the peaks, stay.
+    /// Sets every sum and count to zero. Current values and peaks stay.
     pub fn reset_totals(&self) {
         if self.is_inherited() {
             return;
@@ -82,13 +82,13 @@ impl<D: Device> Allocator<D> {
         shared.totals.reset();
     }
 
-    /// The largest block that is free, in bytes.
+    /// Returns the size of the largest free block, in bytes.
     #[must_use]
     pub fn largest_free(&self) -> u64 {
         self.inner.heaps.all().iter().map(|heap| heap.largest_free()).max().unwrap_or(0)
     }
 
-    /// The largest request that could be served now: from a free block, or from what the device has free.
+    /// Returns the largest request that could be served now: from a free block, or from the device's free memory.
     pub fn largest_available(&self) -> hal::Result<u64> {
         if self.is_inherited() {
             return Err(hal::Error::new(hal::ErrorKind::DeviceLost, "memory_info"));
@@ -96,15 +96,15 @@ impl<D: Device> Allocator<D> {
         Ok(self.largest_free().max(self.device().memory_info()?.free))
     }
 
-    /// Memory that is allocated by address, and not freed yet.
+    /// Raw memory that is not freed yet.
     #[must_use]
     pub fn raw_allocations(&self) -> Vec<LeakedAllocation> {
         if self.is_inherited() { Vec::new() } else { self.inner.leaks() }
     }
 
-    /// Walks every structure and checks every invariant; the text says which one does not hold.
+    /// Walks every structure and checks every invariant. The error names the violated one.
     ///
-    /// It is for tests: it holds each heap for as long as the walk takes.
+    /// For tests: each heap stays locked during its walk.
     pub fn check(&self) -> Result<(), String> {
         self.shared().origin.check().map_err(|forked| crate::Error::from(forked).to_string())?;
         let heaps = self.inner.heaps.all();
@@ -116,7 +116,7 @@ impl<D: Device> Allocator<D> {
 }
 
 impl<D: Device> AllocatorState<D> {
-    /// What is allocated by address: stream by stream, past the cache, and pinned.
+    /// Returns all raw memory: of every stream, uncached and pinned.
     pub(crate) fn leaks(&self) -> Vec<LeakedAllocation> {
         let mut leaks = Vec::new();
         for heap in self.heaps.all() {

@@ -14,7 +14,7 @@ use crate::stream::Stream;
 use crate::stream_state::StreamState;
 
 impl<D: Device> Allocator<D> {
-    /// Makes a stream of the device, which lives as long as anything that was allocated on it.
+    /// Creates a stream of the device. It lives as long as any memory that was allocated on it.
     pub fn create_stream(&self) -> Result<Stream<D>, Error> {
         self.shared().origin.check()?;
         self.inner.stream_of(StreamState::create(Arc::clone(self.shared()))?)
@@ -25,7 +25,7 @@ impl<D: Device> Allocator<D> {
         self.inner.stream_of(StreamState::adopt(Arc::clone(self.shared()), StreamRef::DEFAULT))
     }
 
-    /// Takes over a stream that someone else made and will destroy.
+    /// Wraps a stream that the caller created and will destroy.
     ///
     /// # Safety
     ///
@@ -37,11 +37,11 @@ impl<D: Device> Allocator<D> {
 }
 
 impl<D: Device> AllocatorState<D> {
-    /// The stream of a stream state, with its heap in the default pool.
+    /// Returns the stream of a stream state, with its heap in the default pool.
     pub(super) fn stream_of(&self, stream_state: StreamState<D>) -> Result<Stream<D>, Error> {
         self.shared.origin.check()?;
         let stream = stream_state.handle();
-        // Asked once: a handle that the driver refuses would fail every later call that has to wait for the stream.
+        // Checked once: if the driver rejects the handle, every later wait for the stream would fail.
         if self.streams.get(stream.raw()).is_none() && stream_state.is_unknown() {
             return Err(Error::UnknownStream { stream });
         }
@@ -55,7 +55,7 @@ impl<D: Device> AllocatorState<D> {
         Ok(Stream { stream_state: Arc::clone(&heap.stream_state), heap: Arc::clone(heap) })
     }
 
-    /// Makes a heap; `None` if there are more than any driver has streams.
+    /// Creates a heap. Returns `None` if there are more heaps than any driver has streams.
     pub(crate) fn add_heap(&self, stream_state: &Arc<StreamState<D>>, elastic: bool) -> Option<&Arc<Heap<D>>> {
         let policy = HeapPolicy::of(&self.shared.settings.config());
         self.heaps.add(|number| Heap::new(Arc::clone(stream_state), &policy, number, elastic))
@@ -65,7 +65,7 @@ impl<D: Device> AllocatorState<D> {
         self.shared.settings.elastic.load(Relaxed) && self.shared.device.virtual_memory().is_ok()
     }
 
-    /// The heap of a raw stream, made if there is none yet.
+    /// Returns the heap of a raw stream. Creates it if there is none yet.
     pub(crate) fn heap_of_raw(&self, stream: StreamRef) -> Result<&Arc<Heap<D>>, Error> {
         if let Some(number) = self.streams.get(stream.raw())
             && let Some(heap) = self.heaps.get(number)
@@ -76,7 +76,7 @@ impl<D: Device> AllocatorState<D> {
         Ok(self.heaps.get(self.streams.get(stream.raw()).ok_or(NO_HEAP)?).ok_or(NO_HEAP)?)
     }
 
-    /// The heap of the same stream with the other source, made if there is none yet.
+    /// Returns the heap of the same stream with the other source. Creates it if there is none yet.
     pub(super) fn partner_of(&self, heap: &Arc<Heap<D>>) -> Result<Arc<Heap<D>>, Error> {
         if let Some(partner) = heap.partner() {
             return Ok(partner);
@@ -86,7 +86,7 @@ impl<D: Device> AllocatorState<D> {
             made.set_pool(&pool);
         }
         heap.pair(made);
-        // Another thread may have been faster: then its heap serves, and this one stays empty.
+        // If another thread was faster, its heap is used, and this one stays empty.
         Ok(heap.partner().unwrap_or_else(|| Arc::clone(made)))
     }
 }

@@ -22,9 +22,9 @@ pub(crate) use split::Split;
 /// The segments and blocks of one heap.
 ///
 /// The last-freed block is neither merged nor listed until the next request. If that request has the same size and no
-/// other block was listed meanwhile, a merge and a search would find the same block. The request then gets the block as
-/// it is. Otherwise the block is coalesced first, so that every search finds it. A program that frees and allocates the
-/// same size pays for no merge and no split. The placement of blocks does not change.
+/// other block was listed in between, a merge and a search would find the same block. The request then gets the block
+/// as it is. Otherwise the block is coalesced first, so that every search finds it. A program that frees and allocates
+/// the same size pays for no merge and no split. The placement of blocks does not change.
 ///
 /// `G` is a guard: the next user of a free block must wait for it. Splits and merges keep the guards of all bytes.
 #[derive(Debug)]

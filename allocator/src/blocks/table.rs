@@ -95,11 +95,11 @@ pub(crate) struct Block {
     pub(crate) state: BlockState,
     /// The kind of the segment. In an elastic segment, the kind of requests of this size.
     pub(crate) kind: SegmentKind,
-    /// Who asked for the block; only while it is allocated.
+    /// The label of the request; only while the block is allocated.
     pub(crate) label: Label,
     /// Whether the start index of the segment contains the block.
     pub(crate) indexed: bool,
-    /// Whether the free of the block takes the slow path: other streams use it, or a history that has stopped knows its
+    /// Whether the free of the block takes the slow path: other streams use it, or a stopped history has recorded its
     /// stack. Only while it is allocated or pending.
     pub(crate) slow_free: bool,
     /// Whether the block has guards: while it is free, and until its allocating caller has received them.

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 /// A mistake in a configuration.
 ///
-/// The message says what is wrong and what to write instead. If the configuration was text, a copy of the text follows,
-/// with the mistake underlined.
+/// The message describes the mistake and the remedy. If the configuration was text, a copy of the text follows, with
+/// the mistake underlined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     message: String,

@@ -24,7 +24,7 @@ impl Config {
     /// Variables are not merged: the others are ignored.
     ///
     /// `CACHETTE_NO_MEMORY_CACHING`, `PYTORCH_NO_CUDA_MEMORY_CACHING` or `PYTORCH_NO_HIP_MEMORY_CACHING`, set to `1`,
-    /// switches caching off, whatever the text says.
+    /// switches caching off, regardless of the text.
     pub fn from_env() -> Result<Self, ConfigError> {
         let (config, skipped) = Self::read(variable)?;
         skipped.into_iter().next().map_or(Ok(config), Err)
@@ -51,7 +51,7 @@ impl Config {
         Ok((config, skipped))
     }
 
-    /// Sets what `text` says.
+    /// Applies the settings in `text`.
     ///
     /// As in PyTorch, `max_split_size_mb`, `max_non_split_rounding_mb`, `garbage_collection_threshold` and
     /// `roundup_power2_divisions` return to their defaults unless `text` names them. All other keys keep their values.
@@ -60,7 +60,7 @@ impl Config {
         self.try_update(text, None).map_err(|error| error.in_text(text))
     }
 
-    /// Sets what `text` says, and skips unknown keys.
+    /// Applies the settings in `text`, and skips unknown keys.
     ///
     /// Use it for text that PyTorch has accepted, so that a key of a newer PyTorch does not stop a program. The skipped
     /// keys are returned, each as the error of [`update`](Self::update). Other mistakes are still errors.

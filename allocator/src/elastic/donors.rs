@@ -96,7 +96,7 @@ impl<D: Device> Heap<D> {
             return Ok(false);
         }
         match Fence::record(&self.stream_state) {
-            // Another thread has begun a capture meanwhile.
+            // Another thread has begun a capture in the meantime.
             Err(error) if error.kind() == ErrorKind::CaptureForbids => Ok(false),
             marked => marked?.passes_soon(),
         }

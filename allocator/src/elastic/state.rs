@@ -16,8 +16,8 @@ pub(crate) struct ElasticState<D: Device> {
     /// The reserved address ranges.
     pub(crate) ranges: Mutex<Vec<(DevicePtr, u64)>>,
     pub(crate) pending_unmaps: Mutex<Vec<PendingUnmap<D>>>,
-    /// Locked for reading by every thread that moves or releases chunks. Meanwhile neither the blocks of the heap nor
-    /// its lists of addresses contain these chunks. A pool locks it for writing before it sleeps, to wait for them.
+    /// Locked for reading by every thread that moves or releases chunks. During that time neither the heap's blocks nor
+    /// its address lists contain these chunks. A pool locks it for writing before it sleeps, to wait for them.
     pub(crate) moves: RwLock<()>,
     /// Bytes of chunks that have no memory because their pool sleeps; changed under the heap's lock.
     pub(crate) slept: AtomicU64,

@@ -1,4 +1,4 @@
-//! Blocks that other processes can open: they are neither moved nor reused meanwhile.
+//! Blocks that other processes can open. They are neither moved nor reused while they are exported.
 
 use cachette_hal::Device;
 
@@ -57,7 +57,7 @@ impl<D: Device> Heap<D> {
         Ok(ExportedRange { address, bytes, memory })
     }
 
-    /// Ends one export. After the last one, a block that was freed meanwhile is freed now.
+    /// Ends one export. After the last one, a block that was freed in between is freed now.
     pub(crate) fn end_export(&self, id: BlockId) {
         let mut state = self.state.lock();
         if let Some(uses) = state.uses.get_mut(&id) {

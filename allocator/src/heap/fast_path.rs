@@ -107,7 +107,7 @@ impl<D: Device> Drop for HeapGuard<'_, D> {
 pub(crate) struct Request {
     /// Bytes, more than zero.
     pub(crate) requested: u64,
-    /// Who asks: an owner, or a library that knows the memory by its address only.
+    /// The requester: an owner, or a library that identifies the memory by its address only.
     pub(crate) label: Label,
 }
 
@@ -133,8 +133,8 @@ impl Allocated {
 
 /// The work that remains after a free; usually none.
 ///
-/// A free on the slow path may continue after its block no longer counts as allocated. Another thread may free the last
-/// block meanwhile. The slow path therefore holds the heap, and passes it on to be dropped after the last reference.
+/// A free on the slow path may continue after its block no longer counts as allocated, while another thread frees the
+/// last block. The slow path therefore holds the heap, and passes it on to be dropped after the last reference.
 #[derive(Debug)]
 #[must_use = "the result says whether the driver failed"]
 pub(crate) struct Freed<D: Device> {

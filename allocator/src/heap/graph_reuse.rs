@@ -98,7 +98,7 @@ impl<D: Device> Heap<D> {
         let id = self.stream_state.frontier(&mut frontier)?;
         let capture = self.shared.device.capture().ok()?;
         let followed = reach.follow(id, frontier, |node, before| {
-            // SAFETY: 1. the driver has just returned the node, and no other thread ends the capture meanwhile. A
+            // SAFETY: 1. the driver has just returned the node, and no other thread ends the capture during the call. A
             // program that enables reuse promises that one thread at a time uses the streams of a capture.
             unsafe { capture.dependencies(node, before) }
         });

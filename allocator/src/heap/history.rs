@@ -154,8 +154,8 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Captures the stack, if the history records stacks at `level`. The lock is released meanwhile, so other threads
-    /// may change everything that the caller does not own.
+    /// Captures the stack, if the history records stacks at `level`. The lock is released during the capture, so other
+    /// threads may change everything that the caller does not own.
     #[inline]
     pub(crate) fn gather<'a>(&'a self, state: HeapGuard<'a, D>, level: Level) -> (HeapGuard<'a, D>, Option<Gathered>) {
         let asks = |history_state: &HeapHistory| history_state.recording.source_for(level).is_some();

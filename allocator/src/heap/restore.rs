@@ -125,7 +125,7 @@ impl<D: Device> Heap<D> {
         }
         for block in saved {
             let Some(id) = state.blocks.allocate_at(block.address, block.bytes) else { continue };
-            // Nothing owns it in Rust any more.
+            // No owner in Rust has it any more.
             let label = if block.label.is_raw() { block.label } else { Label::NONE };
             let request = Request { requested: block.requested, label };
             self.mark_allocated_slow(&mut state, id, request);

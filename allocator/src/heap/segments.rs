@@ -94,7 +94,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Returns one idle segment to the device. Returns the bytes that became free, or zero if a request has allocated
-    /// from it meanwhile.
+    /// from it in the meantime.
     ///
     /// A failure or a panic of the pool's source changes nothing.
     pub(crate) fn release(&self, idle: IdleSegment) -> hal::Result<u64> {

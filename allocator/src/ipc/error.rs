@@ -17,13 +17,13 @@ pub enum IpcError {
     /// The memory was allocated without the cache.
     #[error("the memory was allocated without the cache, which keeps it for no other process; share cached memory")]
     Uncached,
-    /// The driver makes no chunks that can leave the process.
+    /// The driver cannot export chunks to other processes.
     #[error(
         "the driver makes no chunks here that other processes can open; allocate the memory with \
          expandable_segments:False"
     )]
     PrivateChunks,
-    /// The memory has no token.
+    /// The driver cannot export the memory by a token.
     #[error(
         "the driver gives this memory no token ({0}); it may come from a pool's source: share memory of the device"
     )]
@@ -51,7 +51,7 @@ pub enum IpcError {
          reach it with allow_peer"
     )]
     OtherDevice,
-    /// The handle is invalid, or the exporter did not hand the memory over.
+    /// The handle is invalid, or the exporter did not transfer the memory.
     #[error(transparent)]
     Open(#[from] OpenError),
 }

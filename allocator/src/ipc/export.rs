@@ -25,26 +25,26 @@ pub struct SharedMemory<D: Device> {
 impl<D: Device> SharedMemory<D> {
     /// The bytes that another process needs to open the memory. They contain a secret.
     ///
-    /// Every process of the same user that knows them can read and write the memory.
+    /// Every process of the same user that has them can read and write the memory.
     #[must_use]
     pub fn handle(&self) -> Vec<u8> {
         let device = &self.guard.get().heap.shared.device;
         self.guard.handle(device_tag(device.info())).encode()
     }
 
-    /// Bytes that may be used.
+    /// The usable bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.guard.get().span.bytes
     }
 
-    /// How many chunks another process has to map; zero for memory of a direct segment.
+    /// The number of chunks that an importer maps; zero for memory of a direct segment.
     #[must_use]
     pub fn chunks(&self) -> usize {
         self.guard.get().chunks.len()
     }
 
-    /// How many importers have the memory open now.
+    /// The number of importers that have the memory open.
     #[must_use]
     pub fn readers(&self) -> usize {
         self.guard.readers()
@@ -58,7 +58,7 @@ impl<D: Device> Drop for SharedMemory<D> {
     }
 }
 
-/// A block that stays where it is, and is not reused, while this value lives.
+/// A block that is neither moved nor reused while this value lives.
 #[derive(Debug)]
 pub(crate) struct ExportedBlock<D: Device> {
     heap: Arc<Heap<D>>,
@@ -129,7 +129,7 @@ fn export_chunk<D: Device>(state: &DeviceState<D>, id: ChunkId) -> cachette_hal:
     let memory = state.device.virtual_memory()?;
     let (backing, sharing) = state.chunks.physical(id, "export_backing")?;
     if sharing == Sharing::Fabric {
-        // SAFETY: 1. the backing is live: a block on the chunk is exported, and so the chunk stays.
+        // SAFETY: 1. the backing is live: a block on the chunk is exported, so the chunk stays.
         let name = unsafe { memory.export_fabric(&backing) }?;
         return Ok(ChunkHandle::Fabric(name.0));
     }
@@ -157,7 +157,7 @@ fn token_of<D: Device>(heap: &Heap<D>, base: u64) -> Result<IpcToken, Error> {
     })
 }
 
-/// The device as a handle names it.
+/// Returns the device tag of a handle.
 pub(super) const fn device_tag(device: &DeviceInfo) -> DeviceTag {
     let vendor = match device.vendor {
         Vendor::Host => b'h',

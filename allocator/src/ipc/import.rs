@@ -13,7 +13,7 @@ use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::sync::Mutex;
 
-/// What an allocator shares with other processes.
+/// The memory that an allocator shares with other processes.
 #[derive(Debug)]
 pub(crate) struct IpcState<D: Device> {
     pub(crate) exporter: Exporter<ExportedBlock<D>>,
@@ -29,8 +29,8 @@ impl<D: Device> Default for IpcState<D> {
 
 /// Memory of another process.
 ///
-/// It is a handle: clones name the same memory, and opening the same memory again gives the same addresses. The drop of
-/// the last one waits for the device and closes the memory. So it must not be dropped while a stream is captured.
+/// It is a handle: clones refer to the same memory, and opening the same memory again returns the same addresses. The
+/// drop of the last one waits for the device and closes the memory, so it must not happen during a capture.
 ///
 /// The memory stays while this value lives, even if its allocation is freed. Memory in chunks stays even if the
 /// exporter ends.
@@ -52,13 +52,13 @@ impl<D: Device> ImportedMemory<D> {
         DevicePtr::new(self.opened.address)
     }
 
-    /// Bytes that may be used.
+    /// The usable bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.opened.bytes
     }
 
-    /// Whether the exporter still keeps the memory for this process. Always false in a forked child.
+    /// Returns whether the exporter still keeps the memory for this process. Always false in a forked child.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         !self.opened.state.origin.is_inherited() && self.opened.connection.is_alive()
@@ -78,7 +78,7 @@ struct OpenMemory<D: Device> {
     address: u64,
     bytes: u64,
     memory: ImportKind<D>,
-    // Last, so that it is closed when this process no longer maps the memory: then the exporter may reuse the block.
+    // The last field, so that the socket closes after the memory is unmapped. Then the exporter may reuse the block.
     connection: Connection,
 }
 
@@ -104,7 +104,7 @@ enum ImportKind<D: Device> {
     Local,
 }
 
-/// A segment of another process, opened once for all blocks in it.
+/// A segment of another process, opened once for all of its blocks.
 #[derive(Debug)]
 struct OpenSegment<D: Device> {
     state: Arc<DeviceState<D>>,
@@ -135,7 +135,7 @@ struct ImportTable<D: Device> {
 }
 
 impl<D: Device> IpcState<D> {
-    /// Opens the memory that a handle names, or finds it open.
+    /// Opens the memory of a handle, or finds it already open.
     pub(super) fn open(&self, state: &Arc<DeviceState<D>>, bytes: &[u8]) -> Result<ImportedMemory<D>, Error> {
         let handle = Handle::decode(bytes).map_err(IpcError::from)?;
         check_device(handle.device, state.device.info())?;
@@ -149,7 +149,7 @@ impl<D: Device> IpcState<D> {
             OpenReply::Token(_) | OpenReply::Local(_) => None,
         };
         let mut table = self.imports.lock();
-        // Another thread may have opened it meanwhile: then this import is dropped.
+        // If another thread has opened it in the meantime, this import is dropped.
         if let Some(opened) = table.find(bytes) {
             drop(table);
             return Ok(ImportedMemory { opened });
@@ -162,7 +162,7 @@ impl<D: Device> IpcState<D> {
             (OpenReply::Local(address), _) => (address, ImportKind::Local),
             (OpenReply::Chunks(_), None) => return Err(IpcError::from(connection.protocol_error()).into()),
             (OpenReply::Chunks(_), Some(mapped)) => {
-                // Under the lock, so that no peer is allowed between this and the entry in the table.
+                // Under the lock, so that no peer is added between this call and the entry in the table.
                 mapped.grant()?;
                 (mapped.start.address(), ImportKind::Chunks(mapped))
             }
@@ -186,7 +186,7 @@ impl<D: Device> IpcState<D> {
 }
 
 impl<D: Device> ImportTable<D> {
-    /// The memory that is open by a handle. Removes entries of closed memory.
+    /// Finds open memory by its handle. Removes entries of closed memory.
     fn find(&mut self, handle: &[u8]) -> Option<Arc<OpenMemory<D>>> {
         self.opened.retain(|_, opened| opened.strong_count() > 0);
         self.segments.retain(|_, segment| segment.strong_count() > 0);
@@ -204,20 +204,20 @@ impl<D: Device> ImportTable<D> {
     }
 }
 
-/// Maps all chunks side by side, without access yet.
+/// Maps all chunks contiguously, without access yet.
 fn map_all<D: Device>(
     state: &Arc<DeviceState<D>>,
     connection: &Connection,
     handle: &Handle,
     count: u32,
 ) -> Result<MappedChunks<D>, Error> {
-    // First, so that the exporter works while this process reserves addresses.
+    // This comes first, so that the exporter works while this process reserves addresses.
     let mut batches = connection.batches(count).map_err(IpcError::from)?;
     let bytes = handle.span.extent;
     let start = state.device.virtual_memory()?.reserve(bytes, None)?;
     let (mappings, handles) = (Vec::new(), Vec::new());
     let mut mapped = MappedChunks { state: Arc::clone(state), start, released: false, bytes, mappings, handles };
-    // The descriptors of a batch are closed before those of the next are received.
+    // The descriptors of a batch are closed before the next batch is received.
     while let Some(chunks) = batches.receive().map_err(IpcError::from)? {
         for chunk in chunks {
             if chunk.bytes == 0 || chunk.bytes > mapped.missing() {
@@ -229,7 +229,7 @@ fn map_all<D: Device>(
     if mapped.missing() > 0 { Err(IpcError::from(OpenError::Damaged).into()) } else { Ok(mapped) }
 }
 
-/// Chunks of another process, mapped side by side in exactly as many addresses as they need.
+/// Chunks of another process, mapped contiguously in exactly as many addresses as they need.
 #[derive(Debug)]
 struct MappedChunks<D: Device> {
     state: Arc<DeviceState<D>>,
@@ -250,7 +250,7 @@ impl<D: Device> MappedChunks<D> {
         self.bytes - end.map_or(0, |end| end - self.start.address())
     }
 
-    /// Maps a chunk behind the others, without access yet. The caller has checked that it fits.
+    /// Maps a chunk after the others, without access yet. The caller has checked that it fits.
     fn add(&mut self, chunk: &ExportedChunk) -> hal::Result<()> {
         let state = Arc::clone(&self.state);
         let memory = state.device.virtual_memory()?;
@@ -259,7 +259,7 @@ impl<D: Device> MappedChunks<D> {
             ChunkHandle::Fabric(name) => memory.import_fabric(&FabricHandle(*name), chunk.bytes),
         }?;
         let at = self.start.add(self.bytes - self.missing());
-        // SAFETY: 1. the backing was imported just now.
+        // SAFETY: 1. the backing was just imported.
         let mapped = unsafe { memory.map(at, &backing) };
         self.handles.push(backing);
         mapped?;
@@ -270,7 +270,7 @@ impl<D: Device> MappedChunks<D> {
 
     fn grant(&self) -> hal::Result<()> {
         let memory = self.state.device.virtual_memory()?;
-        // SAFETY: 2. it only adds access.
+        // SAFETY: 2. the call only adds access.
         unsafe { memory.set_access(self.start, self.bytes, &self.state.access()) }
     }
 
@@ -279,7 +279,7 @@ impl<D: Device> MappedChunks<D> {
         let handles = std::mem::take(&mut self.handles);
         for handle in handles {
             let (raw, bytes) = (handle.raw(), handle.bytes());
-            // SAFETY: 1. this device imported it, and it leaves the list here.
+            // SAFETY: 1. this device imported it, and it is removed from the list here.
             let destroyed = unsafe { memory.destroy_backing(handle) };
             if destroyed.is_err() {
                 self.handles.push(Backing::from_raw(raw, bytes));
@@ -287,10 +287,10 @@ impl<D: Device> MappedChunks<D> {
         }
     }
 
-    /// Unmaps the chunks, and releases the addresses if that succeeded for all.
+    /// Unmaps the chunks. Releases the addresses if all unmaps succeeded.
     fn clear(&mut self, memory: &dyn VirtualMemory) {
         self.mappings.retain(|(at, bytes)| {
-            // SAFETY: 2. the owner has waited for the device, or the addresses were never given out.
+            // SAFETY: 2. the owner has waited for the device, or no caller ever received the addresses.
             unsafe { memory.unmap(*at, *bytes) }.is_err()
         });
         self.destroy_handles(memory);
@@ -314,13 +314,13 @@ impl<D: Device> Drop for MappedChunks<D> {
     }
 }
 
-/// Whether memory of the device `exporter` can be opened on `device`.
+/// Checks that memory of the device `exporter` can be opened on `device`.
 fn check_device(exporter: DeviceTag, device: &DeviceInfo) -> Result<(), IpcError> {
     let own = device_tag(device);
     if exporter.vendor != own.vendor {
         return Err(IpcError::OtherVendor { here: device.vendor });
     }
-    // A driver that knows no UUID reports zero.
+    // A driver that supports no UUIDs reports zero.
     let unknown = [0; 16];
     if exporter.uuid != own.uuid && exporter.uuid != unknown && own.uuid != unknown {
         return Err(IpcError::OtherDevice);

@@ -18,15 +18,15 @@ use crate::out_of_memory::OutOfMemory;
 use crate::pool::PoolId;
 use crate::sync::RwLock;
 
-/// One thing that happened.
+/// One event of an allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TraceEvent {
-    /// What happened.
+    /// The kind of event.
     pub action: TraceAction,
-    /// Where; for [`TraceAction::OutOfMemory`] the device's free bytes.
+    /// The address; for [`TraceAction::OutOfMemory`] the device's free bytes.
     pub address: u64,
-    /// What the caller asked for, or the size of the segment; for [`TraceAction::Snapshot`] the bytes in use.
+    /// The requested bytes, or the size of the segment; for [`TraceAction::Snapshot`] the bytes in use.
     pub bytes: u64,
     /// The stream of the block or segment.
     pub stream: StreamRef,
@@ -34,15 +34,15 @@ pub struct TraceEvent {
     pub pool: PoolId,
 }
 
-/// Memory that is known by its address alone: until the allocator goes it can be freed, and then it leaks.
+/// Raw memory that is still allocated. It leaks if the allocator is dropped first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeakedAllocation {
     /// The first byte.
     pub address: u64,
-    /// Bytes asked for.
+    /// The requested bytes.
     pub requested: u64,
-    /// The stream it was allocated for; the default one for pinned memory, which is of none.
+    /// The stream of the allocation; the default stream for pinned memory, which belongs to no stream.
     pub stream: StreamRef,
 }
 
@@ -104,7 +104,7 @@ impl Callbacks {
         }
     }
 
-    /// Asks every helper to free memory; whether any of them did.
+    /// Calls every helper. Returns whether any of them freed memory.
     pub(crate) fn run_free_memory_callbacks(&self) -> bool {
         copy(&self.free_memory).iter().fold(false, |freed, helper| helper() | freed)
     }
@@ -116,7 +116,7 @@ impl fmt::Debug for Callbacks {
     }
 }
 
-/// The list as it is now; a callback may then add to it without a deadlock.
+/// Copies the list, so that a callback can add to it without a deadlock.
 fn copy<T: Clone>(list: &RwLock<Vec<T>>) -> Vec<T> {
     list.read().clone()
 }
@@ -129,12 +129,12 @@ fn copy<T: Clone>(list: &RwLock<Vec<T>>) -> Vec<T> {
 pub(crate) struct CallbackOutcome(Option<Box<dyn Any + Send>>);
 
 impl CallbackOutcome {
-    /// Whether a sink panicked.
+    /// Returns whether a sink panicked.
     pub(crate) const fn is_panic(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Both outcomes; of two panics the first.
+    /// Combines two outcomes; of two panics the first is kept.
     pub(crate) fn and(mut self, mut other: Self) -> Self {
         Self(self.0.take().or(other.0.take()))
     }

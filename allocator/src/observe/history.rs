@@ -60,19 +60,19 @@ pub use stacks::{Frame, RawStack, ResolvedStack, StackSource};
 pub(crate) use stacks::{Gathered, gathered};
 
 impl<D: Device> Allocator<D> {
-    /// Records what happens to memory from now on, as `options` say; instead of how it was recorded before.
+    /// Records the events of memory from now on, with `options` in place of any previous ones.
     ///
-    /// What was recorded before stays, unless it is to be forgotten.
+    /// Earlier events stay, unless `options` clear them.
     pub fn record_history(&self, options: HistoryOptions) {
         self.switch_history(Some(options));
     }
 
-    /// Records nothing any more, and forgets the events. Memory in use keeps the stack of its allocation.
+    /// Stops recording and drops the events. Memory in use keeps the stack of its allocation.
     pub fn stop_history(&self) {
         self.switch_history(None);
     }
 
-    /// Whether a history is recorded.
+    /// Returns whether a history is recorded.
     #[must_use]
     pub fn records_history(&self) -> bool {
         let shared = &self.inner().shared;
@@ -89,8 +89,8 @@ impl<D: Device> Allocator<D> {
         });
     }
 
-    /// Where in the program the allocation that begins at `address` was made; `None` if nothing is allocated there, or
-    /// if the history did not see it.
+    /// Returns the stack that allocated the memory at `address`. Returns `None` if nothing is allocated there, or if
+    /// the history did not record it.
     #[must_use]
     pub fn allocation_stack(&self, address: u64) -> Option<ResolvedStack> {
         if self.inner().shared.origin.is_inherited() {

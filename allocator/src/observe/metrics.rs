@@ -1,4 +1,4 @@
-//! The figures of an allocator in the text form that Prometheus reads.
+//! The figures of an allocator in the text format of Prometheus.
 
 #![forbid(unsafe_code)]
 
@@ -26,14 +26,14 @@ pub struct Metrics {
     pub device: Ordinal,
     /// The statistics.
     pub stats: Stats,
-    /// The bound on what the allocator may hold, if there is one.
+    /// The memory limit, if there is one.
     pub limit: Option<u64>,
-    /// The device's memory and what of it is free; `None` where the driver would not say.
+    /// The device's total and free memory; `None` if the driver query failed.
     pub device_memory: Option<(u64, u64)>,
 }
 
 impl<D: Device> Allocator<D> {
-    /// The figures of this moment, for monitoring; it asks the driver how much memory is free.
+    /// Returns the current figures. Queries the free memory from the driver.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         let memory = self.device().memory_info().ok();
@@ -47,16 +47,16 @@ impl<D: Device> Allocator<D> {
 }
 
 impl Metrics {
-    /// Writes everything in the text exposition format, with `labels` on every figure beside the device.
+    /// Writes all figures in the text exposition format. Every figure has the device and `labels` as labels.
     ///
-    /// Names of labels are letters, digits and underscores; what their values hold is escaped.
+    /// Label names consist of letters, digits and underscores. Label values are escaped.
     pub fn write_prometheus(&self, out: &mut impl Write, labels: &[(&str, &str)]) -> fmt::Result {
         let mut common = format!("device=\"{}\"", self.device.0);
         for (label, text) in labels {
             let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
             write!(common, ",{label}=\"{text}\"")?;
         }
-        // Writes a figure: what it is, and each value after the labels that it has alone.
+        // Writes a figure: its description, and each value with its additional labels.
         let mut figure = |name: &str, help: &str, kind: &str, values: &[(&str, String)]| {
             writeln!(out, "# HELP cachette_{name} {help}\n# TYPE cachette_{name} {kind}")?;
             values.iter().try_for_each(|(own, value)| writeln!(out, "cachette_{name}{{{common}{own}}} {value}"))
@@ -121,7 +121,7 @@ impl Metrics {
 }
 
 impl fmt::Display for Metrics {
-    /// The text exposition format, with no labels but the device.
+    /// The text exposition format, with the device as the only label.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_prometheus(f, &[])
     }

@@ -1,4 +1,4 @@
-//! What an allocator holds and did, as a value: taking snapshots.
+//! Snapshots: the memory and the history of an allocator, as a value.
 //!
 //! ```
 //! use cachette::snapshot::{BlockState, SnapshotOptions};
@@ -12,10 +12,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Each heap is copied under its own lock, one after the other and as plain data; everything else happens after.
-//! So every heap is as it was at one moment, but two heaps may be from two moments: memory that moves between streams
-//! meanwhile can be in both or in neither. The history is read last, and has at least everything that led to what the
-//! snapshot shows.
+//! Each heap is copied under its lock, as plain data; all other work happens after. So every heap is consistent, but
+//! two heaps may show different moments. Memory that moves between streams during the copy can be in both or in
+//! neither. The history is read last, and contains at least all events that led to the shown state.
 
 mod build;
 #[cfg(feature = "history")]
@@ -37,7 +36,7 @@ use crate::observe::history::{self, PoolNumbers};
 use crate::observe::snapshot::build::SnapshotBuilder;
 use crate::pool::{self, Pool};
 
-/// What a snapshot is to hold.
+/// The contents of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct SnapshotOptions {
@@ -52,18 +51,18 @@ impl Default for SnapshotOptions {
 }
 
 impl SnapshotOptions {
-    /// Everything.
+    /// Includes everything.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Holds what happened, and what the program said it was doing; or only what there is.
+    /// Includes or omits the history and the annotations.
     pub const fn traces(mut self, on: bool) -> Self {
         self.traces = on;
         self
     }
 
-    /// Holds one pool alone.
+    /// Includes only one pool.
     pub const fn pool(mut self, id: pool::PoolId) -> Self {
         self.pool = Some(id);
         self
@@ -71,13 +70,13 @@ impl SnapshotOptions {
 }
 
 impl<D: Device> Allocator<D> {
-    /// What the allocator holds and did.
+    /// Returns a snapshot of the allocator's memory and history.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.snapshot_with(SnapshotOptions::new())
     }
 
-    /// What the allocator holds and did, or a part of it.
+    /// Returns a snapshot with the contents that `options` select.
     #[must_use]
     pub fn snapshot_with(&self, options: SnapshotOptions) -> Snapshot {
         let shared = &self.inner().shared;
@@ -98,7 +97,7 @@ impl<D: Device> Allocator<D> {
         if let Some(recording) = recording.as_ref().filter(|_| options.traces) {
             building.add_trace(recording, options.pool);
         }
-        // After the events are read: a snapshot tells of those before it, as the reference's does.
+        // This comes after the events are read: a snapshot contains the events before it, as in the reference.
         let (pool, bytes) = (options.pool.unwrap_or(pool::PoolId::DEFAULT), building.used_bytes());
         if let Some(recording) = shared.history.current() {
             recording.write_snapshot(pool, bytes);
@@ -112,13 +111,13 @@ impl<D: Device> Allocator<D> {
 }
 
 impl<D: Device> Pool<D> {
-    /// What the pool holds and did.
+    /// Returns a snapshot of the pool's memory and history.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.snapshot_with(SnapshotOptions::new())
     }
 
-    /// What the pool holds, and did if that is wanted.
+    /// Returns a snapshot of the pool with the contents that `options` select.
     #[must_use]
     pub fn snapshot_with(&self, options: SnapshotOptions) -> Snapshot {
         self.allocator().snapshot_with(options.pool(self.id()))

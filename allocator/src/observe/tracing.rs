@@ -1,10 +1,10 @@
-//! Sends rare events to the subscriber of the crate `tracing`; without that feature it does nothing.
+//! Sends rare events to the subscriber of the crate `tracing`. Does nothing without that feature.
 
 #![forbid(unsafe_code)]
 
 use crate::observe::callbacks::Callbacks;
 
-/// The callbacks of a new allocator: those that report to the subscriber.
+/// Returns the callbacks of a new allocator, which report to the subscriber.
 pub(crate) fn callbacks() -> Callbacks {
     let callbacks = Callbacks::default();
     #[cfg(feature = "tracing")]

@@ -10,10 +10,10 @@ use super::cache::{PinnedBlock, PinnedCache};
 use crate::error::Error;
 use crate::stream::Stream;
 
-/// Pinned host memory that goes back to its allocator when dropped.
+/// Pinned host memory that returns to its allocator when dropped.
 ///
-/// It belongs to no stream. Before it is dropped, every stream in which work that uses it was queued must have been
-/// waited for or [recorded](Self::record_stream).
+/// It belongs to no stream. Before the drop, the caller must wait for every stream with queued work that uses it, or
+/// [record](Self::record_stream) that stream.
 #[derive(Debug)]
 pub struct PinnedAllocation<D: Device = AnyDevice> {
     /// Alive while any block has an owner; dangling if there is no block.
@@ -23,10 +23,10 @@ pub struct PinnedAllocation<D: Device = AnyDevice> {
     place: PinnedPlace,
 }
 
-// SAFETY: the pointer to the cache is to something `Sync`; the memory is this owner's alone, and no thread's.
+// SAFETY: the cache behind the pointer is `Sync`; the memory has this one owner, and is bound to no thread.
 unsafe impl<D: Device> Send for PinnedAllocation<D> {}
-// SAFETY: shared references read plain fields, and call the cache, which takes its locks; reading the memory is the
-// caller's to promise.
+// SAFETY: shared references read plain fields, and call the cache, which takes its locks. The caller promises what
+// reads of the memory need.
 unsafe impl<D: Device> Sync for PinnedAllocation<D> {}
 
 impl<D: Device> PinnedAllocation<D> {
@@ -39,38 +39,38 @@ impl<D: Device> PinnedAllocation<D> {
         Self { cache: NonNull::from(cache), ptr, requested, place }
     }
 
-    /// The first byte, as the host sees it; dangling for an allocation of no bytes.
+    /// The host address of the first byte; dangling for an allocation of no bytes.
     #[must_use]
     pub const fn ptr(&self) -> NonNull<u8> {
         self.ptr
     }
 
-    /// The first byte, as the device sees it; `None` for an allocation of no bytes.
+    /// The device address of the first byte; `None` for an allocation of no bytes.
     pub fn device_address(&self) -> Result<Option<DevicePtr>, Error> {
         let Some(cache) = self.cache() else { return Ok(None) };
         cache.shared.origin.check()?;
         Ok(Some(cache.driver()?.device_address(self.ptr)?))
     }
 
-    /// Bytes that may be used: what was asked for, rounded up to a power of two.
+    /// Usable bytes: the requested bytes, rounded up to a power of two.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         if self.is_empty() { 0 } else { self.place.bytes() }
     }
 
-    /// Bytes that were asked for.
+    /// The requested bytes.
     #[must_use]
     pub const fn requested(&self) -> usize {
         self.requested
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether the allocation has no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.requested == 0
     }
 
-    /// The bytes that were asked for. New memory holds whatever it held before.
+    /// The requested bytes. The contents of new memory are unspecified.
     ///
     /// # Safety
     ///
@@ -83,22 +83,22 @@ impl<D: Device> PinnedAllocation<D> {
         unsafe { slice::from_raw_parts(self.ptr.as_ptr(), self.requested) }
     }
 
-    /// The bytes that were asked for, to be changed.
+    /// The requested bytes, for changes.
     ///
     /// # Safety
     ///
     /// 1. While the slice lives, the device neither reads nor writes the memory.
     #[must_use]
     pub const unsafe fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as in `as_slice`; the owner is borrowed alone, and the device is away, by promise 1.
+        // SAFETY: as in `as_slice`; the owner is borrowed exclusively. By promise 1 the device does not use the memory.
         unsafe { slice::from_raw_parts_mut(self.ptr.as_ptr(), self.requested) }
     }
 
-    /// Records that work in `stream` uses the memory. After the drop, the memory serves another request only when the
-    /// work queued in `stream` by then has finished. The stream may belong to another allocator.
+    /// Records that work in `stream` uses the memory. After the drop, the memory is reused only when the work then
+    /// queued in `stream` has finished. The stream may belong to another allocator.
     ///
-    /// While `stream` is captured, the memory is kept for the graph instead. It serves no other request before the last
-    /// graph of the pool that serves the capture is gone. Without such a pool it is kept until the allocator is gone.
+    /// While `stream` is captured, the memory is kept for the graph instead. It is not reused before the last graph of
+    /// the pool that serves the capture is gone. Without such a pool it is kept until the allocator is dropped.
     pub fn record_stream(&self, stream: &Stream<D>) {
         if let Some(cache) = self.cache()
             && !cache.shared.origin.is_inherited()
@@ -107,8 +107,8 @@ impl<D: Device> PinnedAllocation<D> {
         }
     }
 
-    /// Gives up ownership: from now on the memory is known by its address alone, and must be freed by
-    /// [`Pinned::free_raw`](super::Pinned::free_raw). Null for an allocation of no bytes.
+    /// Gives up ownership and returns the address, which is null for no bytes. The caller must free the memory with
+    /// [`Pinned::free_raw`](super::Pinned::free_raw).
     #[must_use = "the address is the only way to free the memory"]
     pub fn into_raw(mut self) -> *mut u8 {
         let Some(cache) = self.cache() else { return std::ptr::null_mut() };
@@ -119,13 +119,13 @@ impl<D: Device> PinnedAllocation<D> {
         self.ptr.as_ptr()
     }
 
-    /// The cache that the block goes back to, if there is a block.
+    /// The cache of the block, if there is a block.
     #[inline(always)]
     fn cache(&self) -> Option<&PinnedCache<D>> {
         if self.place == PinnedPlace::NOWHERE {
             return None;
         }
-        // SAFETY: it is alive while any block of it has an owner, and this is the owner of one.
+        // SAFETY: the cache is alive while any of its blocks has an owner, and this is the owner of one.
         Some(unsafe { self.cache.as_ref() })
     }
 }
@@ -136,7 +136,7 @@ impl<D: Device> Drop for PinnedAllocation<D> {
         if let Some(cache) = self.cache()
             && let Some(freed) = cache.free(self.place)
         {
-            // A destructor cannot return a failure, and the cache will try again.
+            // A destructor cannot return a failure, and the cache retries.
             let _ = freed.end();
         }
     }

@@ -34,7 +34,7 @@ pub(super) enum PinnedState {
     Free,
     /// A [`PinnedAllocation`](super::PinnedAllocation).
     Owned,
-    /// A caller that knows its address.
+    /// A caller that has its address.
     Raw,
     /// Streams or graphs; its caller has freed it.
     Pending,
@@ -45,11 +45,11 @@ pub(super) enum PinnedState {
 #[derive(Debug)]
 pub(super) struct Bucket<D: Device> {
     slots: Vec<PinnedSlot<D>>,
-    /// The free blocks, the one freed last at the end; never longer than `slots`, which it has room for.
+    /// The free blocks, the last-freed one at the end. Its capacity is at least the length of `slots`.
     free: Vec<u32>,
     vacant: Vec<u32>,
     pub(super) active: Stat,
-    /// Whether the allocator is gone, so that a freed block serves no further request.
+    /// Whether the allocator is dropped, so that a freed block serves no further request.
     closed: bool,
 }
 
@@ -69,7 +69,7 @@ impl<D: Device> Default for Bucket<D> {
 }
 
 impl<D: Device> Bucket<D> {
-    /// Hands out the block that was freed last.
+    /// Allocates the last-freed block.
     #[inline(always)]
     pub(super) fn allocate(&mut self, requested: usize, state: PinnedState) -> Option<(u32, NonNull<u8>)> {
         let index = self.free.pop()?;
@@ -80,7 +80,7 @@ impl<D: Device> Bucket<D> {
         Some((index, slot.memory.ptr))
     }
 
-    /// Takes a block back from its caller; `false` if nothing was done, since more than that is to be done.
+    /// Frees a block on the fast path. Returns `false` if the free takes the slow path; then nothing has changed.
     #[inline(always)]
     pub(super) fn try_free(&mut self, index: u32) -> bool {
         let fast_path = self.slots[index as usize].users.is_empty() && !self.closed;
@@ -90,7 +90,7 @@ impl<D: Device> Bucket<D> {
         fast_path
     }
 
-    /// Takes a block back from its caller, to be freed later; who uses it, and whether the allocator is gone.
+    /// Makes a block pending. Returns its users, and whether the allocator is dropped.
     pub(super) fn suspend(&mut self, index: u32) -> (Vec<PinnedUser<D>>, bool) {
         let slot = &mut self.slots[index as usize];
         slot.state = PinnedState::Pending;
@@ -104,7 +104,7 @@ impl<D: Device> Bucket<D> {
         self.active.lower(1);
     }
 
-    /// Adds a block that was just made for a caller; its slot.
+    /// Adds a new block for a caller. Returns its slot.
     pub(super) fn add(&mut self, memory: PinnedMemory, requested: usize, state: PinnedState) -> u32 {
         let slot = PinnedSlot { memory, state, requested, users: Vec::new() };
         self.active.raise(1);
@@ -117,7 +117,7 @@ impl<D: Device> Bucket<D> {
         u32::try_from(self.slots.len() - 1).expect("there are fewer blocks than addresses of pages")
     }
 
-    /// Takes every free block out of the list, but for those of the reserve segment.
+    /// Removes every free block from the list, except those of the reserve segment.
     pub(super) fn begin_leaving(&mut self) -> Vec<(u32, PinnedMemory)> {
         let slots = &mut self.slots;
         let leaving = self.free.extract_if(.., |index| !slots[*index as usize].memory.is_of_reserve());
@@ -130,7 +130,7 @@ impl<D: Device> Bucket<D> {
         leaving.into_iter().map(leave).collect()
     }
 
-    /// Forgets a block that is gone, or puts it back into the list.
+    /// Removes a block that is `gone`, or puts it back into the list.
     pub(super) fn end_leaving(&mut self, index: u32, gone: bool) {
         let (state, list) =
             if gone { (PinnedState::Vacant, &mut self.vacant) } else { (PinnedState::Free, &mut self.free) };
@@ -157,13 +157,13 @@ impl<D: Device> Bucket<D> {
         }
     }
 
-    /// Lets no freed block serve any more; how many have owners, who will free them.
+    /// Closes the bucket: freed blocks are not reused any more. Returns the number of owned blocks.
     pub(super) fn close(&mut self) -> usize {
         self.closed = true;
         self.slots.iter().filter(|slot| slot.state == PinnedState::Owned).count()
     }
 
-    /// The blocks known by their addresses alone. They are of no stream, so the default one is named.
+    /// The raw blocks. They belong to no stream, so the default stream is reported.
     pub(super) fn raw(&self) -> Vec<LeakedAllocation> {
         let leaked = |slot: &PinnedSlot<D>| LeakedAllocation {
             address: slot.memory.address() as u64,
@@ -173,7 +173,7 @@ impl<D: Device> Bucket<D> {
         self.slots.iter().filter(|slot| slot.state == PinnedState::Raw).map(leaked).collect()
     }
 
-    /// Whether a block of the reserve segment is not free.
+    /// Returns whether a block of the reserve segment is in use.
     pub(super) fn uses_reserve(&self) -> bool {
         self.slots.iter().any(|slot| slot.memory.is_of_reserve() && slot.state != PinnedState::Free)
     }

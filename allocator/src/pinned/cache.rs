@@ -28,36 +28,36 @@ const BUCKETS: usize = 64;
 
 /// The pinned memory of one allocator.
 ///
-/// No lock is taken inside another, and no driver call is made in one that a hit or a free takes.
+/// No lock is taken inside another. No driver call is made under a lock that a hit or a free takes.
 #[derive(Debug)]
 pub(crate) struct PinnedCache<D: Device> {
     pub(super) shared: Arc<DeviceState<D>>,
-    /// They tell the pool of a capture.
+    /// Used to find the pool of a capture.
     pub(super) routes: Arc<Routes>,
     pub(super) buckets: [Lock<Bucket<D>>; BUCKETS],
-    /// Where each block is, by the address of its first byte.
+    /// The position of each block, by the address of its first byte.
     pub(super) table: Lock<BTreeMap<usize, PinnedPlace>>,
     pub(super) pending: Lock<Vec<PinnedPending<D>>>,
     /// Held by the thread that processes events.
     pub(super) turn: Mutex<()>,
     pub(super) reserve: Mutex<Option<PinnedReserve>>,
-    /// What concerns the driver; the buckets count the active blocks.
+    /// The figures of driver calls; the buckets count the active blocks.
     pub(super) totals: Mutex<PinnedStats>,
     pub(super) worker: Worker,
     pub(super) spawn: fn(Arc<Self>) -> io::Result<JoinHandle<()>>,
     me: Weak<Self>,
-    /// Itself, once the allocator is gone, until `left` blocks are back.
+    /// A reference to itself after the allocator is dropped, until `left` blocks are freed.
     keep: Mutex<Option<Arc<Self>>>,
-    /// Blocks that still have owners, once the allocator is gone; not exact before all buckets are closed.
+    /// Owned blocks after the allocator is dropped; not exact before all buckets are closed.
     left: AtomicI64,
 }
 
-/// A block of a caller: where its slot is, and its first byte.
+/// An allocated block: its slot, and its first byte.
 pub(super) type PinnedBlock = (PinnedPlace, NonNull<u8>);
 
 pub(super) type BucketGuard<'a, D> = lock::LockGuard<'a, Bucket<D>>;
 
-/// What is left to do for a block that its caller freed; it keeps the cache until that is done.
+/// The remaining work of a free. It keeps the cache alive until then.
 #[derive(Debug)]
 #[must_use = "the block is lost without `end`"]
 pub(super) struct PinnedFreed<D: Device> {
@@ -89,7 +89,7 @@ impl<D: Device> PinnedCache<D> {
         })
     }
 
-    /// Takes a block for `bytes` bytes, of which there is at least one.
+    /// Allocates a block for `bytes` bytes, at least one.
     #[inline]
     pub(super) fn allocate(&self, bytes: usize, state: PinnedState) -> Result<PinnedBlock, Error> {
         if bytes as u64 >= TOO_LARGE {
@@ -99,13 +99,13 @@ impl<D: Device> PinnedCache<D> {
         self.take_free(bucket, bytes, state).map_or_else(|| self.allocate_slow(bucket, bytes, state), Ok)
     }
 
-    /// Takes the block of a bucket that was freed last; none in a forked child.
+    /// Allocates the last-freed block of a bucket. Returns `None` in a forked child.
     #[inline(always)]
     pub(super) fn take_free(&self, bucket: u32, bytes: usize, state: PinnedState) -> Option<PinnedBlock> {
         self.enter(bucket)?.allocate(bytes, state).map(|(slot, ptr)| (PinnedPlace { bucket, slot }, ptr))
     }
 
-    /// Takes a block back from its caller, unless in a forked child. [`PinnedFreed::end`] does the rest, if any.
+    /// Frees a block, except in a forked child. [`PinnedFreed::end`] does the remaining work, if any.
     #[inline]
     pub(super) fn free(&self, place: PinnedPlace) -> Option<PinnedFreed<D>> {
         self.free_held(self.enter(place.bucket)?, place)
@@ -117,7 +117,7 @@ impl<D: Device> PinnedCache<D> {
         lock::enter(lock).or_else(|| lock::share_often(lock, &self.shared.origin))
     }
 
-    /// The same with the lock of its bucket held.
+    /// Does the same, with the lock of the bucket held.
     #[inline(always)]
     pub(super) fn free_held(&self, mut bucket: BucketGuard<'_, D>, place: PinnedPlace) -> Option<PinnedFreed<D>> {
         if bucket.try_free(place.slot) { None } else { Some(self.suspend(bucket, place)) }
@@ -125,7 +125,7 @@ impl<D: Device> PinnedCache<D> {
 
     #[cold]
     fn suspend(&self, mut bucket: BucketGuard<'_, D>, place: PinnedPlace) -> PinnedFreed<D> {
-        // As long as the block has its owner, the cache lives.
+        // The cache is alive while the block has an owner.
         let cache = self.me.upgrade().expect("the cache outlives its blocks");
         let (users, closed) = bucket.suspend(place.slot);
         PinnedFreed { cache, place, users, closed }
@@ -140,7 +140,7 @@ impl<D: Device> PinnedCache<D> {
         self.shared.device.host_memory()
     }
 
-    /// Frees the pending blocks that have no users any more, and returns all free blocks to the driver; their bytes.
+    /// Frees the pending blocks without users, and returns all free blocks to the driver. Returns their bytes.
     pub(super) fn empty(&self) -> Result<u64, Error> {
         self.process_events()?;
         let (bytes, result) = self.release_free();
@@ -150,7 +150,7 @@ impl<D: Device> PinnedCache<D> {
         }
     }
 
-    /// Gives every free block back to the driver; the bytes that went, and the first failure.
+    /// Returns every free block to the driver. Returns the released bytes, and the first failure.
     pub(super) fn release_free(&self) -> (u64, hal::Result<()>) {
         let _relaxed = self.shared.relax_capture();
         let (mut bytes, mut result) = (0, Ok(()));
@@ -166,9 +166,9 @@ impl<D: Device> PinnedCache<D> {
         (bytes, result)
     }
 
-    /// Gives one block back that has left the list of free ones; after a failure it is there again.
+    /// Returns a block that has left the free list to the driver. After a failure it is listed again.
     fn give_back(&self, place: PinnedPlace, memory: PinnedMemory) -> hal::Result<()> {
-        // Before it goes: the driver may hand the same address to another thread at once.
+        // This comes before the free: the driver may assign the same address to another thread at once.
         self.table.lock().remove(&memory.address());
         let gone = self.release_memory(memory);
         if gone.is_ok() {
@@ -184,8 +184,8 @@ impl<D: Device> PinnedCache<D> {
 
     fn release_memory(&self, memory: PinnedMemory) -> hal::Result<()> {
         let begun = Instant::now();
-        // SAFETY: 1. the memory was made with this driver, and has just left the list that led to it. 2. It was free,
-        // so its caller is done with it, and its recorded uses have ended.
+        // SAFETY: 1. the memory was allocated with this driver, and has just left the free list. 2. It was free, so its
+        // caller has released it, and its recorded uses have ended.
         unsafe { memory.give_back(self.driver()?) }?;
         let mut totals = self.totals.lock();
         totals.num_host_free += 1;
@@ -219,12 +219,12 @@ impl<D: Device> PinnedCache<D> {
         *totals = PinnedStats { allocations, allocated_bytes, ..PinnedStats::default() };
     }
 
-    /// Memory that is known by its address alone.
+    /// Returns the raw memory.
     pub(crate) fn raw(&self) -> Vec<LeakedAllocation> {
         self.buckets.iter().flat_map(|bucket| bucket.lock().raw()).collect()
     }
 
-    /// Tells the cache that its allocator is gone; it ends with the last block that has an owner.
+    /// Records that the allocator is dropped. The cache is destroyed with its last owned block.
     pub(crate) fn close(&self) {
         self.worker.stop();
         *self.keep.lock() = self.me.upgrade();
@@ -233,31 +233,31 @@ impl<D: Device> PinnedCache<D> {
         self.leave(i64::try_from(owned).unwrap_or(i64::MAX));
     }
 
-    /// Returns all free blocks to the driver, when they can serve no further request.
+    /// Returns all free blocks to the driver, after the allocator is dropped.
     fn shed(&self) {
         // No caller can receive a failure here. The drop of the cache tries the remaining blocks again.
         let _ = self.process_events();
         let _ = self.release_free();
     }
 
-    /// Adds to what is left, and lets the cache end when that is nothing.
+    /// Adds to `left`, and drops the cache's reference to itself when it becomes zero.
     fn leave(&self, more: i64) {
-        // A block that comes back while buckets are being closed is subtracted first, so it is zero only at the end.
-        // Acquire and release: the last to come sees all that the others did.
+        // A block that is freed while buckets are being closed is subtracted first, so the sum is zero only at the end.
+        // Acquire and release: the thread that reaches zero sees the changes of all others.
         if self.left.fetch_add(more, Ordering::AcqRel) + more == 0 {
             let last = self.keep.lock().take();
             drop(last);
         }
     }
 
-    /// Frees what still waits, once the device is idle. If the wait fails the memory stays: the device may write it.
+    /// Frees the pending blocks once the device is idle. If the wait fails, they stay: the device may write to them.
     fn settle(&mut self) {
         let pending = std::mem::take(self.pending.get_mut());
         if pending.is_empty() {
             return;
         }
         let wait = || self.shared.device.synchronize_device();
-        // The first may only tell of something that failed long before.
+        // The first wait may only report an older failure.
         if wait().or_else(|_| wait()).is_ok() {
             for (place, _) in pending {
                 self.bucket(place).lock().free(place.slot);
@@ -267,7 +267,7 @@ impl<D: Device> PinnedCache<D> {
 }
 
 impl<D: Device> PinnedFreed<D> {
-    /// Marks the uses of the block, so that it becomes free after them.
+    /// Records the uses of the block, so that it becomes free after them.
     pub(super) fn end(self) -> hal::Result<()> {
         let Self { cache, place, mut users, closed } = self;
         let marked = PinnedCache::mark(&mut users);
@@ -288,7 +288,7 @@ impl<D: Device> Drop for PinnedCache<D> {
         let shared = Arc::clone(&self.shared);
         let _relaxed = shared.relax_capture();
         self.settle();
-        // A destructor cannot return a failure. It tries once more, as the driver may have reported an older failure.
+        // A destructor cannot return a failure. It retries once, since the driver may have reported an older failure.
         if self.release_free().1.is_err() {
             let _ = self.release_free();
         }
@@ -300,7 +300,7 @@ impl<D: Device> Drop for PinnedCache<D> {
     }
 }
 
-/// log2 of the smallest power of two that holds `bytes`, of which there is at least one.
+/// Returns log2 of the smallest power of two that is at least `bytes`, which is not zero.
 #[inline(always)]
 fn log2_ceil(bytes: usize) -> u32 {
     usize::BITS - (bytes - 1).leading_zeros()

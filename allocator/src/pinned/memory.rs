@@ -8,7 +8,7 @@ use cachette_hal::{self as hal, Call, ErrorKind, HostMemory};
 use super::prefault::{self, PAGE};
 use crate::config::Config;
 
-/// Pinned memory, and how it was made.
+/// Pinned memory, and the way it was allocated.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PinnedMemory {
     pub(super) ptr: NonNull<u8>,
@@ -18,7 +18,7 @@ pub(super) struct PinnedMemory {
 #[derive(Clone, Copy, Debug)]
 enum PinnedOrigin {
     Driver,
-    /// By the program's own allocator, at `base`; then registered.
+    /// Allocated by the program's global allocator at `base`, and then registered.
     Registered {
         base: NonNull<u8>,
         layout: Layout,
@@ -27,11 +27,11 @@ enum PinnedOrigin {
     Reserve,
 }
 
-// SAFETY: the pointers are only numbers here; the memory belongs to no thread.
+// SAFETY: the pointers are only numbers here; the memory is bound to no thread.
 unsafe impl Send for PinnedMemory {}
 
 impl PinnedMemory {
-    /// Makes memory in the way that `config` says; every byte is initialised.
+    /// Allocates memory as `config` selects. Every byte is initialised.
     pub(super) fn make(driver: &dyn HostMemory, bytes: usize, config: &Config) -> hal::Result<Self> {
         if config.pinned_use_host_register() {
             return Self::register(driver, bytes, config.pinned_register_threads() as usize);
@@ -42,8 +42,8 @@ impl PinnedMemory {
     fn register(driver: &dyn HostMemory, bytes: usize, threads: usize) -> hal::Result<Self> {
         let exhausted = hal::Error::new(ErrorKind::OutOfMemory, Call::Register.name());
         let bytes = bytes.next_multiple_of(PAGE);
-        // Zeroed, so that it may be read; and with a page more instead of an alignment, since large zeroed memory
-        // without one comes untouched from the system, and is left for all threads to touch.
+        // Zeroed, so that it can be read. One more page replaces an alignment: large zeroed memory without one comes
+        // untouched from the system, so that all threads can touch it.
         let layout = Layout::from_size_align(bytes + PAGE, 1).map_err(|_| exhausted)?;
         // SAFETY: the layout has at least a page.
         let base = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).ok_or(exhausted)?;
@@ -54,18 +54,18 @@ impl PinnedMemory {
         unsafe { prefault::touch(memory.ptr, bytes, threads) };
         // SAFETY: the range is allocated, and stays so until it is unregistered.
         if let Err(error) = unsafe { driver.register(memory.ptr, bytes) } {
-            // SAFETY: it was allocated with this layout just now, and the driver does not have it.
+            // SAFETY: it was just allocated with this layout, and the driver has not registered it.
             unsafe { alloc::dealloc(base.as_ptr(), layout) };
             return Err(error);
         }
         Ok(memory)
     }
 
-    /// Gives memory back; a failure changes nothing. What is a part of the reserve segment goes with that.
+    /// Frees memory; a failure changes nothing. Memory of the reserve segment is freed with the segment.
     ///
     /// # Safety
     ///
-    /// 1. The memory was made with `driver`, and is given back once.
+    /// 1. The memory was allocated with `driver`, and is freed once.
     /// 2. Neither the device nor the host uses it.
     pub(super) unsafe fn give_back(self, driver: &dyn HostMemory) -> hal::Result<()> {
         match self.origin {
@@ -74,7 +74,7 @@ impl PinnedMemory {
             PinnedOrigin::Registered { base, layout } => {
                 // SAFETY: 1. and 2. the caller's promises.
                 unsafe { driver.unregister(self.ptr) }?;
-                // SAFETY: it was allocated with this layout, and no driver has it any more.
+                // SAFETY: it was allocated with this layout, and is no longer registered.
                 unsafe { alloc::dealloc(base.as_ptr(), layout) };
                 Ok(())
             }
@@ -91,12 +91,12 @@ impl PinnedMemory {
     }
 }
 
-/// The reserve segment, from which blocks are cut one after the other. They go back to the driver with it.
+/// The reserve segment. Blocks are cut from it in order, and are returned to the driver together with it.
 #[derive(Debug)]
 pub(super) struct PinnedReserve {
     pub(super) segment: PinnedMemory,
     pub(super) bytes: usize,
-    /// Bytes that were cut off; a multiple of [`PAGE`].
+    /// Bytes already cut off; a multiple of [`PAGE`].
     pub(super) used: usize,
 }
 

@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::sync::lock;
 
 impl<D: Device> PinnedCache<D> {
-    /// Finds a block where none was free: one whose uses have ended, one from the driver, and if that has none left,
-    /// one from the driver again after it has got all free blocks back, or after all uses have ended.
+    /// Finds a block if none is free: one whose uses have ended, or one from the driver. If the driver has no memory,
+    /// it asks again after it has released all free blocks, and after all uses have ended.
     #[cold]
     #[inline(never)]
     pub(super) fn allocate_slow(
@@ -37,7 +37,7 @@ impl<D: Device> PinnedCache<D> {
                 return Ok(allocated);
             }
             if attempt > 0 {
-                // What the driver does not take back now is still there for others.
+                // Blocks that the driver fails to free remain available to others.
                 let _ = self.release_free();
             }
             if let Some(allocated) = self.alloc_segment(bucket, requested, state)? {
@@ -69,13 +69,13 @@ impl<D: Device> PinnedCache<D> {
         Ok(Some((place, memory.ptr)))
     }
 
-    /// Cuts a block off the reserve segment, which is made at the first request if there is to be one.
+    /// Cuts a block from the reserve segment. The first request allocates the segment, if it is configured.
     fn cut_reserve(&self, bytes: usize, config: &Config) -> Option<PinnedMemory> {
         let wanted = usize::try_from(config.pinned_reserve_segment_bytes()?).ok()?;
-        // Only misses come here. One that comes while the segment is being made wants a part of it.
+        // Only misses get here. A concurrent miss waits for the new segment and uses a part of it.
         let mut reserve = self.reserve.lock();
         if reserve.is_none() {
-            // Without a segment every block is made by itself.
+            // Without a segment, every block is allocated separately.
             *reserve = Some(PinnedReserve { segment: self.make(wanted, config).ok()?, bytes: wanted, used: 0 });
         }
         reserve.as_mut()?.cut(bytes)

@@ -4,10 +4,10 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::{slice, thread};
 
-/// The smallest page there is: what registered memory is aligned to, since drivers lock whole pages.
+/// The smallest page size. Registered memory is aligned to it, since drivers lock whole pages.
 pub(super) const PAGE: usize = 4096;
 
-/// Touches every page, with as many threads as have at least a page each, the calling one among them.
+/// Touches every page with `threads` threads, including the caller; with the caller only if there are fewer pages.
 ///
 /// # Safety
 ///
@@ -32,7 +32,7 @@ pub(crate) unsafe fn touch(first: NonNull<u8>, bytes: usize, threads: usize) {
 
 fn touch_pages(part: &mut [MaybeUninit<u8>]) {
     for page in part.chunks_mut(PAGE) {
-        // Volatile, since a zero over a zero would be left out otherwise.
+        // Volatile, since the compiler could otherwise remove a zero written over a zero.
         // SAFETY: the reference shows that the byte may be written.
         unsafe { ptr::write_volatile(&raw mut page[0], MaybeUninit::new(0)) };
     }

@@ -1,4 +1,4 @@
-//! The figures of pinned memory.
+//! The statistics of pinned memory.
 
 #![forbid(unsafe_code)]
 
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use crate::stats::Stat;
 
-/// What was done with pinned memory, and what is held.
+/// The statistics of pinned memory.
 ///
-/// Sizes are those of blocks: powers of two. A block is *active* from its allocation until it may serve again, which
-/// is later than its free where a stream still used it. Peaks of what is active are kept for every size apart and
-/// added up: where sizes had their peaks at different times, that is more than ever was at once.
+/// Sizes are block sizes: powers of two. A block is *active* from its allocation until it can be reused, which is after
+/// its free if a stream still uses it. Active peaks are tracked per size and then added. If sizes have their peaks at
+/// different times, the sum exceeds the true peak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PinnedStats {
-    /// How often the driver was asked for memory.
+    /// The number of allocations by the driver.
     pub num_host_alloc: u64,
-    /// How often memory went back to the driver.
+    /// The number of frees by the driver.
     pub num_host_free: u64,
     /// Blocks, active or free.
     pub allocations: Stat,
@@ -26,27 +26,27 @@ pub struct PinnedStats {
     pub active_requests: Stat,
     /// Their bytes.
     pub active_bytes: Stat,
-    /// Time that making memory took.
+    /// Time of the allocations by the driver.
     pub host_alloc_time: TimeStat,
-    /// Time that giving memory back took.
+    /// Time of the frees by the driver.
     pub host_free_time: TimeStat,
 }
 
-/// How long calls took, in microseconds.
+/// The durations of calls, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeStat {
-    /// Together.
+    /// The sum.
     pub total: u64,
-    /// The longest.
+    /// The longest call.
     pub max: u64,
-    /// The shortest.
+    /// The shortest call.
     pub min: u64,
-    /// How many there were.
+    /// The number of calls.
     pub count: u64,
 }
 
 impl TimeStat {
-    /// The mean; zero if there was none.
+    /// The mean; zero without calls.
     #[must_use]
     pub fn avg(&self) -> u64 {
         self.total.checked_div(self.count).unwrap_or(0)

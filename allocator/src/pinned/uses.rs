@@ -1,5 +1,5 @@
-//! The streams and graphs that use a block: recorded while a caller owns it, and waited for after it is freed, by
-//! requests or by a background thread.
+//! The streams and graphs that use a block: recorded while a caller owns it, and waited for after its free. Requests or
+//! a background thread poll them.
 
 use std::io;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::sync::Mutex;
 
 #[derive(Debug)]
 pub(super) enum PinnedUser<D: Device> {
-    /// A stream with uses that are not marked yet: the block has its caller, the driver failed, or a stream that uses
-    /// the block is captured.
+    /// A stream whose uses have no fence yet: the block is still owned, the driver failed, or a stream that uses the
+    /// block is captured.
     Stream(Arc<StreamState<D>>),
-    /// The end of a stream when its uses were marked.
+    /// A fence at the end of a stream's uses.
     Fence(Arc<Fence<D>>),
     /// The graphs of a pool, which read or write the block at every launch. The pool lives as long as its graphs.
     Graphs(Arc<PoolState>),
@@ -51,14 +51,14 @@ impl<D: Device> PinnedUser<D> {
 }
 
 impl<D: Device> PinnedCache<D> {
-    /// Records that `stream_state` uses a block that a caller has.
+    /// Records that `stream_state` uses an allocated block.
     pub(super) fn record_use(&self, place: PinnedPlace, stream_state: &Arc<StreamState<D>>) {
-        // The driver is asked before the lock is taken.
+        // The driver is queried before the lock is taken.
         let user = self.user(stream_state);
         self.bucket(place).lock().record_use(place.slot, user);
     }
 
-    /// The stream, or the graph that its work is captured into.
+    /// Returns the stream, or the graph that captures its work.
     fn user(&self, stream_state: &Arc<StreamState<D>>) -> PinnedUser<D> {
         match stream_state.capture_status() {
             Some(Ok(CaptureStatus::Active(id))) => {
@@ -67,12 +67,12 @@ impl<D: Device> PinnedCache<D> {
                 own.then(routed).flatten().map_or(PinnedUser::UnknownGraph, PinnedUser::Graphs)
             }
             None | Some(Ok(_)) => PinnedUser::Stream(Arc::clone(stream_state)),
-            // It may be captured, and memory that serves too late does no harm.
+            // The stream may be captured, and late reuse is harmless.
             Some(Err(_)) => PinnedUser::UnknownGraph,
         }
     }
 
-    /// Marks the end of every stream that uses a freed block; not if that fails or a stream is captured.
+    /// Records a fence in every stream that uses a freed block. Does not, if that fails or a stream is captured.
     pub(super) fn mark(users: &mut Vec<PinnedUser<D>>) -> hal::Result<()> {
         let streams: Vec<_> = users.iter().filter_map(PinnedUser::stream).collect();
         if streams.iter().any(|stream_state| stream_state.is_capturing()) {
@@ -85,7 +85,7 @@ impl<D: Device> PinnedCache<D> {
         Ok(())
     }
 
-    /// Frees a block that has no users any more; any other block is still pending.
+    /// Frees a block without users. Any other block stays pending.
     pub(super) fn end_wait(&self, place: PinnedPlace, users: Vec<PinnedUser<D>>) -> Option<PinnedPending<D>> {
         if !users.iter().all(|user| matches!(user, PinnedUser::Graphs(pool) if pool.is_left())) {
             return Some((place, users));
@@ -94,9 +94,9 @@ impl<D: Device> PinnedCache<D> {
         None
     }
 
-    /// Marks the uses that could not be marked before, and frees the blocks that have no users any more.
+    /// Records the fences that failed before, and frees the blocks without users.
     pub(super) fn process_events(&self) -> hal::Result<()> {
-        // One thread at a time has the blocks. No hit and no free comes here.
+        // One thread at a time processes the blocks. Hits and frees do not take this lock.
         let _turn = self.turn.lock();
         let pending = std::mem::take(&mut *self.pending.lock());
         if pending.is_empty() {
@@ -104,7 +104,7 @@ impl<D: Device> PinnedCache<D> {
         }
         let _relaxed = self.shared.relax_capture();
         let mut result = Ok(());
-        // A stream runs in order, so the points after one of these have not passed either.
+        // A stream runs in order, so the fences after one of these have not passed either.
         let mut ahead: Vec<(u64, u64)> = Vec::new();
         let mut poll = |fence: &Fence<D>| {
             let (stream_state, order) = fence.point();
@@ -131,14 +131,14 @@ impl<D: Device> PinnedCache<D> {
         result
     }
 
-    /// What `pick` finds among the users of pending blocks.
+    /// Returns what `pick` finds among the users of pending blocks.
     fn users<T>(&self, pick: impl Fn(&PinnedUser<D>) -> Option<T>) -> Vec<T> {
-        // A thread that processes events has taken the blocks out of the list.
+        // A thread that processes events has removed the blocks from the list.
         let _turn = self.turn.lock();
         self.pending.lock().iter().flat_map(|(_, users)| users).filter_map(pick).collect()
     }
 
-    /// Blocks the host until every marked use has ended; whether there was any.
+    /// Blocks the host until every recorded use has ended. Returns whether there was any.
     pub(super) fn wait_for_uses(&self) -> hal::Result<bool> {
         let fences = self.users(|user| user.fence().map(Arc::clone));
         fences.iter().try_for_each(|fence| fence.wait())?;
@@ -146,10 +146,10 @@ impl<D: Device> PinnedCache<D> {
     }
 }
 
-/// How long the thread rests while blocks wait for streams.
+/// The polling interval of the thread while blocks are pending.
 const REST: Duration = Duration::from_micros(100);
 
-/// The background thread of a cache, if it has one. It sleeps while nothing waits, and ends with the allocator.
+/// The background thread of a cache, if it has one. It sleeps while no block is pending, and ends with the allocator.
 #[derive(Debug, Default)]
 pub(super) struct Worker {
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -166,14 +166,14 @@ impl Worker {
         };
         if let Some(running) = running {
             running.thread().unpark();
-            // A thread that panicked has nothing left to do.
+            // A thread that panicked needs no further handling.
             let _ = running.join();
         }
     }
 }
 
 impl<D: Device> PinnedCache<D> {
-    /// Lets the background thread know that a block waits, if there is to be such a thread.
+    /// Notifies the background thread of a pending block, if the thread is configured.
     pub(super) fn wake(self: &Arc<Self>) {
         if !self.works_in_background() {
             return;
@@ -183,7 +183,7 @@ impl<D: Device> PinnedCache<D> {
             Some(running) if !running.is_finished() => running.thread().unpark(),
             _ if self.worker.stopped.load(Relaxed) => {}
             _ => {
-                // Without a thread, requests ask by themselves.
+                // Without a thread, requests poll.
                 *thread = (self.spawn)(Arc::clone(self)).ok();
             }
         }
@@ -195,7 +195,7 @@ impl<D: Device> PinnedCache<D> {
 
     fn work(&self) {
         while !self.worker.stopped.load(Relaxed) && self.works_in_background() {
-            // The next request that processes events receives a failure.
+            // The next request that processes events returns a failure.
             let _ = self.process_events();
             let streams = self.users(|user| (user.stream().is_some() || user.fence().is_some()).then_some(()));
             if streams.is_empty() {
@@ -207,8 +207,8 @@ impl<D: Device> PinnedCache<D> {
     }
 }
 
-/// Begins the thread of a cache. Only an allocator that outlives every borrow can have one, so this is chosen where
-/// that is known: when the allocator is made.
+/// Starts the background thread of a cache. Only an allocator with a `'static` device can have one, so its constructor
+/// selects this function.
 pub(super) fn spawn<D: Device + 'static>(cache: Arc<PinnedCache<D>>) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name("cachette-pinned".to_owned()).spawn(move || cache.work())
 }

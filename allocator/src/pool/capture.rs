@@ -9,9 +9,9 @@ use crate::allocator::Allocator;
 use crate::error::Error;
 use crate::stream::Stream;
 
-/// A capture under way; requests for streams that take part are served by its pool.
+/// A capture in progress. Its pool serves the requests for all streams of the capture.
 ///
-/// Dropped before its [`end`](Self::end), it is ended and its graph thrown away.
+/// A drop before [`end`](Self::end) ends the capture and destroys its graph.
 #[derive(Debug)]
 pub struct Capture<D: Device> {
     user: Pool<D>,
@@ -19,16 +19,16 @@ pub struct Capture<D: Device> {
     open: bool,
 }
 
-/// A captured graph. The memory it uses stays its own until the last graph of its pool is gone.
+/// A captured graph. Its memory is reserved for it until the last graph of its pool is gone.
 #[derive(Debug)]
 pub struct Graph<D: Device> {
-    /// `None` only while it is being dropped.
+    /// `None` only during a drop.
     handle: Option<hal::Graph>,
     user: Pool<D>,
 }
 
 impl<D: Device> Allocator<D> {
-    /// Makes a pool for captures; graphs that share it must not run at the same time.
+    /// Creates a pool for captures. Graphs that share it must not run at the same time.
     #[must_use]
     pub fn create_capture_pool(&self) -> Pool<D> {
         self.add_pool(PoolId::of_capture, &PoolOptions::new())
@@ -36,7 +36,7 @@ impl<D: Device> Allocator<D> {
 }
 
 impl<D: Device> Pool<D> {
-    /// Begins to capture `stream`, with memory from the pool.
+    /// Begins a capture of `stream`, with memory from the pool.
     pub fn begin_capture(&self, stream: &Stream<D>, mode: CaptureMode) -> Result<Capture<D>, Error> {
         if stream.handle() == StreamRef::DEFAULT {
             return Err(PoolProblem::DefaultStream.of(self.id()));
@@ -49,11 +49,11 @@ impl<D: Device> Pool<D> {
         self.state.check_awake()?;
         let user = self.allocator.open_pool(self.id())?;
         let capture = shared.device.capture()?;
-        // The pool first: whatever the capture itself needs must not come from elsewhere.
+        // The pool comes first: memory that the capture itself needs must come from it.
         user.allocator.begin_allocate_to_pool(user.id(), Filter::Stream(stream.handle()))?;
         // Another thread may allocate and free memory as soon as the capture has begun.
         let was_kept = user.state.keep();
-        // SAFETY: 1. the stream is kept alive by its handle.
+        // SAFETY: 1. the handle keeps the stream alive.
         if let Err(error) = unsafe { capture.begin_capture(stream.handle(), mode) } {
             if !was_kept {
                 user.state.end_keep();
@@ -62,7 +62,7 @@ impl<D: Device> Pool<D> {
             return Err(error.into());
         }
         let begun = Capture { user, stream: stream.clone(), open: true };
-        // Every stream that joins the capture is served, now that it has a number.
+        // The capture has an id now, so that all streams that join it are served.
         if let Some(id) = stream.stream_state.capture()? {
             self.inner().routes.change(Filter::Capture(id), self.id())?;
         }
@@ -71,15 +71,15 @@ impl<D: Device> Pool<D> {
 }
 
 impl<D: Device> Capture<D> {
-    /// The pool that serves it.
+    /// The pool of the capture.
     #[must_use]
     pub const fn pool(&self) -> &Pool<D> {
         &self.user
     }
 
-    /// Ends the capture; its graph, ready to launch.
+    /// Ends the capture. Returns its graph, ready to launch.
     ///
-    /// After a failure the capture is over all the same, and the pool is usable.
+    /// After a failure the capture has ended too, and the pool is usable.
     pub fn end(mut self) -> Result<Graph<D>, Error> {
         let ended = self.close()?;
         Ok(Graph { handle: Some(ended), user: self.user.allocator.open_pool(self.user.id())? })
@@ -90,7 +90,7 @@ impl<D: Device> Capture<D> {
         let shared = &self.user.inner().shared;
         shared.origin.check()?;
         let capture = shared.device.capture()?;
-        // SAFETY: 1. the stream is kept alive by its handle.
+        // SAFETY: 1. the handle keeps the stream alive.
         let graph = unsafe { capture.end_capture(self.stream.handle()) };
         self.user.allocator.end_allocate_to_pool(self.user.id())?;
         Ok(graph?)
@@ -113,28 +113,28 @@ impl<D: Device> Drop for Capture<D> {
 }
 
 impl<D: Device> Graph<D> {
-    /// The pool that its memory is of.
+    /// The pool of the graph's memory.
     #[must_use]
     pub const fn pool(&self) -> &Pool<D> {
         &self.user
     }
 
-    /// Queues everything the graph recorded.
+    /// Queues all work of the graph.
     ///
     /// # Safety
     ///
-    /// 1. What the graph names besides memory of its pool is live, and stays so until the launch has finished.
+    /// 1. Everything the graph uses besides memory of its pool is live, and stays so until the launch has finished.
     /// 2. No other graph of the same pool runs at the same time.
-    /// 3. `stream` is one of this allocator's device.
+    /// 3. `stream` is a stream of this allocator's device.
     pub unsafe fn launch(&self, stream: &Stream<D>) -> Result<(), Error> {
         let Some(graph) = &self.handle else { return Ok(()) };
         let inner = self.user.inner();
         inner.shared.origin.check()?;
         let _awake = self.user.state.stay_awake()?;
         let capture = inner.shared.device.capture()?;
-        // Noted first, so that the memory is waited for whatever the driver answers.
+        // This comes first, so that the memory is waited for even if the launch fails.
         inner.note_launch(&self.user.state, &stream.stream_state);
-        // SAFETY: 1. graph and stream are kept alive by their handles. 3 and 4. The caller's promises.
+        // SAFETY: 1. the handles keep graph and stream alive. 3 and 4. The caller's promises.
         Ok(unsafe { capture.launch(graph, stream.handle()) }?)
     }
 }

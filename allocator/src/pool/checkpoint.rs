@@ -10,25 +10,25 @@ use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::{Heap, SavedHeap};
 
-/// What was allocated in a pool at one moment: where, and how much.
+/// The allocations of a pool at one moment: addresses and sizes.
 ///
-/// What an owner still has when the state is brought back stays with its owner. Everything else comes back as memory
-/// that is known by its address alone, as from [`Allocator::allocate_raw`](crate::Allocator::allocate_raw).
+/// After a restore, memory that still has its owner keeps it. All other memory becomes raw, as from
+/// [`Allocator::allocate_raw`](crate::Allocator::allocate_raw).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     pool: PoolId,
-    /// For every heap, by number, its blocks.
+    /// The blocks of every heap, by heap number.
     heaps: Vec<(u32, Vec<SavedHeap>)>,
 }
 
 impl Checkpoint {
-    /// The pool that it is of.
+    /// The pool of the checkpoint.
     #[must_use]
     pub const fn pool(&self) -> PoolId {
         self.pool
     }
 
-    /// The addresses that were allocated, in order.
+    /// The allocated addresses, in order.
     #[must_use]
     pub fn addresses(&self) -> Vec<u64> {
         let blocks = self.heaps.iter().flat_map(|(_, blocks)| blocks);
@@ -38,24 +38,24 @@ impl Checkpoint {
     }
 }
 
-/// What bringing back a state changed.
+/// The changes of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Restored {
-    /// What was allocated before, and was freed.
+    /// The addresses that were freed.
     pub freed: Vec<u64>,
-    /// What is allocated now; an address may be in both.
+    /// The addresses that were allocated. An address may be in both lists.
     pub allocated: Vec<u64>,
 }
 
 impl<D: Device> Pool<D> {
-    /// The pool's state now.
+    /// Saves the state of the pool.
     ///
-    /// It fails while a block waits for another stream.
+    /// Fails while a block is pending.
     pub fn checkpoint(&self) -> Result<Checkpoint, Error> {
         self.inner().shared.origin.check()?;
         self.state.check_awake()?;
-        // Chunks of elastic segments would otherwise serve elsewhere, and the addresses with them.
+        // Chunks of elastic segments could otherwise move, and their addresses would change.
         self.state.pinned.store(true, Relaxed);
         let mut heaps = Vec::new();
         for heap in self.inner().heaps_of(self.id()) {
@@ -65,10 +65,10 @@ impl<D: Device> Pool<D> {
         Ok(Checkpoint { pool: self.id(), heaps })
     }
 
-    /// Brings back a state: frees what is allocated, and allocates what was.
+    /// Restores a state: frees the current allocations, and allocates the saved ones.
     ///
-    /// Memory that was obtained since stays, unused. What an owner had then and has now stays as it is; an owner that
-    /// came since stands in the way and must be dropped first. After an error nothing has changed.
+    /// Segments obtained since then stay, unused. Memory with the same owner then and now stays unchanged. A restore
+    /// fails while memory has an owner that the checkpoint does not contain. After an error nothing has changed.
     pub fn restore(&self, checkpoint: &Checkpoint) -> Result<Restored, Error> {
         self.inner().shared.origin.check()?;
         if checkpoint.pool != self.id() {
@@ -86,7 +86,7 @@ impl<D: Device> Pool<D> {
         }
         let stream_state_of = |stream| Some(Arc::clone(&self.inner().heap_of_raw(stream).ok()?.stream_state));
         for heap in &heaps {
-            // What the heap's own stream has yet to do at a borrowed place comes before the borrower's next use.
+            // The remaining work of the heap's own stream on a borrowed block must precede the borrower's next use.
             let borrowers = saved(heap).iter().filter_map(|block| block.borrower);
             let mut borrowers = borrowers.filter_map(stream_state_of);
             borrowers.try_for_each(|stream_state| Fence::order(&heap.stream_state, &stream_state))?;

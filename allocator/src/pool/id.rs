@@ -1,22 +1,22 @@
-//! The names of pools.
+//! The ids of pools.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The name of a pool; no two pools of a process share one.
+/// The id of a pool, unique in the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolId {
-    /// The number of a pool made for captures; zero for one that a user made.
+    /// The number of a capture pool; zero for a pool that a user created.
     pub capture: u64,
-    /// The number of a pool that a user made; zero for one made for captures.
+    /// The number of a pool that a user created; zero for a capture pool.
     pub user: u64,
 }
 
 impl PoolId {
-    /// The pool that serves requests which no other pool does.
+    /// The default pool, which serves all requests without a route.
     pub const DEFAULT: Self = Self { capture: 0, user: 0 };
 
-    /// A new name, for a pool that is created later. PyTorch calls it a pool handle.
+    /// Returns a new id, for a pool that is created later. PyTorch calls it a pool handle.
     #[doc(alias = "graph_pool_handle")]
     #[must_use]
     pub fn new() -> Self {
@@ -31,7 +31,7 @@ impl PoolId {
         Self { capture: NEXT.fetch_add(1, Relaxed), user: 0 }
     }
 
-    /// The name as a pair, as sources and other languages know it.
+    /// The id as a pair, for sources and other languages.
     #[must_use]
     pub const fn pair(self) -> (u64, u64) {
         (self.capture, self.user)

@@ -39,8 +39,8 @@ impl<D: Device> AllocatorState<D> {
         stream_state: &Arc<StreamState<D>>,
     ) -> Result<Option<&Arc<Heap<D>>>, Error> {
         if let Some(known) = route::last(self.identity, stream) {
-            // SAFETY: it was remembered below for this very allocator, whose number no other ever has, and an
-            // allocator keeps its heaps as long as it lives.
+            // SAFETY: `remember` below stored it for this allocator, whose number is unique. An allocator keeps its
+            // heaps until it is dropped.
             return Ok(Some(unsafe { known.cast::<Arc<Heap<D>>>().as_ref() }));
         }
         self.find_heap_inside(stream, stream_state)
@@ -58,7 +58,7 @@ impl<D: Device> AllocatorState<D> {
         Ok(Some(heap))
     }
 
-    /// The heap of a stream state in a pool, made if there is none yet.
+    /// Returns the heap of a stream state in a pool. Creates it if there is none yet.
     pub(crate) fn heap_of_stream_state(
         &self,
         pool: &Arc<PoolState>,
@@ -81,7 +81,7 @@ impl<D: Device> AllocatorState<D> {
         Ok(number.and_then(|number| self.heaps.get(number)).ok_or(NO_HEAP)?)
     }
 
-    /// An empty heap of the same stream state and kind that an earlier pool left.
+    /// Finds an empty heap of the same stream state and kind that an earlier pool left behind.
     fn idle_heap(&self, stream_state: &Arc<StreamState<D>>, elastic: bool) -> Option<&Arc<Heap<D>>> {
         let is_such = |heap: &Heap<D>| heap.elastic.is_some() == elastic;
         let fits = |heap: &Arc<Heap<D>>| {
@@ -97,7 +97,7 @@ impl<D: Device> AllocatorState<D> {
         heaps
     }
 
-    /// Gives the unused memory of a pool back; the bytes that came free.
+    /// Releases the unused memory of a pool. Returns the bytes that became free.
     pub(super) fn empty_pool(&self, state: &PoolState) -> Result<u64, Error> {
         self.forget_freed_asleep(state);
         let _gathered = self.shared.history.gather(Level::All);
@@ -108,14 +108,14 @@ impl<D: Device> AllocatorState<D> {
         Ok(sum_all(self.heaps_of(state.id).iter().map(|heap| heap.empty()))?)
     }
 
-    /// Takes a user of a pool away, and gives its memory back after the last.
+    /// Removes a user of a pool. Releases the pool's memory after the last user.
     pub(super) fn release_pool(&self, state: &PoolState) {
         if !self.pools.release(state) {
             return;
         }
         state.use_on_oom.store(false, Relaxed);
         state.notify(SourceEvent::Released(self.shared.device.info().ordinal, state.id.pair()));
-        // A destructor cannot return a failure. The next call that empties the cache tries again.
+        // A destructor cannot return a failure. The next call that empties the cache retries.
         let _ = self.empty_pool(state);
         self.forget_pools();
     }
@@ -133,11 +133,11 @@ impl<D: Device> AllocatorState<D> {
         state.running.store(true, Relaxed);
     }
 
-    /// Waits until no graph with memory of a pool runs any more. `false` if it cannot wait now: a stream of a launch is
-    /// captured, or more graphs are launched meanwhile.
+    /// Waits until no graph with memory of a pool runs. Returns `false` if it cannot wait now: a stream of a launch is
+    /// captured, or more graphs were launched during the wait.
     ///
-    /// Without `waits` it only polls. Callers poll only pools without users, which no graph uses anew. So the next poll
-    /// checks the same points, and work that was queued after the launches delays nothing.
+    /// Without `waits` it only polls. Callers poll only pools without users, which have no new launches. So the next
+    /// poll checks the same fences, and work queued after the launches causes no delay.
     pub(crate) fn settle_launches(&self, state: &PoolState, waits: bool) -> hal::Result<bool> {
         let known = |known: &Launches<D>| (known.count, known.users.clone(), known.ends.clone());
         let Some((count, users, mut ends)) = self.launches.lock().get(&state.id).map(known) else { return Ok(true) };
@@ -172,13 +172,13 @@ impl<D: Device> AllocatorState<D> {
         Ok(over)
     }
 
-    /// Waits for the graphs of pools without users; where the configuration forbids to wait, it polls them.
+    /// Waits for the graphs of pools without users. With `never_block` it only polls them.
     pub(crate) fn wait_for_left_graphs(&self) -> hal::Result<()> {
         let waits = !self.shared.settings.never_block.load(Relaxed);
         self.pools.released().iter().try_for_each(|state| self.settle_launches(state, waits).map(drop))
     }
 
-    /// Forgets a pool without users and live memory, after a wait for chunks that its streams still use.
+    /// Removes a pool without users and live memory, after a wait for chunks that its streams still use.
     pub(super) fn forget_lifeless(&self, id: PoolId) {
         if !self.pools.released().iter().any(|state| state.id == id) {
             return;
@@ -186,7 +186,7 @@ impl<D: Device> AllocatorState<D> {
         if !self.shared.settings.never_block.load(Relaxed) {
             for heap in self.heaps_of(id) {
                 if !heap.stream_state.is_capturing() {
-                    // What fails keeps the pool.
+                    // After a failure the pool stays.
                     let _ = heap.wait_and_unmap();
                 }
             }
@@ -204,7 +204,7 @@ impl<D: Device> AllocatorState<D> {
             for heap in &heaps {
                 heap.set_pool(&forgotten);
             }
-            // Of two partners one is enough: it leads to the other.
+            // One of two partners is enough, since it refers to the other.
             let leads = |heap: &&Arc<Heap<D>>| match heap.partner() {
                 None => true,
                 Some(partner) => {
@@ -216,7 +216,7 @@ impl<D: Device> AllocatorState<D> {
         });
     }
 
-    /// Lets every heap of the default pool know whether there are routes.
+    /// Updates the routing flag of every heap of the default pool.
     pub(super) fn refresh_routes(&self) {
         let routed = self.routes.are_there();
         for heap in self.heaps.all() {
@@ -277,7 +277,7 @@ mod tests {
             allocator.empty_cache().unwrap();
             counts.push(allocator.inner().heaps.all().len());
         }
-        // The stream's own, and two of each kind.
+        // The stream's own heap, and two of each kind.
         assert!(counts.iter().all(|count| *count == 5), "{counts:?}");
     }
 }

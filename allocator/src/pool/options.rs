@@ -1,11 +1,11 @@
-//! The options of a new pool: its name, its source and its policy.
+//! The options of a new pool: its id, its source and its policy.
 
 use std::sync::Arc;
 
 use super::PoolId;
 use crate::source::Source;
 
-/// How a pool is made.
+/// The options of a new pool.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct PoolOptions {
@@ -18,45 +18,45 @@ pub struct PoolOptions {
 }
 
 impl PoolOptions {
-    /// A pool like any other.
+    /// The default options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Calls it by a name from [`PoolId::new`](super::PoolId::new).
+    /// Sets the id, from [`PoolId::new`](super::PoolId::new).
     pub const fn id(mut self, id: PoolId) -> Self {
         self.id = Some(id);
         self
     }
 
-    /// Takes its segments from `source` instead of the device.
+    /// Allocates segments from `source` instead of the device.
     pub fn source(mut self, source: Arc<dyn Source>) -> Self {
         self.source = Some(source);
         self
     }
 
-    /// Never splits a block: every allocation gets a separate segment.
+    /// Disables splits: every allocation gets a separate segment.
     pub const fn no_split(mut self, on: bool) -> Self {
         self.no_split = on;
         self
     }
 
-    /// Lets it sleep and wake together with others of this tag; see [`sleep`](crate::sleep).
+    /// Sets the tag. Pools with the same tag can sleep and wake together; see [`sleep`](crate::sleep).
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tag = tag.into();
         self
     }
 
-    /// Gets elastic memory for large requests in whole segments of 20 MiB, while there is enough of it.
+    /// Maps elastic memory for large requests in whole segments of 20 MiB, while there is enough memory.
     ///
-    /// It holds more than chunks that follow the need, and is for programs that count on the figures of PyTorch's
+    /// This holds more memory than chunks of the needed size. It is for programs that rely on the figures of PyTorch's
     /// expandable segments.
     pub const fn whole_segments(mut self, on: bool) -> Self {
         self.whole_segments = on;
         self
     }
 
-    /// Lets its free blocks serve other requests before those fail.
+    /// Lets the pool's free blocks serve requests of other pools before those fail.
     pub const fn use_on_oom(mut self, on: bool) -> Self {
         self.use_on_oom = on;
         self

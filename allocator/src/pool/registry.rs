@@ -1,4 +1,4 @@
-//! The pools of one allocator, by name.
+//! The pools of one allocator, by id.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,7 +17,7 @@ pub(crate) struct Pools(Mutex<PoolTable>);
 #[derive(Debug, Default)]
 struct PoolTable {
     pools: HashMap<PoolId, Arc<PoolState>>,
-    /// Empty heaps that pools left behind, by number.
+    /// Empty heaps that removed pools left behind, by number.
     heaps: Vec<u32>,
 }
 
@@ -30,7 +30,7 @@ impl Pools {
         }
     }
 
-    /// Adds a user to the pool called `id`; one that was released and is not gone yet is open again.
+    /// Adds a user to the pool `id`. A released pool that still exists is opened again.
     pub(super) fn open(&self, id: PoolId) -> Result<Arc<PoolState>, Error> {
         let table = self.0.lock();
         let state = table.pools.get(&id).ok_or(PoolProblem::Unknown.of(id))?;
@@ -38,14 +38,14 @@ impl Pools {
         Ok(Arc::clone(state))
     }
 
-    /// The pools for which `is_wanted` holds, in order of name.
+    /// Returns the pools for which `is_wanted` holds, in order of id.
     pub(super) fn select(&self, is_wanted: impl Fn(&PoolState) -> bool) -> Vec<Arc<PoolState>> {
         let mut pools: Vec<_> = self.0.lock().pools.values().filter(|state| is_wanted(state)).map(Arc::clone).collect();
         pools.sort_unstable_by_key(|state| state.id);
         pools
     }
 
-    /// Takes a user away; whether it was the last.
+    /// Removes a user. Returns whether it was the last.
     pub(super) fn release(&self, state: &PoolState) -> bool {
         let _table = self.0.lock();
         state.uses.fetch_sub(1, Relaxed) == 1
@@ -60,9 +60,9 @@ impl Pools {
         self.select(|state| !state.is_used())
     }
 
-    /// Forgets every pool that has no user, that no thread is inside, and that `is_empty`; its heaps go to other pools.
+    /// Removes every pool without users and entered threads that `is_empty`. Its heaps become available to other pools.
     pub(crate) fn forget(&self, is_empty: impl Fn(&PoolState) -> Option<Vec<u32>>) {
-        // A pool may be the last to hold its source, whose end is not this lock's affair.
+        // A pool may hold the last reference to its source, which must not be dropped under this lock.
         let mut forgotten = Vec::new();
         let PoolTable { pools, heaps } = &mut *self.0.lock();
         pools.retain(|_, state| {
@@ -74,14 +74,14 @@ impl Pools {
         });
     }
 
-    /// An empty heap that a pool left behind and that `fits`.
+    /// Finds an empty heap that a removed pool left behind and that `fits`.
     pub(crate) fn idle_heap(&self, fits: impl Fn(u32) -> bool) -> Option<u32> {
         let heaps = &mut self.0.lock().heaps;
         let index = heaps.iter().position(|number| fits(*number))?;
         Some(heaps.swap_remove(index))
     }
 
-    /// The pools whose free blocks serve other requests before those fail, by name.
+    /// Returns the pools whose free blocks serve requests of other pools before those fail, by id.
     pub(crate) fn on_oom(&self) -> Vec<Arc<PoolState>> {
         self.select(|state| state.use_on_oom.load(Relaxed))
     }

@@ -1,4 +1,4 @@
-//! Which pool a request goes to.
+//! Routes: the pool that serves a request.
 //!
 //! A thread may enter pools, and the pool entered last serves its requests. This is thread-local, so it costs other
 //! threads nothing. Other routes direct requests of any thread to a pool, by stream, by capture or by a function. While
@@ -21,17 +21,17 @@ const NO_HEAP: (u64, StreamRef, *const ()) = (0, StreamRef::DEFAULT, std::ptr::n
 
 thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
-    /// The heap that last served this thread inside a pool: for which allocator and stream, and where it is.
+    /// The heap that last served this thread inside a pool, with its allocator and stream.
     static LAST: Cell<(u64, StreamRef, *const ())> = const { Cell::new(NO_HEAP) };
     static ENTERED: RefCell<Vec<EnteredPool>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A pool that a thread has entered. While it is, the pool's heaps go to no other pool, even after a forgotten guard.
+/// A pool that a thread has entered. Until it leaves, no other pool gets the heaps, even after a forgotten guard.
 #[derive(Debug)]
 struct EnteredPool {
-    /// Which allocator's requests it serves, by its number.
+    /// The number of the allocator whose requests it serves.
     allocator: u64,
-    /// Which stream's, if not every one's.
+    /// The stream whose requests it serves; `None` for all streams.
     stream: Option<StreamRef>,
     pool: Arc<PoolState>,
     ticket: u64,
@@ -48,8 +48,8 @@ pub(crate) fn is_inside() -> bool {
     DEPTH.get() != 0
 }
 
-/// The heap that last served `stream` in the pool that this thread entered last, if it is known; a pointer that
-/// [`remember`] was given for the same allocator, since when no pool was entered or left.
+/// Returns the heap that last served `stream` in the pool that this thread entered last, if known. It is the pointer
+/// that [`remember`] stored for the same allocator; since then no pool was entered or left.
 #[inline]
 pub(crate) fn last(allocator: u64, stream: StreamRef) -> Option<NonNull<()>> {
     let (of, last, heap) = LAST.get();
@@ -61,16 +61,16 @@ pub(crate) fn remember(allocator: u64, stream: StreamRef, heap: NonNull<()>) {
     LAST.set((allocator, stream, heap.as_ptr()));
 }
 
-/// The pool that this thread entered last, of those that serve this allocator and stream.
+/// Returns the last entered pool of this thread that serves this allocator and stream.
 pub(crate) fn pool_inside(allocator: u64, stream: StreamRef) -> Option<Arc<PoolState>> {
-    // At the end of the thread it is inside nothing any more.
+    // During thread exit the list is gone, and no pool is entered.
     let serves = |entry: &&EnteredPool| entry.allocator == allocator && entry.stream.is_none_or(|only| only == stream);
     let found =
         ENTERED.try_with(|entered| entered.borrow().iter().rev().find(serves).map(|entry| Arc::clone(&entry.pool)));
     found.ok().flatten()
 }
 
-/// Enters a pool on this thread; the number under which it is left. At the end of the thread nothing is entered.
+/// Enters a pool on this thread. Returns a ticket for `leave`. Does nothing during thread exit.
 pub(super) fn enter(allocator: u64, stream: Option<StreamRef>, pool: Arc<PoolState>) -> u64 {
     thread_local! {
         static NEXT: Cell<u64> = const { Cell::new(0) };
@@ -86,9 +86,9 @@ pub(super) fn enter(allocator: u64, stream: Option<StreamRef>, pool: Arc<PoolSta
     ticket
 }
 
-/// Leaves a pool, in whatever order.
+/// Leaves a pool. Pools can be left in any order.
 pub(super) fn leave(ticket: u64) {
-    // At the end of the thread there is nothing to leave any more.
+    // During thread exit the list is already gone.
     let _ = ENTERED.try_with(|entered| {
         let mut entered = entered.borrow_mut();
         entered.retain(|entry| entry.ticket != ticket);
@@ -97,24 +97,24 @@ pub(super) fn leave(ticket: u64) {
     });
 }
 
-/// Which requests a route leads to its pool.
+/// The requests that a route directs to its pool.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Filter {
-    /// All.
+    /// All requests.
     All,
-    /// Those for a stream.
+    /// Requests for one stream.
     Stream(StreamRef),
-    /// Those for streams that take part in a capture.
+    /// Requests for the streams of one capture.
     Capture(CaptureId),
-    /// Those for streams of which a function says so; see [`Filter::function`].
+    /// Requests for streams that a function selects; see [`Filter::function`].
     Function(Arc<dyn Fn(StreamRef) -> bool + Send + Sync>),
 }
 
 impl Filter {
-    /// Leads the requests for streams of which `leads` says so.
+    /// Selects the requests for streams for which `leads` returns `true`.
     ///
-    /// It is called on the thread of the request, several at once, and must not call the allocator.
+    /// It is called on the thread of the request, possibly on several threads at once. It must not call the allocator.
     pub fn function(leads: impl Fn(StreamRef) -> bool + Send + Sync + 'static) -> Self {
         Self::Function(Arc::new(leads))
     }
@@ -131,7 +131,7 @@ impl fmt::Debug for Filter {
     }
 }
 
-/// The routes of one allocator, besides what threads have entered.
+/// The routes of one allocator, except pools that threads have entered.
 #[derive(Debug, Default)]
 pub(crate) struct Routes(RwLock<Vec<(Filter, Arc<PoolState>)>>);
 
@@ -145,7 +145,7 @@ impl Routes {
         Ok(())
     }
 
-    /// Lets the route to a pool lead other requests.
+    /// Changes the filter of the route to a pool.
     pub(super) fn change(&self, filter: Filter, id: PoolId) -> Result<(), Error> {
         let mut list = self.0.write();
         list.iter_mut().find(|(_, pool)| pool.id == id).ok_or(PoolProblem::NotBegun.of(id))?.0 = filter;
@@ -156,7 +156,7 @@ impl Routes {
         let mut list = self.0.write();
         let index = list.iter().position(|(_, pool)| pool.id == id);
         let (filter, pool) = list.remove(index.ok_or(PoolProblem::NotBegun.of(id))?);
-        // The end of a caller's function is not this lock's affair.
+        // The caller's function is dropped without this lock.
         drop(list);
         drop(filter);
         Ok(pool)
@@ -166,8 +166,8 @@ impl Routes {
         !self.0.read().is_empty()
     }
 
-    /// The pool that serves `stream`: that of the route begun last. `capture` tells the stream's capture; where it
-    /// fails, the memory of a graph could come from the wrong pool, so this fails too.
+    /// Returns the pool of the last begun route that matches `stream`. `capture` returns the stream's capture. If it
+    /// fails, this fails too, since the memory of a graph could come from the wrong pool.
     pub(crate) fn pool_for(
         &self,
         stream: StreamRef,

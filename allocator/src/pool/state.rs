@@ -17,46 +17,46 @@ use crate::source::{Source, SourceEvent};
 use crate::stream_state::StreamState;
 use crate::sync::{Mutex, StreamTable};
 
-/// What a pool is. Heaps refer to it, and it leads to them by number.
+/// The state of a pool. Heaps refer to it, and it refers to them by number.
 ///
-/// All accesses to its atomics are relaxed: uses are counted under the lock of the registry, and the switches each
-/// stand for themselves.
+/// All accesses to its atomics are relaxed: uses are counted under the lock of the registry, and the switches are
+/// independent.
 #[derive(Debug, Default)]
 pub(crate) struct PoolState {
     pub(crate) id: PoolId,
-    /// The heap of every stream that allocated here.
+    /// The heap of every stream that has allocated from the pool.
     pub(crate) streams: StreamTable,
-    /// Where segments come from, if not from the device.
+    /// The source of segments; `None` for the device.
     pub(crate) source: Option<Arc<dyn Source>>,
-    /// Whether blocks are never split: one block a segment.
+    /// Whether blocks are never split, so that each segment has one block.
     pub(super) no_split: AtomicBool,
     /// Whether elastic memory for large requests comes in whole segments.
     pub(crate) whole_segments: bool,
-    /// Whether its free blocks serve other requests before those fail.
+    /// Whether free blocks serve requests of other pools before those fail.
     pub(super) use_on_oom: AtomicBool,
-    /// Whether graphs may use its memory, so that no segment may go before the last user has.
+    /// Whether graphs may use the memory, so that no segment is released before the last user is gone.
     kept: AtomicBool,
-    /// Whether graphs that use its memory may still run; under the lock of the launches.
+    /// Whether graphs that use the memory may still run; changed under the lock of the launches.
     pub(super) running: AtomicBool,
-    /// Whether memory must stay at its addresses because a saved state names them.
+    /// Whether memory must stay at its addresses because a checkpoint contains them.
     pub(super) pinned: AtomicBool,
-    /// Whether it has given up its memory.
+    /// Whether the pool sleeps.
     asleep: AtomicBool,
-    /// Calls that queue work on its memory at this moment: it falls asleep once there are none.
+    /// The number of calls that currently queue work on the memory. The pool goes to sleep when it is zero.
     queueing: Mutex<u64>,
     /// Notified when `queueing` becomes zero.
     queued: Condvar,
-    /// Held by the thread that lets it fall asleep or wake.
+    /// Held by the thread that puts the pool to sleep or wakes it.
     turn: Mutex<()>,
     /// The thread that holds `turn`.
     turning: Mutex<Option<ThreadId>>,
-    /// What several pools sleep and wake by; empty for none.
+    /// The tag by which several pools sleep and wake together; empty for none.
     pub(crate) tag: String,
-    /// The segments that its source has made, from their start to their size. No two overlap.
+    /// The segments that the source has allocated: start and size. No two overlap.
     made: Mutex<BTreeMap<u64, u64>>,
-    /// Owners, routes, captures and graphs.
+    /// The number of owners, routes, captures and graphs.
     pub(super) uses: AtomicU64,
-    /// How often threads have entered it and not left it, because a guard is forgotten or outlives the last user.
+    /// The number of open entries by threads. A guard can be forgotten, or outlive the last user.
     pub(super) entered: AtomicU64,
 }
 
@@ -73,15 +73,15 @@ impl PoolState {
         }
     }
 
-    /// What the heaps of a forgotten pool belong to, until another pool takes them.
+    /// Returns a placeholder that owns the heaps of a removed pool, until another pool gets them.
     pub(super) fn forgotten(id: PoolId) -> Self {
         Self { id, ..Self::default() }
     }
 
-    /// Passes an event to the source, if there is one. Recorded streams are passed by the heap.
+    /// Passes an event to the source, if there is one. The heap passes recorded streams.
     pub(super) fn notify(&self, event: SourceEvent) {
         if let Some(source) = &self.source {
-            // SAFETY: 1. it is no such event.
+            // SAFETY: 1. the event is not `StreamRecorded`.
             unsafe { source.notify(event) };
         }
     }
@@ -90,7 +90,7 @@ impl PoolState {
         self.uses.load(Relaxed) > 0
     }
 
-    /// Notes a segment of its source; if it overlaps another, says where that begins.
+    /// Records a segment of the source. If it overlaps another, returns the start of that one.
     pub(crate) fn note_made(&self, base: u64, bytes: u64) -> Result<(), u64> {
         let mut made = self.made.lock();
         let before = made.range(..base.saturating_add(bytes)).next_back();
@@ -107,9 +107,9 @@ impl PoolState {
         self.made.lock().remove(&base);
     }
 
-    /// Says that this thread calls the source, until the guard goes.
+    /// Records that this thread calls the source, while the guard lives.
     pub(crate) fn call_source(&self) -> SourceCall {
-        // At the end of the thread nothing is noted any more.
+        // Nothing is recorded during thread exit.
         let _ = CALLED.try_with(|called| called.borrow_mut().push(ptr::from_ref(self).addr()));
         SourceCall(PhantomData)
     }
@@ -118,12 +118,12 @@ impl PoolState {
         CALLED.try_with(|called| called.borrow().contains(&ptr::from_ref(self).addr())).unwrap_or(false)
     }
 
-    /// Whether unused segments may go back to the device now: the pool has no users, or does not keep its memory.
+    /// Returns whether unused segments may be released: the pool has no users, or its memory is not kept.
     pub(crate) fn gives_back(&self) -> bool {
         !self.is_used() || !self.kept.load(Relaxed)
     }
 
-    /// Whether the pool has no users and no graph runs in its memory any more.
+    /// Returns whether the pool has no users and no graph uses its memory any more.
     pub(crate) fn is_left(&self) -> bool {
         !self.is_used() && !self.running.load(Relaxed)
     }
@@ -132,12 +132,12 @@ impl PoolState {
         self.kept.load(Relaxed)
     }
 
-    /// Whether it has given up its memory, or is about to.
+    /// Returns whether the pool sleeps, or is about to.
     pub(crate) fn is_asleep(&self) -> bool {
         self.asleep.load(Relaxed)
     }
 
-    /// Lets the pool sleep, once no call queues work on its memory, or lets it serve again.
+    /// Marks the pool asleep, after a wait for calls that queue work on its memory, or awake.
     pub(crate) fn set_asleep(&self, asleep: bool) {
         let mut queueing = self.queueing.lock();
         // Under the lock, so that each call either is waited for here or sees that the pool sleeps.
@@ -151,7 +151,7 @@ impl PoolState {
         if self.is_asleep() { Err(PoolProblem::Asleep.of(self.id)) } else { Ok(()) }
     }
 
-    /// Keeps the pool awake while the caller queues work on its memory; fails if it sleeps.
+    /// Keeps the pool awake while the caller queues work on its memory. Fails if the pool sleeps.
     pub(crate) fn stay_awake(self: &Arc<Self>) -> Result<AwakeState, Error> {
         let mut queueing = self.queueing.lock();
         self.check_awake()?;
@@ -159,7 +159,7 @@ impl PoolState {
         Ok(AwakeState(Arc::clone(self)))
     }
 
-    /// The right to let the pool fall asleep or wake; not twice for one thread, as in a progress callback.
+    /// Locks the right to put the pool to sleep or wake it. Fails if this thread has it, as in a progress callback.
     pub(crate) fn turn(&self) -> Result<SleepTurn<'_>, Error> {
         let here = Some(thread::current().id());
         if *self.turning.lock() == here {
@@ -170,24 +170,24 @@ impl PoolState {
         Ok(SleepTurn { state: self, _held: held })
     }
 
-    /// Whether its heaps may be elastic, if the allocator's are.
+    /// Returns whether the pool's heaps may be elastic, if those of the allocator are.
     pub(crate) fn permits_elastic(&self) -> bool {
         self.source.as_ref().is_none_or(|source| source.permits_elastic())
     }
 
-    /// Whether unused memory may go back to the device or to other heaps. A caller that takes memory away asks under the
-    /// lock of its heap: a graph that was captured before then has kept the pool, and one captured later finds the
-    /// memory gone.
+    /// Returns whether unused memory may be released to the device or to other heaps. Callers hold the lock of the
+    /// heap. A graph that was captured before has kept the pool, and one that is captured later does not get the
+    /// memory.
     pub(crate) fn permits_release(&self) -> bool {
         !self.keeps() || self.is_left()
     }
 
-    /// Keeps every segment until the last user is gone. Returns whether it did before.
+    /// Keeps every segment until the last user is gone. Returns whether it was set before.
     pub(super) fn keep(&self) -> bool {
         self.kept.swap(true, Relaxed)
     }
 
-    /// Keeps no segment: no graph uses the memory.
+    /// Ends `keep`: no graph uses the memory any more.
     pub(crate) fn end_keep(&self) {
         self.kept.store(false, Relaxed);
     }
@@ -201,7 +201,7 @@ impl PoolState {
     }
 }
 
-/// A call that queues work on a pool's memory: the pool does not fall asleep before this goes.
+/// A call that queues work on a pool's memory. The pool does not go to sleep before this is dropped.
 #[derive(Debug)]
 pub(crate) struct AwakeState(Arc<PoolState>);
 
@@ -215,7 +215,7 @@ impl Drop for AwakeState {
     }
 }
 
-/// The right to let a pool fall asleep or wake.
+/// The right to put a pool to sleep or wake it.
 #[derive(Debug)]
 pub(crate) struct SleepTurn<'a> {
     state: &'a PoolState,
@@ -231,15 +231,15 @@ impl Drop for SleepTurn<'_> {
 /// The streams in which graphs of one pool were launched.
 #[derive(Debug)]
 pub(crate) struct Launches<D: Device> {
-    /// How many were, so that one which comes during a wait is noticed.
+    /// The number of launches, which reveals a launch during a wait.
     pub(super) count: u64,
     pub(super) users: Vec<Arc<StreamState<D>>>,
-    /// A point after the last launch in each of these streams, once a poll has marked them.
+    /// A fence after the last launch in each of these streams, once a poll has recorded them.
     pub(super) ends: Vec<Arc<Fence<D>>>,
 }
 
 thread_local! {
-    /// The pools whose source this thread calls now, innermost last: a source may allocate from another pool.
+    /// The pools whose source this thread currently calls, innermost last: a source may allocate from another pool.
     static CALLED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -77,7 +77,7 @@ pub(super) fn release_whole<D: Device>(heap: &Heap<D>) -> hal::Result<()> {
         return Ok(());
     }
     heap.wait_and_unmap()?;
-    // No work uses the memory any more, so the rest is what the driver refused. This asks it once more.
+    // No work uses the memory any more, so only what the driver refused remains. This retries it once.
     heap.unmap_pending();
     Ok(())
 }

@@ -21,7 +21,7 @@ pub(super) struct SavedBytes {
 }
 
 impl SavedBytes {
-    /// The parts of it that lie in ranges, which are in order of address.
+    /// Returns the parts that lie in `used`, whose ranges are in order of address.
     pub(super) fn within(self, used: &[Range<u64>]) -> impl Iterator<Item = Self> {
         let (start, end) = (self.at.address(), self.at.address() + self.bytes as u64);
         let first = used.partition_point(|range| range.end <= start);
@@ -47,7 +47,7 @@ impl<D: Device> Grant<D> {
     /// Reserves `bytes` at once, so that a wake does not fail half-way.
     pub(super) fn of(shared: &Arc<DeviceState<D>>, bytes: u64) -> hal::Result<Self> {
         let room = shared.reserve(bytes).ok_or(hal::Error::new(ErrorKind::OutOfMemory, "wake"))?;
-        // A progress callback may allocate memory meanwhile, so the room counts as held at once.
+        // A progress callback may allocate memory in the meantime, so the room counts as held at once.
         room.keep(bytes);
         Ok(Self { shared: Arc::clone(shared), left: bytes })
     }

@@ -70,20 +70,20 @@ impl<D: Device> OffloadState<D> {
         self.entries.iter().flat_map(|entry| &entry.saved).map(|saved| saved.bytes as u64).sum()
     }
 
-    /// Whether any of it is asleep, or may still be copied.
+    /// Returns whether any chunk is asleep, or may still be copied.
     pub(super) fn is_asleep(&self) -> bool {
         let asleep = self.entries.iter().any(|entry| entry.stage < Stage::Filled);
         !self.lost.is_empty() || self.copies.is_some() || asleep
     }
 
-    /// Gives the host memory back to the store, unless a copy may still use it.
+    /// Returns the host memory to the store, unless a copy may still use it.
     pub(super) fn end(&mut self, store: &StagingStore<D>) {
         if self.settle().is_ok() {
             store.put_back(mem::take(&mut self.slabs));
         }
     }
 
-    /// Forgets chunks that their heap forgot, and contents that were freed; with `whole`, for graphs, contents stay.
+    /// Removes chunks that their heap has removed, and freed contents. With `whole`, contents stay for graphs.
     pub(super) fn forget_freed(&mut self, whole: bool) {
         let contents = self.heaps().into_iter().flat_map(|heap| heap.contents(whole));
         let used: HashMap<_, _> = contents.map(|(chunk, used)| (chunk.at, (chunk, used))).collect();
@@ -200,7 +200,7 @@ impl<D: Device> OffloadState<D> {
                 self.lost.push((Arc::clone(&heap), range));
             }
         }
-        // If another owner has reserved some of them meanwhile, a wake tries again.
+        // If another owner has reserved some of them in the meantime, a wake retries.
         let _ = self.regain_addresses(memory);
         Ok(())
     }
@@ -225,15 +225,15 @@ impl<D: Device> Drop for OffloadState<D> {
     }
 }
 
-/// Places in slabs, handed out in order.
+/// Hands out places in slabs, in order.
 struct StagingCursor<'a, D: Device> {
     slabs: &'a [StagingBuffer<D>],
-    /// Of the first slab.
+    /// Used bytes of the first slab.
     used: usize,
 }
 
 impl<D: Device> StagingCursor<'_, D> {
-    /// Places for the bytes of a range, in as many pieces as it takes; there is room for all.
+    /// Returns places for the bytes of a range, in as many pieces as necessary. There is room for all.
     fn take(&mut self, range: Range<u64>) -> Vec<SavedBytes> {
         let mut pieces = Vec::new();
         let mut at = range.start;

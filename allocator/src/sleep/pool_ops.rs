@@ -1,4 +1,4 @@
-//! The operations of an allocator that let pools sleep and wake.
+//! The operations that put pools to sleep and wake them.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl<D: Device> AllocatorState<D> {
         slept
     }
 
-    /// Puts a pool to sleep that accepts no requests any more.
+    /// Puts a pool to sleep that no longer accepts requests.
     fn fall_asleep(
         &self,
         state: &PoolState,
@@ -50,8 +50,8 @@ impl<D: Device> AllocatorState<D> {
         for heap in &heaps {
             heap.set_asleep(true);
         }
-        // A request that makes a heap larger at this moment finishes first; the next one sees that the pool sleeps.
-        // So does a thread that moves chunks to another heap or to the device.
+        // A request that adds memory to a heap at this moment finishes first; the next one sees that the pool sleeps.
+        // The same holds for a thread that moves chunks to another heap or to the device.
         for heap in &heaps {
             drop(heap.lock_growth());
             drop(heap.elastic.as_ref().map(|elastic| elastic.moves.write()));
@@ -101,7 +101,7 @@ impl<D: Device> AllocatorState<D> {
         Ok(bytes)
     }
 
-    /// Lets a pool serve requests again, unless any memory or address of it is away or may still be copied.
+    /// Lets a pool serve requests again, unless some memory or address is missing, or a copy may still run.
     fn serve_unless_away(&self, state: &PoolState) {
         if self.offload(state).is_some_and(|offload| offload.lock().is_asleep()) {
             return;
@@ -131,7 +131,7 @@ impl<D: Device> AllocatorState<D> {
         Ok(())
     }
 
-    /// Waits for everything that was queued in a stream of the allocator, and for the graphs of a pool.
+    /// Waits for all work that is queued in streams of the allocator, and for the graphs of a pool.
     fn drain(&self, state: &PoolState) -> Result<(), Error> {
         if !self.settle_launches(state, true)? {
             return Err(PoolProblem::Captured.of(state.id));
@@ -149,9 +149,9 @@ impl<D: Device> AllocatorState<D> {
         Ok(self.heaps_of(state.id).iter().try_for_each(|heap| heap.process_events())?)
     }
 
-    /// Forgets the memory of a pool that was freed while it slept. A pool without memory wakes.
+    /// Removes the memory of a pool that was freed while it slept. A pool without memory wakes.
     pub(crate) fn forget_freed_asleep(&self, state: &PoolState) {
-        // A progress callback may call this; a later call then forgets the freed blocks.
+        // A progress callback may call this; a later call then removes the freed blocks.
         let Ok(_turn) = state.turn() else { return };
         if state.is_asleep() {
             self.forget_freed(state);
@@ -159,7 +159,7 @@ impl<D: Device> AllocatorState<D> {
         }
     }
 
-    /// Forgets the chunks and contents of a pool that were freed while it slept, unless graphs may use them.
+    /// Removes the chunks and contents of a pool that were freed while it slept, unless graphs may use them.
     fn forget_freed(&self, state: &PoolState) {
         if state.gives_back() {
             for heap in self.heaps_of(state.id) {
@@ -178,7 +178,7 @@ impl<D: Device> AllocatorState<D> {
     /// Fails if a heap accepts no requests because its pool sleeps.
     pub(crate) fn check_awake(heap: &Arc<Heap<D>>) -> Result<(), Error> {
         let pool = heap.pool();
-        // A thread that lets the pool sleep marks the pool first, and then the heap under this lock.
+        // A thread that puts the pool to sleep marks the pool first, and then the heap under this lock.
         let mut state = heap.state.lock();
         if state.redirect.asleep {
             pool.map_or(Ok(()), |pool| pool.check_awake())?;

@@ -13,14 +13,14 @@ use crate::pinned::prefault;
 use crate::stream_state::StreamState;
 use crate::sync::Mutex;
 
-/// The size of every piece but the last: large enough for full speed, small enough to be found.
+/// The size of every slab except the last: large enough for full speed, small enough to be available.
 const SLAB: u64 = 256 << 20;
-/// What slabs are aligned to, so that the host can give them large pages.
+/// The alignment of slabs, so that the host can use large pages.
 const LARGE_PAGE: usize = 2 << 20;
-/// As many threads touch the pages of a slab as there are processors, but no more than this.
+/// The most threads that touch the pages of a slab. There are as many as processors, up to this.
 const MOST_TOUCHERS: usize = 16;
 
-/// Host memory of one piece: page-locked where the device can do that, so that copies run at full speed.
+/// One slab of host memory. It is page-locked if the device supports that, so that copies run at full speed.
 #[derive(Debug)]
 pub(super) struct StagingBuffer<D: Device> {
     shared: Arc<DeviceState<D>>,
@@ -33,7 +33,7 @@ pub(super) struct StagingBuffer<D: Device> {
 unsafe impl<D: Device> Send for StagingBuffer<D> {}
 
 impl<D: Device> StagingBuffer<D> {
-    /// Allocates a slab; `None` if the host has no memory.
+    /// Allocates a slab. Returns `None` if the host has no memory.
     ///
     /// An allocation by the driver touches every page on one thread, which takes twenty seconds for 32 GiB. So many
     /// threads touch ordinary memory, and it is registered afterwards.
@@ -42,13 +42,13 @@ impl<D: Device> StagingBuffer<D> {
         // SAFETY: a slab has bytes.
         let start = NonNull::new(unsafe { alloc::alloc(layout) })?;
         let mut slab = Self { shared: Arc::clone(shared), start, layout, registered: false };
-        // SAFETY: the range is the slab's. A kernel without large pages says so, and that is all.
+        // SAFETY: the range belongs to the slab. A kernel without large pages returns an error, which has no effect.
         let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
         let threads = available_parallelism().map_or(1, |count| count.get().min(MOST_TOUCHERS));
-        // SAFETY: the memory was allocated just now, and only the slab has its address.
+        // SAFETY: the memory was just allocated, and only the slab has its address.
         unsafe { prefault::touch(start, bytes, threads) };
         if let Ok(host) = shared.device.host_memory() {
-            // SAFETY: the range is valid until the slab goes, which undoes this first.
+            // SAFETY: the range is valid until the slab is dropped, which unregisters it first.
             slab.registered = unsafe { host.register(start, bytes) }.is_ok();
         }
         Some(slab)
@@ -75,7 +75,7 @@ impl<D: Device> Drop for StagingBuffer<D> {
     }
 }
 
-/// Unused slabs, for the next pool that falls asleep.
+/// Unused slabs, for the next pool that goes to sleep.
 #[derive(Debug)]
 pub(crate) struct StagingStore<D: Device> {
     idle: Mutex<Vec<StagingBuffer<D>>>,
@@ -99,7 +99,7 @@ impl<D: Device> StagingStore<D> {
         Ok(stream_state)
     }
 
-    /// Slabs of `bytes` in all, at least; `None` if the host has too little memory.
+    /// Returns slabs with at least `bytes` in total. Returns `None` if the host has too little memory.
     pub(super) fn take(&self, shared: &Arc<DeviceState<D>>, bytes: u64) -> Option<Vec<StagingBuffer<D>>> {
         let mut allocated: Vec<StagingBuffer<D>> = Vec::new();
         let mut left = bytes;
@@ -120,7 +120,7 @@ impl<D: Device> StagingStore<D> {
         self.idle.lock().extend(slabs);
     }
 
-    /// Gives what is idle back to the host; its bytes.
+    /// Frees the unused slabs. Returns their bytes.
     pub(crate) fn clear(&self) -> u64 {
         let idle = std::mem::take(&mut *self.idle.lock());
         idle.iter().map(|slab| slab.bytes() as u64).sum()

@@ -2,31 +2,31 @@
 
 #![forbid(unsafe_code)]
 
-/// What becomes of the bytes in memory while it is away.
+/// What happens to the contents of memory during sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// They are kept in page-locked host memory, and are there again when the pool wakes.
+    /// They are kept in page-locked host memory, and restored when the pool wakes.
     Keep,
-    /// They are lost; what is there when the pool wakes is not defined.
+    /// They are lost. The contents are undefined when the pool wakes.
     Discard,
 }
 
-/// What falling asleep did. All zero if the pool slept already.
+/// The result of a sleep. All zero if the pool already slept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SleepStats {
-    /// Bytes that went back to the device.
+    /// Bytes released to the device.
     pub released: u64,
     /// Bytes that are kept in host memory.
     pub saved: u64,
 }
 
-/// How far falling asleep or waking has come.
+/// The progress of a sleep or a wake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Bytes of memory that are done.
+    /// Completed bytes.
     pub done: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub total: u64,
 }

@@ -7,7 +7,7 @@ use cachette_hal::DevicePtr;
 use super::{AllocContext, SourceError};
 use crate::human::Bytes;
 
-/// Refuses a size that no source can allocate: zero, or more than an `i64` holds.
+/// Rejects a size that no source can allocate: zero, or more than `i64::MAX`.
 pub fn check_bytes(name: &str, bytes: u64) -> Result<(), SourceError> {
     if bytes == 0 {
         return Err(SourceError::other(format!("{name} was asked for zero bytes"), "ask for at least one"));
@@ -19,7 +19,7 @@ pub fn check_bytes(name: &str, bytes: u64) -> Result<(), SourceError> {
     Ok(())
 }
 
-/// The address that the function of the source `name` returned; null is out of memory.
+/// Checks the address that the function of the source `name` returned. Null is out of memory.
 pub fn not_null(name: &str, address: u64, bytes: u64, context: &AllocContext) -> Result<DevicePtr, SourceError> {
     DevicePtr::new(address).ok_or_else(|| {
         let (bytes, device) = (Bytes(bytes), context.device);
@@ -27,7 +27,7 @@ pub fn not_null(name: &str, address: u64, bytes: u64, context: &AllocContext) ->
     })
 }
 
-/// The same `ptr` if it is a multiple of `alignment`; otherwise `free` is called, and the result is an error.
+/// Returns `ptr` if it is a multiple of `alignment`. Otherwise calls `free` and returns an error.
 pub fn aligned(
     name: &str,
     ptr: DevicePtr,

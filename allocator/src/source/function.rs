@@ -26,7 +26,7 @@ pub struct FunctionSource {
 }
 
 impl FunctionSource {
-    /// A source called `name` that calls `allocate` and `free`.
+    /// Creates a source called `name` that calls `allocate` and `free`.
     ///
     /// # Safety
     ///
@@ -47,7 +47,7 @@ impl FunctionSource {
         }
     }
 
-    /// Sets another alignment than [`ALIGNMENT`].
+    /// Sets an alignment other than [`ALIGNMENT`].
     ///
     /// # Panics
     ///

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::blocks::Split;
 use crate::size::SegmentKind;
 
-/// What a heap counts; the rest of the statistics is derived from it.
+/// The figures that a heap counts. All other statistics derive from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
     Allocations,
     AllocatedBytes,
-    /// Bytes that callers asked for, until the block is free again.
+    /// Requested bytes, counted until the block is free again.
     RequestedBytes,
     /// Blocks freed by their callers and still used by other streams. With `Allocations`, these are the active blocks.
     Pending,
@@ -57,10 +57,10 @@ struct Cell {
     bound: Bound,
 }
 
-/// How far a counter may rise before the peak tracker must look; only the peak tracker writes it.
+/// The range in which a counter may rise before the peak tracker must run. Only the peak tracker writes it.
 #[derive(Debug, Default)]
 struct Bound {
-    /// As long as the counter stays at or below this, no peak of the whole device can have been passed.
+    /// While the counter is at or below this value, no peak of the whole device can have been exceeded.
     limit: AtomicU64,
     /// The highest value of the counter that the peak tracker has read.
     high: AtomicU64,
@@ -79,7 +79,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Counts a block that is allocated; `true` if the peak tracker must look for a new peak.
+    /// Counts an allocated block. Returns `true` if the peak tracker must look for a new peak.
     #[inline(always)]
     pub(crate) fn allocated(&self, kind: SegmentKind, bytes: u64, requested: u64) -> bool {
         let below = self.allocated_below_peak(kind, bytes, requested);
@@ -89,7 +89,7 @@ impl Counters {
         !below
     }
 
-    /// Does the same, unless the peak tracker would have to look; `true` if the block was counted.
+    /// Does the same, unless the peak tracker must run. Returns whether the block was counted.
     #[inline(always)]
     pub(crate) fn allocated_below_peak(&self, kind: SegmentKind, bytes: u64, requested: u64) -> bool {
         let below =
@@ -114,7 +114,7 @@ impl Counters {
         }
     }
 
-    /// Counts a block that its caller freed and that is free at once.
+    /// Counts a block that becomes free at once.
     #[inline(always)]
     pub(crate) fn freed(&self, kind: SegmentKind, bytes: u64, requested: u64) {
         self.lower(Counted::Allocations, kind, 1);
@@ -122,7 +122,7 @@ impl Counters {
         self.lower(Counted::RequestedBytes, kind, requested);
     }
 
-    /// Counts an increase; `true` if the peak tracker must look for a new peak.
+    /// Counts an increase. Returns `true` if the peak tracker must look for a new peak.
     #[inline(always)]
     pub(crate) fn raise(&self, counted: Counted, kind: SegmentKind, by: u64) -> bool {
         let cell = self.cell(counted, kind);
@@ -138,7 +138,7 @@ impl Counters {
         now.store(now.load(Relaxed).wrapping_sub(by), Relaxed);
     }
 
-    /// Whether the peak tracker must look for a new peak if the current value is `value`.
+    /// Returns whether the peak tracker must look for a new peak at the current value `value`.
     #[inline(always)]
     fn passes(&self, counted: Counted, kind: SegmentKind, value: u64) -> bool {
         let sum = value + self.cell(counted, kind.other()).now.load(Relaxed);
@@ -146,7 +146,7 @@ impl Counters {
             || sum > self.sums[counted as usize].limit.load(Relaxed)
     }
 
-    /// Sets the totals of the free parts of segments; `true` if the peak tracker must look for a new peak.
+    /// Sets the totals of the free parts of segments. Returns `true` if the peak tracker must look for a new peak.
     pub(crate) fn set_split(&self, split: [Split; 2]) -> bool {
         let mut peak = false;
         for kind in [SegmentKind::Small, SegmentKind::Large] {
@@ -162,9 +162,9 @@ impl Counters {
         peak
     }
 
-    /// How far the free parts of each kind of segment may rise before a peak can have been passed.
+    /// Returns how far the free parts of each kind of segment may rise before a peak can be exceeded.
     pub(crate) fn split_watermark(&self) -> [Split; 2] {
-        // Both kinds may rise at once, so each gets half of what both together may.
+        // Both kinds may rise at once, so each gets half of the common margin.
         let of = |kind: SegmentKind, counted: Counted| {
             let cell = self.cell(counted, kind);
             let now = cell.now.load(Relaxed);
@@ -222,7 +222,7 @@ impl Counters {
         bounds.for_each(|bound| bound.high.store(0, Relaxed));
     }
 
-    /// The highest value before the peak tracker must look again.
+    /// The highest value before the peak tracker must run again.
     pub(crate) fn limit(&self, row: Row, counted: Counted) -> u64 {
         self.bound(row, counted).limit.load(Relaxed)
     }

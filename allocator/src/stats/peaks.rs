@@ -28,8 +28,8 @@ use crate::sync::Mutex;
 
 /// Counters whose limits are distributed together.
 ///
-/// The peak of a counter is that of its sum with those before it in the group. The first counter changes on every call,
-/// and gets the whole distance to the peak. The second changes seldom, and gets none.
+/// The peak of a counter is that of its sum with the counters before it in the group. The first counter changes on
+/// every call, and gets the whole distance to the peak. The second changes rarely, and gets none.
 type Group = [Counted];
 
 const GROUPS: [&Group; 7] = [
@@ -52,8 +52,8 @@ fn is_passed(group: &Group, row: Row, heap: &Counters) -> bool {
     group.iter().any(|counted| heap.now(row, *counted) > heap.limit(row, *counted))
 }
 
-/// Distributes by how much the heaps may rise together: to each what it has had before, and the rest evenly. If
-/// there is not enough for that, the first ones get it.
+/// Distributes the slack: each heap gets what it needs to reach its previous high, and the rest evenly. If the slack
+/// does not suffice, the first heaps get it.
 fn distribute(group: &Group, row: Row, heaps: &[Arc<Counters>], mut slack: u64) {
     let counted = group[0];
     let missing = |heap: &Arc<Counters>| heap.high(row, counted).saturating_sub(heap.now(row, counted));
@@ -69,7 +69,7 @@ fn distribute(group: &Group, row: Row, heaps: &[Arc<Counters>], mut slack: u64) 
     }
 }
 
-/// Peaks, and the heaps they are the peaks of.
+/// The peaks over a list of heaps.
 #[derive(Debug, Default)]
 pub(crate) struct PeakTracker(Mutex<PeakState>);
 
@@ -77,16 +77,16 @@ pub(crate) struct PeakTracker(Mutex<PeakState>);
 struct PeakState {
     heaps: Vec<Arc<Counters>>,
     figures: [[Figure; Counted::COUNT]; 3],
-    /// The sums of increases of heaps that were taken out.
+    /// The sums of increases of removed heaps.
     retired: Counters,
-    /// Blocks that had been handed out when the most bytes were allocated at once.
+    /// The number of allocations made when the allocated bytes reached their peak.
     handed_out_then: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Figure {
     peak: u64,
-    /// The sum of increases when totals were last reset, and the present value then.
+    /// The sum of increases at the last reset of totals, and the value at that time.
     reset_total: u64,
     reset_now: u64,
 }
@@ -96,7 +96,7 @@ impl PeakTracker {
         self.0.lock().heaps.push(Arc::clone(counters));
     }
 
-    /// Takes a heap out; what it did is still part of the totals.
+    /// Removes a heap. Its increases remain part of the totals.
     pub(crate) fn retire(&self, counters: &Arc<Counters>) {
         let mut state = self.0.lock();
         state.heaps.retain(|heap| !Arc::ptr_eq(heap, counters));
@@ -127,7 +127,7 @@ impl PeakTracker {
         self.0.lock().sum(Row::All, measure)
     }
 
-    /// The most bytes that were allocated at once, how many blocks had been handed out by then, and how many are now.
+    /// Returns the peak of allocated bytes, the number of allocations up to that peak, and the number up to now.
     pub(crate) fn highest_allocated(&self) -> (u64, u64, u64) {
         let mut state = self.0.lock();
         state.raise(Row::All, Counted::AllocatedBytes);
@@ -158,13 +158,13 @@ impl PeakTracker {
 }
 
 impl PeakState {
-    /// Raises the peaks of a group to the present sums, and distributes what is left below them: in the rows in which
-    /// the heap that `asks` exceeds a limit, or in all.
+    /// Raises the peaks of a group to the current sums, and distributes the slack below them. Without `asks` it covers
+    /// all rows, otherwise the rows in which that heap exceeds a limit.
     ///
-    /// If nothing is left, and no other heap has anything to give up, the limits of the others stay.
+    /// If there is no slack, and no other heap can give up any, the limits of the others stay.
     fn deal(&mut self, group: &Group, asks: Option<&Counters>) {
         let (mut sums, mut loose) = ([[0; 3]; 2], [false; 3]);
-        // All rows at once: programs with thousands of streams come here for each new one.
+        // All rows at once: a program with thousands of streams runs this for each new one.
         for heap in &self.heaps {
             let other = !asks.is_some_and(|asks| std::ptr::eq(asks, &raw const **heap));
             for (sum, counted) in sums.iter_mut().zip(group) {
@@ -185,7 +185,7 @@ impl PeakState {
                 Some(heap) if !is_passed(group, row, heap) => {}
                 Some(heap) if slack == 0 && !loose[row as usize] => {
                     for counted in group {
-                        // The look makes it the highest so far, if it is.
+                        // The read also records a new high.
                         heap.high(row, *counted);
                         heap.set_limit(row, *counted, heap.now(row, *counted));
                     }
@@ -200,7 +200,7 @@ impl PeakState {
         self.raise_to(row, measure, sum);
     }
 
-    /// Raises a peak to a sum; how far the sum is below it.
+    /// Raises a peak to a sum. Returns the distance of the sum from the peak.
     fn raise_to(&mut self, row: Row, measure: Counted, sum: u64) -> u64 {
         let peak = self.figures[row as usize][measure as usize].peak;
         if sum > peak {
@@ -217,7 +217,7 @@ impl PeakState {
         self.heaps.iter().flat_map(|heap| parts.iter().map(|part| heap.now(row, *part))).sum()
     }
 
-    /// The sum of increases. Whatever becomes active was allocated first, so that part alone counts.
+    /// The sum of increases. A block is allocated before it becomes active, so only the first part counts.
     fn total(&self, row: Row, measure: Counted) -> u64 {
         let heaps = self.heaps.iter().map(|heap| &**heap).chain([&self.retired]);
         heaps.map(|heap| heap.total(row, parts(measure)[0])).sum()
@@ -231,7 +231,7 @@ impl PeakState {
             current,
             peak: figure.peak,
             allocated,
-            // What came in and is not here any more; heaps that went empty-handed took nothing along.
+            // Increases that are no longer present. Removed heaps were empty.
             freed: (allocated + figure.reset_now).saturating_sub(current),
         }
     }

@@ -20,13 +20,13 @@ pub(super) struct Record {
     pub(super) held: HeldBy,
 }
 
-/// What keeps the memory.
+/// The owner of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum HeldBy {
     Owner,
-    /// A caller that knows its address.
+    /// A caller that has its address.
     Address,
-    /// Nothing: it was freed, and the driver failed. They go in the order of these numbers.
+    /// None: it was freed, but the driver failed. A retry frees memory in the order of these numbers.
     Driver(u64),
 }
 
@@ -35,7 +35,7 @@ impl UncachedTable {
         self.0.lock().contains_key(&address)
     }
 
-    /// The size of the memory that begins at `address`, if it is such.
+    /// Returns the size of the uncached memory that begins at `address`, if any.
     pub(crate) fn bytes_at(&self, address: u64) -> Option<u64> {
         self.0.lock().get(&address).map(|record| record.bytes)
     }
@@ -55,7 +55,7 @@ impl UncachedTable {
         .collect()
     }
 
-    /// Frees raw memory at `address`; `None` if there is none. If the driver fails, it counts as freed and goes later.
+    /// Frees raw memory at `address`. Returns `None` if there is none. If the driver fails, a later call frees it.
     pub(crate) fn free_raw<D: Device>(&self, device: &D, address: u64) -> Option<hal::Result<()>> {
         let record = self.remove(address, |held| held == HeldBy::Address)?;
         probes::free(|| address);
@@ -67,14 +67,14 @@ impl UncachedTable {
         record.map_or(Ok(()), |record| self.end(device, record))
     }
 
-    /// Takes a record out of the table, in the turn of the lock that looks at it: no two threads free one memory.
+    /// Removes a record from the table, under one lock with the lookup, so that no two threads free the same memory.
     fn remove(&self, address: u64, which: impl Fn(HeldBy) -> bool) -> Option<Record> {
         let mut records = self.0.lock();
         records.get(&address).filter(|record| which(record.held))?;
         records.remove(&address)
     }
 
-    /// Waits for the device and frees memory that has left the table; a failure puts it back, to be freed later.
+    /// Waits for the device and frees memory that has left the table. A failure puts it back, to be freed later.
     fn end<D: Device>(&self, device: &D, mut record: Record) -> hal::Result<()> {
         let idle = device.synchronize_device();
         // SAFETY: 1. the memory came from this device and has left the table. 2. The device is idle.
@@ -91,7 +91,7 @@ impl UncachedTable {
         freed
     }
 
-    /// Frees what was freed before, when the driver failed; the bytes that came free.
+    /// Retries the frees that the driver failed before. Returns the bytes that became free.
     pub(crate) fn free_again<D: Device>(&self, device: &D) -> hal::Result<u64> {
         let failed = |_: &u64, record: &mut Record| matches!(record.held, HeldBy::Driver(_));
         let mut last_freed: Vec<Record> = self.0.lock().extract_if(failed).map(|(_, record)| record).collect();

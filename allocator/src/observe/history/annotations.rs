@@ -13,12 +13,12 @@ use crate::sync::Mutex;
 /// How many annotations are kept; older ones are dropped.
 pub const MOST_ANNOTATIONS: usize = 1 << 16;
 
-/// How many histories are recorded. Relaxed: a history that begins now may miss an annotation made now.
+/// The number of recording histories. Relaxed: a history that begins now may miss a concurrent annotation.
 static RECORDED: AtomicUsize = AtomicUsize::new(0);
-/// Each annotation after the ticks of its time, which is not known yet.
+/// The annotations, each with its time in ticks. The time of day is computed later.
 static NOTED: Mutex<VecDeque<(u64, Annotation)>> = Mutex::new(VecDeque::new());
 
-/// Records that a stage of the program begins or ends on a device. It does nothing while no history is recorded.
+/// Records that a stage of the program begins or ends on a device. Does nothing while no history is recorded.
 ///
 /// The process keeps the last [`MOST_ANNOTATIONS`].
 pub fn annotate(name: &str, stage: Stage, device: Ordinal) {
@@ -34,13 +34,13 @@ pub fn annotate(name: &str, stage: Stage, device: Ordinal) {
     noted.push_back((ticks, annotation));
 }
 
-/// What was said, oldest first.
+/// Returns the annotations, oldest first.
 pub(crate) fn annotations(scale: &Scale) -> Vec<Annotation> {
     let noted = NOTED.lock();
     noted.iter().map(|(ticks, known)| Annotation { time_us: scale.epoch_us(*ticks), ..known.clone() }).collect()
 }
 
-/// Keeps the recording of annotations on; without a listener none are recorded.
+/// Keeps the recording of annotations on. Without a listener none are recorded.
 #[derive(Debug)]
 pub(crate) struct Listener(());
 

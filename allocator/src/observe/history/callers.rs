@@ -7,22 +7,22 @@ use std::sync::{Arc, LazyLock};
 use crate::observe::history::stacks::{Frame, RawStack, ResolvedStack, StackSource};
 use crate::sync::Mutex;
 
-/// Callers further out are left out.
+/// The most frames of a stack; outer ones are dropped.
 const DEEPEST: usize = 64;
 
-/// The callers of the program itself, innermost first, without those inside the allocator.
+/// The call stacks of the program, innermost frame first, without the frames of the allocator.
 ///
-/// On the way only addresses are gathered. Names, files and lines are looked up when they are asked for, as far as the
-/// program has kept them.
+/// A capture records addresses only. Names, files and lines are looked up on demand, as far as the program contains
+/// them.
 #[derive(Debug, Default)]
 pub struct Callers {
-    /// One table: the crate `backtrace` walks one stack at a time.
+    /// One table, since the crate `backtrace` walks one stack at a time.
     known: Mutex<KnownStacks>,
-    /// The frames at an address, several where calls were inlined.
+    /// The frames of an address; several if calls were inlined.
     names: Mutex<HashMap<usize, Vec<Frame>>>,
 }
 
-/// Stacks by content, and by number less one.
+/// Stacks by content, and by number minus one.
 #[derive(Debug, Default)]
 struct KnownStacks {
     numbers: HashMap<Arc<[usize]>, RawStack>,
@@ -30,14 +30,14 @@ struct KnownStacks {
 }
 
 impl Callers {
-    /// The one that all allocators of the process share.
+    /// Returns the instance that all allocators of the process share.
     #[must_use]
     pub fn shared() -> Arc<Self> {
         static SHARED: LazyLock<Arc<Callers>> = LazyLock::new(Arc::default);
         Arc::clone(&SHARED)
     }
 
-    /// The number of a stack, the same each time.
+    /// Returns the number of a stack. Equal stacks have equal numbers.
     fn number_of(&self, addresses: &[usize]) -> Option<RawStack> {
         let KnownStacks { numbers, stacks } = &mut *self.known.lock();
         if let Some(known) = numbers.get(addresses) {
@@ -79,10 +79,10 @@ impl StackSource for Callers {
     }
 }
 
-/// The frames at an address, innermost first; one without a name where nothing is known.
+/// Returns the frames of an address, innermost first. Returns one frame with the address if no symbol is found.
 fn symbolise(address: usize) -> Vec<Frame> {
     let mut frames = Vec::new();
-    // An address on a stack is where a call returns to; the call itself lies before it.
+    // An address on a stack is a return address; the call itself lies before it.
     let call = std::ptr::without_provenance_mut(address.saturating_sub(1));
     backtrace::resolve(call, |symbol| {
         let name = symbol.name().map_or_else(String::new, |name| format!("{name:#}"));
@@ -95,7 +95,7 @@ fn symbolise(address: usize) -> Vec<Frame> {
     frames
 }
 
-/// Whether a function is the allocator's own, or is called by it to get here.
+/// Returns whether a function belongs to the allocator, or is called by it on the way to the capture.
 fn is_own(name: &str) -> bool {
     const DROPS: [&str; 3] = ["core::ptr::drop_in_place<", "core::ptr::drop_glue<", "core::mem::drop"];
     let bare = name.trim_start_matches('<');

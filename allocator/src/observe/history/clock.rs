@@ -3,10 +3,10 @@
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// What ticks are, and a first point at which they and time are known.
+/// The unit of ticks, and a reference point that relates them to time.
 #[derive(Debug)]
 struct Clock {
-    /// Whether ticks are those of the processor; otherwise they are nanoseconds since `instant`.
+    /// Whether ticks are processor cycles; otherwise they are nanoseconds since `instant`.
     counts_cycles: bool,
     ticks: u64,
     instant: Instant,
@@ -22,13 +22,13 @@ fn clock() -> &'static Clock {
     })
 }
 
-/// How often two clocks are read before the closest reading is believed.
+/// The number of readings of two clocks, of which the closest is used.
 const READINGS: u32 = 8;
 
 /// Reads ticks and another clock at one moment.
 ///
-/// A thread that loses its processor between the two readings would shift every time by as long as it was away. So of
-/// several readings the one counts that took the fewest ticks.
+/// If the thread is preempted between the two readings, every time would be shifted by that delay. So of several
+/// readings, the one that took the fewest ticks is used.
 fn together<T>(ticks: impl Fn() -> u64, clock: impl Fn() -> T) -> (u64, T) {
     let read = || {
         let before = ticks();
@@ -38,7 +38,7 @@ fn together<T>(ticks: impl Fn() -> u64, clock: impl Fn() -> T) -> (u64, T) {
     (1..READINGS).map(|_| read()).fold(read(), |best, next| if next.0 < best.0 { next } else { best }).1
 }
 
-/// The time now, in ticks.
+/// Returns the current time in ticks.
 #[inline]
 pub(crate) fn now() -> u64 {
     let clock = clock();
@@ -48,10 +48,10 @@ pub(crate) fn now() -> u64 {
     u64::try_from(clock.instant.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Makes ticks times of day.
+/// Converts ticks to times of day.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
-    /// A moment ago, in ticks.
+    /// A recent moment, in ticks.
     ticks: u64,
     /// The same moment, in microseconds since 1970.
     epoch_us: f64,
@@ -59,7 +59,7 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// The scale between the first point that is known and now.
+    /// Computes the scale from the reference point and the current time.
     #[expect(clippy::cast_precision_loss, reason = "53 bits of microseconds last for centuries")]
     pub(crate) fn now() -> Self {
         let first = clock();
@@ -73,7 +73,7 @@ impl Scale {
         }
     }
 
-    /// Microseconds since 1970.
+    /// Converts ticks to microseconds since 1970.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -85,8 +85,8 @@ impl Scale {
     }
 }
 
-/// Whether the processor's counter runs at one speed and alike on every core: the kernel has looked, and offers it as
-/// a clock only then.
+/// Returns whether the cycle counter has a constant rate, synchronised over all cores. The kernel offers it as a clock
+/// source only then.
 fn has_steady_cycles() -> bool {
     const OFFERED: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
     let offered = std::fs::read_to_string(OFFERED).unwrap_or_default();

@@ -12,35 +12,35 @@ thread_local! {
     static SAID: Cell<(TextId, TextId)> = const { Cell::new((TextId::NONE, TextId::NONE)) };
 }
 
-/// The metadata and the context of this thread.
+/// Returns the metadata and the context of this thread.
 #[inline]
 pub(crate) fn said() -> (TextId, TextId) {
     SAID.get()
 }
 
-/// The words of all threads, each kept once and as long as the process.
+/// The texts of all threads. Each is stored once, until the process ends.
 pub(crate) fn texts() -> MutexGuard<'static, Texts> {
     static TEXTS: LazyLock<Mutex<Texts>> = LazyLock::new(Mutex::default);
     TEXTS.lock()
 }
 
-/// Lets every event of this thread carry `text`, until it is set again; an empty one is none.
+/// Attaches `text` to every event of this thread until the next call. An empty text removes it.
 ///
-/// Every different text is kept as long as the process, so it should name phases and not count steps.
+/// Each distinct text is stored until the process ends, so texts should name phases and not count steps.
 pub fn set_metadata(text: &str) {
     let metadata = texts().add(text);
     SAID.set((metadata, said().1));
 }
 
-/// What this thread's events carry now.
+/// Returns the text that is attached to this thread's events.
 #[must_use]
 pub fn metadata() -> String {
     texts().get(said().0).to_owned()
 }
 
-/// Lets every event of this thread carry the name of what is being compiled, while the guard lives.
+/// Attaches the name of the code being compiled to every event of this thread, while the guard lives.
 ///
-/// Guards nest, and the innermost counts.
+/// Guards nest; the innermost one applies.
 #[must_use = "the context ends when the guard is dropped"]
 pub fn enter_context(text: &str) -> Context {
     let context = texts().add(text);
@@ -49,7 +49,7 @@ pub fn enter_context(text: &str) -> Context {
     Context { before, _of_thread: PhantomData }
 }
 
-/// While it lives, events of its thread name what is being compiled.
+/// A guard: while it lives, events of its thread name the code being compiled.
 #[derive(Debug)]
 pub struct Context {
     before: TextId,

@@ -1,4 +1,4 @@
-//! What a history keeps.
+//! The options of a history.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use cachette_snapshot::UnknownAction;
 use crate::observe::callbacks::{TraceAction, bit};
 use crate::observe::history::stacks::StackSource;
 
-/// For what the history asks where in the program it happens.
+/// The events for which a history captures a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// For nothing.
+    /// No events.
     None,
-    /// For allocations, and it is known of what is allocated alone.
+    /// Allocations; only live memory has stacks, events have none.
     State,
-    /// For allocations, and every event has it: the end of an allocation where it began.
+    /// Allocations; a free event has the stack of its allocation.
     Alloc,
-    /// For everything: the end of an allocation has where it ended.
+    /// All events; a free event has the stack of the free.
     #[default]
     All,
 }
 
-/// How a history is recorded.
+/// The options of a history.
 ///
 /// ```
 /// use cachette::history::{HistoryOptions, Level};
@@ -38,7 +38,7 @@ pub enum Level {
 pub struct HistoryOptions {
     pub(crate) level: Level,
     pub(crate) max_entries: u64,
-    /// The set of actions that are left out.
+    /// The set of actions that are not recorded.
     pub(crate) skip: u16,
     pub(crate) clear: bool,
     pub(crate) source: Option<Arc<dyn StackSource>>,
@@ -51,59 +51,59 @@ impl Default for HistoryOptions {
 }
 
 impl HistoryOptions {
-    /// The last 100,000 events, each with where in the program it happened.
+    /// Records the last 100,000 events, each with its stack.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// For what it is asked where in the program it happens.
+    /// Sets the events for which a stack is captured.
     pub const fn level(mut self, level: Level) -> Self {
         self.level = level;
         self
     }
 
-    /// How many events are kept, at least one; older ones are overwritten.
+    /// Sets the number of kept events, at least one. Older events are overwritten.
     pub const fn max_entries(mut self, entries: u64) -> Self {
         self.max_entries = if entries == 0 { 1 } else { entries };
         self
     }
 
-    /// Leaves some actions out.
+    /// Excludes some actions.
     pub fn skip(mut self, actions: impl IntoIterator<Item = TraceAction>) -> Self {
         self.skip = actions.into_iter().fold(self.skip, |all, action| all | bit(action));
         self
     }
 
-    /// Leaves some actions out, by name.
+    /// Excludes some actions, by name.
     pub fn skip_named<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Result<Self, UnknownAction> {
         let actions: Result<Vec<TraceAction>, _> = names.into_iter().map(str::parse).collect();
         Ok(self.skip(actions?))
     }
 
-    /// Forgets what was recorded before.
+    /// Drops the events that were recorded before.
     pub const fn clear(mut self, on: bool) -> Self {
         self.clear = on;
         self
     }
 
-    /// Asks where in the program things happen, or never: events alone cost far less.
+    /// Switches the capture of stacks on or off. Events without stacks cost far less.
     ///
-    /// Without, what was recorded before keeps the stacks that it has.
+    /// Events that are already recorded keep their stacks.
     pub fn stacks(mut self, on: bool) -> Self {
         self.source = if on { callers() } else { None };
         self
     }
 
-    /// Asks `source` where in the program things happen, instead of walking the stack of the thread.
+    /// Captures stacks with `source`, instead of walking the stack of the thread.
     ///
-    /// What another source said before is forgotten, and all events with it.
+    /// Events and stacks of another source are dropped.
     pub fn stack_source(mut self, source: Arc<dyn StackSource>) -> Self {
         self.source = Some(source);
         self
     }
 }
 
-/// The source of native callers; without the feature `history` there is none.
+/// The source of native stacks; `None` without the feature `history`.
 #[cfg_attr(feature = "history", expect(clippy::unnecessary_wraps, reason = "without the feature there is none"))]
 fn callers() -> Option<Arc<dyn StackSource>> {
     #[cfg(feature = "history")]

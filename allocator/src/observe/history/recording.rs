@@ -1,4 +1,4 @@
-//! The state of a history that is being recorded.
+//! The state of an active history.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::observe::history::stacks::{Gathered, StackSource, gathered};
 use crate::pool::PoolId;
 use crate::sync::{Mutex, Ring, RingWriter, RwLock};
 
-/// Pools that an event can name; further ones share the last number.
+/// The most pools that events can distinguish; further ones share the last number.
 const MOST_POOLS: usize = 1 << 24;
 
 /// Words of an event.
@@ -22,26 +22,26 @@ const WORDS: usize = 6;
 /// The history of one allocator, if it has one.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// Held while a history begins or ends, so that all heaps end up with the same.
+    /// Held while a history begins or ends, so that all heaps end up in the same state.
     switch: Mutex<()>,
     current: RwLock<Option<Arc<Recording>>>,
-    /// What resolves the stacks that heaps have, also after the history has stopped.
+    /// The source that resolves the stacks of heaps, even after the history has stopped.
     source: RwLock<Option<Arc<dyn StackSource>>>,
 }
 
 impl History {
-    /// What is recorded now.
+    /// Returns the active recording.
     pub(crate) fn current(&self) -> Option<Arc<Recording>> {
         self.current.read().clone()
     }
 
-    /// What resolves the stacks of memory in use.
+    /// Returns the source that resolves the stacks of memory in use.
     pub(crate) fn source(&self) -> Option<Arc<dyn StackSource>> {
         self.source.read().clone()
     }
 
-    /// Begins or ends a history. `tell` passes it to every heap, with whether the heaps keep their stacks. It returns
-    /// whether a heap has any.
+    /// Begins or ends a history. `tell` passes it to every heap, and whether the heaps keep their stacks. It returns
+    /// whether any heap has stacks.
     pub(crate) fn switch(
         &self,
         options: Option<HistoryOptions>,
@@ -49,19 +49,19 @@ impl History {
     ) {
         let _alone = self.switch.lock();
         let (known, source) = (self.source(), options.as_ref().and_then(|options| options.source.clone()));
-        // Whether the stacks that heaps have mean the same in the next history, and are not to be forgotten.
+        // Whether the stacks of the heaps stay valid in the next history, and are kept.
         let same = known.as_ref().zip(source.as_ref()).is_none_or(|(one, other)| one.numbering() == other.numbering());
         let keeps = same && options.as_ref().is_none_or(|options| !options.clear);
         let before = self.current().filter(|_| keeps);
         let next = options.map(|options| Arc::new(Recording::after(before.as_deref(), options)));
         let known = self.set_source(source.or(known.filter(|_| keeps)));
-        // Before the call of `tell`: a heap that is made meanwhile reads this.
+        // This comes before `tell`: a heap that is created in between reads it.
         self.current.write().clone_from(&next);
         let any = tell(next.as_ref(), keeps);
         if next.is_none() && !any {
             self.set_source(None);
         }
-        // The end of a source may run any code, so its lock is not held.
+        // The drop of a source may run any code, so its lock is not held.
         drop(known);
     }
 
@@ -69,42 +69,42 @@ impl History {
         std::mem::replace(&mut *self.source.write(), source)
     }
 
-    /// Asks where the program is, if the history wants to know that of what `level` is for.
+    /// Captures the stack of this thread, if the history records stacks at `level`.
     pub(crate) fn gather(&self, level: Level) -> Option<Gathered> {
         let current = self.current()?;
         Gathered::from(current.source_for(level)?)
     }
 }
 
-/// One history under way.
+/// An active history.
 #[derive(Debug)]
 pub(crate) struct Recording {
     options: HistoryOptions,
     ring: Arc<Ring<WORDS>>,
     pub(crate) pools: PoolNumbers,
-    /// Writes what is no heap's.
+    /// Writes the events that belong to no heap.
     own: Mutex<HistoryWriter>,
-    /// Annotations are kept while it lives.
+    /// Annotations are recorded while it lives.
     #[expect(dead_code, reason = "held for what its end does")]
     listener: Listener,
 }
 
-/// What one heap needs to write its events.
+/// The state with which a heap writes its events.
 #[derive(Debug, Default)]
 pub(crate) struct HistoryWriter {
     pub(crate) slots: RingWriter,
     pub(crate) stream: u64,
-    /// By its place in the recording's list.
+    /// The index of the pool in the recording's list.
     pub(crate) pool: u32,
     /// The time of the last event, so that events are in order.
     pub(crate) last: u64,
 }
 
 impl Recording {
-    /// Goes on with what was recorded before.
+    /// Continues an earlier recording.
     fn after(before: Option<&Self>, mut options: HistoryOptions) -> Self {
         if options.source.is_none() {
-            // No stack is captured any more.
+            // No stacks are captured without a source.
             options.level = Level::None;
         }
         let pools = before.map_or_else(PoolNumbers::default, |before| before.pools.clone());
@@ -121,7 +121,7 @@ impl Recording {
         Self { options, ring, pools, own: Mutex::default(), listener: Listener::new() }
     }
 
-    /// Who knows where the program is, if that is wanted of what `level` is for.
+    /// Returns the source of stacks, if the history records stacks at `level`.
     #[inline]
     pub(crate) fn source_for(&self, level: Level) -> Option<&dyn StackSource> {
         if self.options.level < level {
@@ -130,13 +130,13 @@ impl Recording {
         self.options.source.as_deref()
     }
 
-    /// Whether stacks are kept for events and segments too, and not for blocks in use alone.
+    /// Returns whether events and segments have stacks too, and not only blocks in use.
     #[inline]
     pub(crate) fn keeps_of_events(&self) -> bool {
         self.options.level >= Level::Alloc
     }
 
-    /// Writes an event, unless its action is left out.
+    /// Writes an event, unless its action is excluded.
     #[inline]
     pub(crate) fn write(&self, to: &mut HistoryWriter, action: TraceAction, address: u64, bytes: u64, stack: u32) {
         if self.options.skip & bit(action) != 0 {
@@ -150,19 +150,19 @@ impl Recording {
         self.ring.write(&mut to.slots, [to.last, address, bytes, to.stream, what, two(metadata.0, context.0)]);
     }
 
-    /// Writes that a snapshot was taken.
+    /// Records that a snapshot was taken.
     pub(crate) fn write_snapshot(&self, pool: PoolId, bytes: u64) {
         let mut own = self.own.lock();
         own.pool = self.pools.number_of(pool);
         self.write(&mut own, TraceAction::Snapshot, 0, bytes, gathered());
     }
 
-    /// The newest events, as many as are to be kept, oldest first.
+    /// Returns the newest events, at most the configured number, oldest first.
     pub(crate) fn events(&self, scale: &Scale) -> impl ExactSizeIterator<Item = Option<Event>> {
         self.newest(self.options.max_entries).map(|words| event_of(words?, scale))
     }
 
-    /// They are put in order by their times and tickets alone, and read again one by one: what was overwritten since
+    /// Sorts by times and tickets only, and then reads the events one by one. An event that was overwritten in between
     /// is `None`.
     #[expect(
         clippy::stable_sort_primitive,
@@ -179,7 +179,7 @@ impl Recording {
     }
 }
 
-/// The event that six words stand for. Its stack and texts have the numbers of the process; `None` for an unknown action.
+/// Decodes an event from six words. Its stack and texts have process-wide numbers. Returns `None` for unknown actions.
 fn event_of([ticks, address, bytes, stream, what, said]: [u64; WORDS], scale: &Scale) -> Option<Event> {
     let halves = |word: u64| ((word >> 32) as u32, (word & 0xFFFF_FFFF) as u32);
     let ((stack, what), (metadata, context)) = (halves(what), halves(said));
@@ -197,7 +197,7 @@ fn event_of([ticks, address, bytes, stream, what, said]: [u64; WORDS], scale: &S
     })
 }
 
-/// The pools of events, which name them by their place here. The first is the default pool.
+/// The pools of events. An event stores the index in this list; the first is the default pool.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolNumbers(Arc<Mutex<Vec<PoolId>>>);
 

@@ -7,54 +7,54 @@ use std::num::NonZeroU32;
 
 pub use cachette_snapshot::Frame;
 
-/// A stack of calls that its source knows by this number.
+/// A captured call stack, as a number of its source.
 ///
-/// Numbers count from one, without wide gaps: a snapshot makes tables as long as the largest.
+/// Numbers start at one and have no wide gaps: a snapshot builds tables as long as the largest number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RawStack(pub NonZeroU32);
 
-/// A stack of calls in words.
+/// A call stack with names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResolvedStack {
     /// Its frames, innermost first.
     pub frames: Vec<Frame>,
-    /// Where the work was made that led here, such as the forward pass of a backward one; empty if that is unknown.
+    /// The stack that caused this work, such as the forward pass of a backward pass; empty if unknown.
     pub forward: Vec<Frame>,
 }
 
-/// Who knows where in the program a thread is.
+/// Captures and resolves call stacks.
 ///
-/// [`capture`](Self::capture) is called for every event that wants a stack, on the thread where it happens and with no
-/// lock of the allocator held; so it gathers what it must, and gives the same number for the same stack. What the
-/// numbers mean is asked when a snapshot is taken. Neither may call the allocator.
+/// The allocator calls [`capture`](Self::capture) for every event with a stack, on the thread of the event, without
+/// holding a lock. So it should only collect addresses, and return the same number for the same stack. A snapshot
+/// resolves the numbers. Neither function may call the allocator.
 pub trait StackSource: fmt::Debug + Send + Sync {
-    /// Where the calling thread is; `None` if there is nothing to know.
+    /// Captures the stack of the calling thread. Returns `None` if there is none.
     fn capture(&self) -> Option<RawStack>;
 
-    /// Some stacks in words, in the order of `stacks`; nothing for a number that is not known.
+    /// Resolves stacks, in the order of `stacks`. An unknown number results in an empty stack.
     fn resolve(&self, stacks: &[RawStack]) -> Vec<ResolvedStack>;
 
-    /// What its numbers belong to: sources that return the same value resolve each other's stacks.
+    /// Identifies the numbering: sources that return the same value resolve each other's stacks.
     ///
-    /// A history that changes to such a source keeps its events. By default it is the address of the source.
+    /// A history that changes to a source with the same value keeps its events. The default is the source's address.
     fn numbering(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 }
 
 thread_local! {
-    /// The stack of the request that the thread is about; zero for none.
+    /// The stack of the thread's current request; zero for none.
     static GATHERED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// While it lives, what happens on its thread happens where it was made.
+/// A guard: while it lives, events of its thread have the captured stack.
 #[derive(Debug)]
 pub(crate) struct Gathered {
     _of_thread: PhantomData<*const ()>,
 }
 
 impl Gathered {
-    /// Asks where the thread is, unless that is known; it may call whatever `source` does.
+    /// Captures the thread's stack, unless one is already captured. May run any code of `source`.
     pub(crate) fn from(source: &dyn StackSource) -> Option<Self> {
         if gathered() != 0 {
             return None;
@@ -71,7 +71,7 @@ impl Drop for Gathered {
     }
 }
 
-/// The stack of the request that the thread is about; zero for none.
+/// Returns the stack of the thread's current request; zero for none.
 #[inline]
 pub(crate) fn gathered() -> u32 {
     GATHERED.get()

@@ -1,4 +1,4 @@
-//! From copies of heaps to the segments, pools and stacks of a snapshot.
+//! Converts copies of heaps to the segments, pools and stacks of a snapshot.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use crate::heap::HeapCopy;
 use crate::observe::history::{self, PoolNumbers, RawStack, Recording, Scale, StackSource};
 use crate::{pool, size};
 
-/// A snapshot that is being made; stacks are still known by the numbers of their source.
+/// An unfinished snapshot, whose stacks still have the numbers of their source.
 #[derive(Debug)]
 pub(super) struct SnapshotBuilder {
     pub(super) device: u32,
-    /// Those of the recording if there is one, so that its events need no other numbers.
+    /// The list of the recording, if there is one, so that its events keep their numbers.
     pub(super) pools: PoolNumbers,
     pub(super) snapshot: Snapshot,
 }
 
 impl SnapshotBuilder {
-    /// Adds what a heap holds.
+    /// Adds the contents of a heap.
     pub(super) fn add_heap(&mut self, heap: &HeapCopy) {
         let pool = self.pools.number_of(heap.pool);
         for segment in &heap.blocks.segments {
@@ -38,7 +38,7 @@ impl SnapshotBuilder {
         }
     }
 
-    /// Adds a segment, or a part of one that has memory throughout; nothing for no blocks.
+    /// Adds a segment, or a completely mapped part of one. Does nothing without blocks.
     fn add_segment(&mut self, heap: &HeapCopy, segment: &SegmentCopy, pool: u32, address: u64, blocks: Vec<Block>) {
         let bytes: u64 = blocks.iter().map(|block| block.bytes).sum();
         if bytes == 0 {
@@ -68,7 +68,7 @@ impl SnapshotBuilder {
         Block {
             address: block.address,
             bytes: block.bytes(),
-            // The rest of a split block may still have what another block was asked for.
+            // The rest of a split block may still have the requested size of another block.
             requested: if is_free && block.requested > block.bytes() { 0 } else { block.requested },
             state,
             stack: StackId(if is_free { 0 } else { heap.stacks.of(id) }),
@@ -82,7 +82,7 @@ impl SnapshotBuilder {
         blocks.filter(|block| block.state != BlockState::Free).map(|block| block.bytes).sum()
     }
 
-    /// Adds what happened and what the program said it was doing; in one pool alone if there is an `only`.
+    /// Adds the events and annotations; only those of the pool `only`, if given.
     pub(super) fn add_trace(&mut self, recording: &Recording, only: Option<pool::PoolId>) {
         let scale = Scale::now();
         let only = only.map(|only| self.pools.number_of(only));
@@ -90,7 +90,7 @@ impl SnapshotBuilder {
         let mut events = Vec::with_capacity(all.len());
         events.extend(all.flatten().filter(|event| only.is_none_or(|only| event.pool == only)));
         let known = history::texts();
-        // By the number in the process; the snapshot numbers a text when it first comes.
+        // By the process-wide number; the snapshot numbers a text at its first use.
         let mut numbers = vec![TextId::NONE; known.all().len() + 1];
         let texts = events.iter_mut().flat_map(|event| [&mut event.metadata, &mut event.context]);
         for text in texts.filter(|text| **text != TextId::NONE) {
@@ -105,7 +105,7 @@ impl SnapshotBuilder {
         self.snapshot.annotations = history::annotations(&scale);
     }
 
-    /// Puts the segments in order, and gives every stack its words.
+    /// Sorts the segments, and resolves every stack.
     pub(super) fn end(mut self, settings: Vec<(String, Setting)>, source: Option<Arc<dyn StackSource>>) -> Snapshot {
         self.snapshot.settings = settings;
         self.snapshot.pools = self.pools.all().into_iter().map(|id| PoolId(id.capture, id.user)).collect();
@@ -116,7 +116,7 @@ impl SnapshotBuilder {
         self.snapshot
     }
 
-    /// Exchanges the numbers of the source of stacks for those of the snapshot.
+    /// Replaces the stack numbers of the source by those of the snapshot.
     fn resolve_stacks(&mut self, source: &dyn StackSource) {
         // Whether a number is used; then the stack and the forward stack in the snapshot.
         let mut table: Vec<(bool, StackId, StackId)> = Vec::new();
@@ -151,7 +151,7 @@ impl SnapshotBuilder {
     }
 }
 
-/// What a block was doing; `None` if there is no memory under it, or none that stays.
+/// Returns the state of a block; `None` if it has no memory, or if the memory is being released.
 const fn state_of(block: &blocks::Block) -> Option<BlockState> {
     match block.state {
         blocks::BlockState::Allocated => Some(BlockState::Allocated),

@@ -13,7 +13,7 @@ use cachette_snapshot::Snapshot;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SaveError {
-    /// The name does not say which format is meant.
+    /// The file name does not determine the format.
     #[error("cannot tell the format of '{}'; let its name end in .json or .pickle", path.display())]
     Format {
         /// The file.
@@ -24,7 +24,7 @@ pub enum SaveError {
     File {
         /// The file.
         path: PathBuf,
-        /// What happened.
+        /// The reason.
         #[source]
         error: io::Error,
     },
@@ -50,7 +50,7 @@ pub fn save(snapshot: &Snapshot, path: &Path) -> Result<(), SaveError> {
         file.flush()
     });
     written.and_then(|()| fs::rename(&beside, path)).map_err(|error| {
-        // What is half written is of no use, and where nothing was made there is nothing to remove.
+        // A partial file is useless. If no file was created, there is nothing to remove.
         let _ = fs::remove_file(&beside);
         SaveError::File { path: path.to_owned(), error }
     })

@@ -4,7 +4,7 @@ use cachette_snapshot::Setting;
 
 use crate::config::Config;
 
-/// The settings, by the keys that readers of snapshots know, and after them those of this allocator alone.
+/// Returns the settings: first the keys of other snapshot readers, then those of this allocator only.
 pub(super) fn settings(config: &Config) -> Vec<(String, Setting)> {
     let switch = Setting::Switch;
     let settings = [
@@ -17,7 +17,7 @@ pub(super) fn settings(config: &Config) -> Vec<(String, Setting)> {
         ("pinned_use_cuda_host_register", switch(config.pinned_use_host_register())),
         ("graph_capture_record_stream_reuse", switch(config.graph_capture_record_stream_reuse())),
         ("roundup_power2_divisions", divisions(config)),
-        // Those of this allocator alone.
+        // The keys of this allocator only.
         ("large_segment_size", bytes_or(Some(config.large_segment_bytes()), Setting::None)),
         ("memory_limit", bytes_or(config.memory_limit(), Setting::None)),
         ("per_process_memory_fraction", config.memory_fraction().map_or(Setting::None, Setting::Number)),
@@ -34,7 +34,7 @@ fn bytes_or(bytes: Option<u64>, none: Setting) -> Setting {
     bytes.map_or(none, |bytes| Setting::Integer(i64::try_from(bytes).unwrap_or(i64::MAX)))
 }
 
-/// The divisions of every interval, by where it begins in MiB.
+/// The divisions of every interval, by its start in MiB.
 fn divisions(config: &Config) -> Setting {
     let intervals = (0_u32..).zip(config.roundup_divisions());
     let entry = |(nth, count): (u32, &u32)| ((1_u64 << nth).to_string(), Setting::Integer((*count).into()));
