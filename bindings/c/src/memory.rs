@@ -83,7 +83,7 @@ pub unsafe extern "C" fn cachette_requested_bytes(
         let address = address_of(address);
         let live = allocator.inner.raw_allocations();
         let Some(found) = live.iter().find(|memory| memory.address == address) else {
-            // It gives the more precise error.
+            // This call returns the more precise error.
             allocator.inner.base_allocation(address)?;
             return Err(Error::InvalidPointer { address, why: PointerProblem::Free }.into());
         };

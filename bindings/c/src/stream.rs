@@ -14,8 +14,8 @@ use crate::status::Status;
 
 /// The streams that an allocator created for C.
 ///
-/// An allocator keeps its streams as long as it lives, since each owns cached memory. So a stream that C destroys is
-/// kept for the next that C creates.
+/// An allocator keeps its streams as long as it lives, since each owns cached memory. So a destroyed stream is kept for
+/// the next call that creates one.
 #[derive(Debug, Default)]
 pub(crate) struct OwnStreams {
     lists: Mutex<Lists>,

@@ -72,7 +72,7 @@ pub(crate) unsafe fn structure<T: Structure>(to: *mut T, size: usize, name: &str
 }
 
 impl<T: Structure> StructureOut<T> {
-    /// Writes as many bytes of `value` as the caller's structure has, and sets what the caller's has beyond to zero.
+    /// Writes as many bytes of `value` as the caller's structure has. Sets the remaining bytes there to zero.
     pub(crate) fn write(&self, value: &T) {
         let shared = self.size.min(size_of::<T>());
         let to = self.to.cast::<u8>();
@@ -86,8 +86,8 @@ impl<T: Structure> StructureOut<T> {
     }
 }
 
-/// Reads a structure of `size` bytes, or `None` for null. Fields that the caller's version lacks are zero; bytes that
-/// this version does not know must be zero.
+/// Reads a structure of `size` bytes, or `None` for null. Fields that the caller's version lacks are zero; bytes beyond
+/// this version must be zero.
 ///
 /// # Safety
 ///

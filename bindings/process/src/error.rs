@@ -10,22 +10,22 @@ use crate::state::MOST_DEVICES;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// They were started before.
+    /// They were already started.
     #[error(
         "Cachette was started before in this process, with the backend '{backend}'; start it once, and change its \
          configuration by `update_config`"
     )]
     Started {
-        /// The backend they use.
+        /// The backend that they use.
         backend: String,
     },
-    /// There is no such backend.
+    /// The backend does not exist.
     #[error(transparent)]
     Backend(#[from] OpenError),
     /// The configuration of the environment is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The first request had to start them, and no driver is loaded.
+    /// The first request had to start them, but no driver is loaded.
     #[error(
         "Cachette was not started, and this process has loaded neither libcuda nor libamdhip64; use a device with the \
          program's own library first, or start Cachette by the name of a backend"
@@ -49,7 +49,7 @@ pub enum Error {
     /// The device could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// There is no device of this number.
+    /// The device does not exist.
     #[error("there is no device {device}; the numbers are 0 to {}", MOST_DEVICES - 1)]
     NoSuchDevice {
         /// The requested number.

@@ -12,7 +12,7 @@ pub(crate) fn driver_is_used() {
     DRIVER.note();
 }
 
-/// Whether the driver is unusable because the process was forked after its first use.
+/// Returns whether the driver is unusable because the process was forked after its first use.
 #[inline]
 #[must_use]
 pub fn is_forked() -> bool {

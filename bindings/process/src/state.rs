@@ -18,15 +18,15 @@ use crate::stderr::write_line;
 /// The maximum number of devices of a process.
 pub const MOST_DEVICES: usize = 64;
 
-/// Libraries that show that a driver is in use, with the backend's name; the first that is loaded wins.
+/// Libraries that indicate a driver in use, with the backend's name. The first loaded one is used.
 const LOADED: [(&str, &str); 2] = [("libcuda.so", "cuda"), ("libamdhip64", "hip")];
 
 /// The allocators, each created when its device is first used, and never dropped: the driver may be unloaded by then.
 static DEVICES: [OnceLock<Allocator<AnyDevice>>; MOST_DEVICES] = [const { OnceLock::new() }; MOST_DEVICES];
-/// How many of these may be set. Relaxed: a thread that has memory of a device has seen it opened.
+/// The number of slots that may be set. Relaxed: a thread that has memory of a device has seen it opened.
 static PLACES: AtomicUsize = AtomicUsize::new(0);
 static PROCESS: OnceLock<Process> = OnceLock::new();
-/// Devices are opened under this lock, so that no watcher misses one.
+/// Devices are opened under this lock, so that every device gets all callbacks.
 static WATCHED: Mutex<Watched> = Mutex::new(Watched {
     observers: Vec::new(),
     trackers: Vec::new(),
@@ -70,7 +70,7 @@ impl Process {
     }
 }
 
-/// Starts the shared allocators with the backend of a name (`cuda`, `hip` or `host`); once in a process.
+/// Starts the shared allocators with the backend of a name (`cuda`, `hip` or `host`). Can be called once per process.
 ///
 /// The driver is not used yet; if it is missing, the first allocation fails.
 pub fn start(backend: &str, config: &Config) -> Result<(), StartError> {
@@ -81,7 +81,7 @@ pub fn start(backend: &str, config: &Config) -> Result<(), StartError> {
     set(Process { name: backend.to_owned(), config: config.clone(), backend: OnceLock::new() })
 }
 
-/// Starts the shared allocators with a backend that is loaded already; once in a process.
+/// Starts the shared allocators with a backend that is already loaded. Can be called once per process.
 pub fn start_on(backend: Arc<dyn Backend>, config: &Config) -> Result<(), StartError> {
     let name = backend.info().name.to_owned();
     set(Process { name, config: config.clone(), backend: OnceLock::from(backend) })?;
@@ -164,7 +164,7 @@ fn open(device: u32) -> Result<&'static Allocator<AnyDevice>, Error> {
         return Ok(allocator);
     }
     let allocator = Allocator::with_config(made, &current(process()?, &watched));
-    // Before the others, who may ask for it.
+    // This comes before the other callbacks, which may read it.
     allocator.on_out_of_memory(|report| *last_exhaustion() = Some(Arc::new(report.clone())));
     for observer in &watched.observers {
         watch(&allocator, observer);
@@ -284,7 +284,7 @@ fn change_config<T>(change: impl FnOnce(&mut Config) -> Result<T, ConfigError>) 
     let done = change(&mut config).map_err(StartError::from)?;
     for (_, allocator) in opened() {
         allocator.set_config(&config);
-        // Otherwise it stays what `set_memory_fraction` made it since.
+        // Otherwise the value of `set_memory_fraction` stays.
         if config.memory_fraction() != before.memory_fraction() {
             let fraction = config.memory_fraction().unwrap_or(1.0);
             allocator.set_memory_fraction(fraction)?;
@@ -322,7 +322,7 @@ fn relieve(allocator: &Allocator<AnyDevice>, reliever: &Arc<Reliever>) {
 }
 
 fn watched() -> MutexGuard<'static, Watched> {
-    // Each change is one step, so a panic leaves it whole.
+    // Each change is one step, so a panic leaves the state valid.
     WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -10,7 +10,7 @@ pub fn write_line(what: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "cachette: {what}");
 }
 
-/// Counts one kind of failure, and writes only the first to stderr. Relaxed: it is only a count.
+/// Counts one kind of failure, and writes only the first to stderr. Relaxed: it is independent of other data.
 #[derive(Debug, Default)]
 pub struct FirstOnly(AtomicU64);
 
@@ -26,12 +26,12 @@ impl FirstOnly {
         self.0.load(Relaxed)
     }
 
-    /// Counts one.
+    /// Counts one failure.
     pub fn note(&self) {
         self.0.fetch_add(1, Relaxed);
     }
 
-    /// Counts one, and writes the first.
+    /// Counts one failure. Writes the first one to stderr.
     #[cold]
     pub fn tell(&self, what: impl fmt::Display) {
         if self.0.fetch_add(1, Relaxed) == 0 {

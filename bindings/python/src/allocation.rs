@@ -1,4 +1,4 @@
-//! Memory that Python holds.
+//! Device memory that Python owns.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,11 +11,11 @@ use crate::code_locations::Noted;
 use crate::error;
 use crate::stream::Named;
 
-/// Bytes of device memory; they go back by `free()`, at the end of a `with` block, or with the object.
+/// Device memory; freed by `free()`, at the end of a `with` block, or with the object.
 #[pyclass(module = "cachette", name = "Allocation", frozen)]
 pub(crate) struct PyAllocation {
     allocator: Allocator<AnyDevice>,
-    /// `None` once it was freed.
+    /// `None` after the free.
     inner: Mutex<Option<Allocation<AnyDevice>>>,
 }
 
@@ -24,7 +24,7 @@ impl PyAllocation {
         Self { allocator, inner: Mutex::new(Some(allocation)) }
     }
 
-    /// Asks the allocation, unless it was freed.
+    /// Calls `question` with the allocation, unless it was freed.
     fn ask<T>(&self, question: impl FnOnce(&Allocation<AnyDevice>) -> T) -> PyResult<T> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let allocation = inner.as_ref();
@@ -40,13 +40,13 @@ impl PyAllocation {
         self.ask(Allocation::address)
     }
 
-    /// Bytes that may be used: what was asked for, rounded up.
+    /// Usable bytes: the requested bytes, rounded up.
     #[getter]
     fn bytes(&self) -> PyResult<u64> {
         self.ask(Allocation::bytes)
     }
 
-    /// Bytes that were asked for.
+    /// The requested bytes.
     #[getter]
     fn requested(&self) -> PyResult<u64> {
         self.ask(Allocation::requested)
@@ -58,14 +58,14 @@ impl PyAllocation {
         self.ask(|_| ()).is_err()
     }
 
-    /// Says that `stream` uses the memory too: once freed, it is not reused before the work that is in `stream` by then
-    /// has finished.
+    /// Records that `stream` also uses the memory. After its free, it is not reused until the work that is then queued
+    /// in `stream` has finished.
     fn record_stream(&self, stream: Named<'_>) -> PyResult<()> {
         let stream = Named::open(Some(stream), &self.allocator)?;
         self.ask(|allocation| allocation.record_stream(&stream))
     }
 
-    /// Gives the memory back; a second call does nothing.
+    /// Frees the memory; a second call does nothing.
     fn free(&self, py: Python<'_>) {
         let taken = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
         let _noted = Noted::here();

@@ -51,7 +51,7 @@ impl PyAllocator {
         Ok(Self { device: format!("{backend}:{device}"), inner: shared.clone() })
     }
 
-    /// The device, as it was named.
+    /// The device name that was passed in.
     #[getter]
     fn device(&self) -> &str {
         &self.device
@@ -250,7 +250,7 @@ impl PyAllocator {
     }
 }
 
-/// Calls an observer; what it raises goes to `sys.unraisablehook`, and none is called once the interpreter ends.
+/// Calls an observer. Its exceptions go to `sys.unraisablehook`. It is not called during interpreter shutdown.
 fn tell(observer: &Py<PyAny>, report: &OutOfMemory) {
     let _ = Python::try_attach(|py| {
         if let Err(raised) = observer.call1(py, (Figures::of(report),)) {

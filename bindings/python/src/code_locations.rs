@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use crate::interpreter::{self, Place};
 use crate::torch_frames;
 
-/// The locations that were seen since the oldest active history began.
+/// The locations recorded since the oldest active history began.
 ///
 /// Every stack source holds a reference. When the last one ends, the locations and their code objects are dropped.
 #[derive(Default)]
@@ -86,7 +86,7 @@ impl Places {
         shared.upgrade()
     }
 
-    /// The stack of this thread; empty if Python does not know the thread, or it is walking its stack already.
+    /// Returns the stack of this thread; empty if it never ran Python, or if it already walks its stack.
     pub(crate) fn here(&self) -> Found {
         let noted = NOTED.with_borrow(|noted| {
             let (places, found) = noted.as_ref()?;
@@ -104,7 +104,7 @@ impl Places {
 
     /// No Python code runs while it is held.
     fn table(&self) -> MutexGuard<'_, Table> {
-        // Entries are added whole, so a panic leaves the table sound.
+        // Entries are added completely, so a panic leaves the table valid.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -112,7 +112,7 @@ impl Places {
         let _alone = Looking::begin()?;
         let found = interpreter::if_known(|py| {
             let places = interpreter::callers(py).ok()?;
-            // A failure of PyTorch's functions leaves out what they alone know.
+            // If PyTorch's functions fail, their frames are omitted.
             let mut callers = self.number_told(torch_frames::script(py).unwrap_or_default());
             callers.extend(self.number_all(py, places));
             let forward = self.number_told(torch_frames::forward(py).unwrap_or_default());
@@ -162,7 +162,7 @@ impl Places {
 
 /// Adds a frame, and returns its number.
 fn push(frames: &mut Vec<Frame>, frame: Frame) -> u32 {
-    // Four billion places are more than any program has; beyond them all are the last.
+    // No program has four billion locations; any further ones share the last number.
     let number = u32::try_from(frames.len()).unwrap_or(u32::MAX);
     frames.push(frame);
     number

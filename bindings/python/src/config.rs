@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 
 use crate::error;
 
-/// The configuration that `text` says, or the environment's where there is none.
+/// Parses the configuration `text`, or reads the environment if it is `None`.
 ///
-/// PyTorch's variables may hold keys that Cachette has not; Python warns of each.
+/// PyTorch's variables may contain keys that Cachette lacks; Python warns about each.
 pub(crate) fn read(text: Option<&str>) -> PyResult<Config> {
     if let Some(text) = text {
         return text.parse().map_err(|why| error::of_config(&why));
@@ -21,13 +21,13 @@ pub(crate) fn read(text: Option<&str>) -> PyResult<Config> {
     Ok(config)
 }
 
-/// Warns of keys of PyTorch that Cachette has not.
+/// Warns about keys of PyTorch that Cachette lacks.
 pub(crate) fn warn(left_out: &[ConfigError]) -> PyResult<()> {
     Python::attach(|py| {
         for why in left_out {
             let text = format!("Cachette goes on without this setting of PyTorch: {why}");
             let text = CString::new(text.replace('\0', " "))?;
-            // The caller of the function that was called from Python.
+            // The caller of the function that Python called.
             PyErr::warn(py, &py.get_type::<PyUserWarning>(), &text, 2)?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Failures as Python exceptions.
+//! Errors as Python exceptions.
 
 use cachette::backends::OpenError;
 use cachette::config::ConfigError;
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::report::Figures;
 
-/// The exceptions of the package, which are written in Python.
+/// The exceptions of the package, which are defined in Python.
 mod python {
     pyo3::import_exception!(cachette._errors, Error);
     pyo3::import_exception!(cachette._errors, OutOfMemoryError);
@@ -22,7 +22,7 @@ pub(crate) fn error(text: impl Into<String>) -> PyErr {
     python::Error::new_err(text.into())
 }
 
-/// The exception for what an allocator answered.
+/// Converts an allocator's error to an exception.
 pub(crate) fn of_allocator(why: Error) -> PyErr {
     let text = why.to_string();
     match why {
@@ -36,12 +36,12 @@ pub(crate) fn of_allocator(why: Error) -> PyErr {
     }
 }
 
-/// The exception for what a driver answered.
+/// Converts a driver's error to an exception.
 pub(crate) fn of_device(why: hal::Error) -> PyErr {
     of_allocator(why.into())
 }
 
-/// The exception for what the shared allocators answered.
+/// Converts an error of the shared allocators to an exception.
 pub(crate) fn of_process(why: cachette_process::Error) -> PyErr {
     match why {
         cachette_process::Error::Start(StartError::Config(why)) => of_config(&why),
@@ -55,12 +55,12 @@ pub(crate) fn of_open(why: &OpenError) -> PyErr {
     error(why.to_string())
 }
 
-/// The exception for a configuration that cannot be read.
+/// The exception for an invalid configuration.
 pub(crate) fn of_config(why: &ConfigError) -> PyErr {
     python::ConfigError::new_err(why.to_string())
 }
 
-/// The exception for a history that cannot be recorded as it was asked for.
+/// The exception for invalid history options.
 pub(crate) fn of_history(text: &str) -> PyErr {
     python::HistoryError::new_err(text.to_owned())
 }

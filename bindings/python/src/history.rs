@@ -20,7 +20,7 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// The options; `None` if nothing is to be recorded.
+    /// Returns the options; `None` if the history is to be stopped.
     pub(crate) fn options(&self) -> PyResult<Option<HistoryOptions>> {
         let entries = match self.enabled {
             Some("all") => cachette_torch::history_entries(self.max_entries).map_err(|why| wrong(&why.to_string()))?,

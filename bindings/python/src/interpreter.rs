@@ -1,4 +1,4 @@
-//! The Python callers of the running thread.
+//! The Python stack of the current thread.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,24 +8,24 @@ use cachette::history::Frame;
 use pyo3::prelude::*;
 use pyo3::{ffi, intern};
 
-/// Callers further out are left out.
+/// The most frames of a stack; outer ones are dropped.
 const DEEPEST: usize = 64;
 
-/// A place in Python code: the code, and how far it has come.
+/// A location in Python code: the code object and the instruction.
 pub(crate) struct Place {
     code: Py<PyAny>,
     instruction: i64,
-    /// Asked for its line only if the place is new, since that search takes long.
+    /// Its line is looked up only for a new location, since that search is slow.
     frame: Py<PyAny>,
 }
 
 impl Place {
-    /// What tells places apart, for as long as the code lives.
+    /// The key of the location, valid while the code object lives.
     pub(crate) fn key(&self) -> (usize, i64) {
         (self.code.as_ptr().addr(), self.instruction)
     }
 
-    /// The place in words, and the code that its key is good for.
+    /// Returns the location as text, and the code object that keeps its key valid.
     pub(crate) fn describe(self, py: Python<'_>) -> (Frame, Py<PyAny>) {
         let code = self.code.bind(py);
         let text = |value: PyResult<Bound<'_, PyAny>>| {
@@ -34,7 +34,7 @@ impl Place {
         };
         let line = self.frame.bind(py).getattr(intern!(py, "f_lineno"));
         let frame = Frame {
-            // Without its class: PyTorch's tools look for the bare name.
+            // Without its class, since PyTorch's tools expect the bare name.
             name: text(code.getattr(intern!(py, "co_name"))),
             file: text(code.getattr(intern!(py, "co_filename"))),
             line: line.and_then(|line| line.extract()).unwrap_or(0),
@@ -43,14 +43,14 @@ impl Place {
     }
 }
 
-/// Does `work` with the interpreter if it knows this thread, and takes its lock for that.
+/// Calls `work` with the GIL held, if the thread has run Python before.
 ///
-/// PyTorch gives the lock up before it asks for memory, so most requests come without it. A history asks where it is
-/// before it takes one of our locks; so the holder of the interpreter's lock cannot be waiting for one of ours. Threads
-/// that never ran Python, such as those of a backward pass, have no callers there and wait for nothing. An exception
-/// that is under way meanwhile stays so.
+/// PyTorch releases the GIL before it requests memory, so most requests come without it. A history captures the stack
+/// before the allocator takes any lock. So the holder of the GIL cannot be waiting for one of those locks. Threads that
+/// never ran Python, such as those of a backward pass, have no Python frames and do not wait. A pending exception is
+/// preserved.
 pub(crate) fn if_known<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
-    // SAFETY: it may be called by any thread; null for one that no interpreter knows.
+    // SAFETY: any thread may call it; it returns null for a thread without an interpreter.
     let own = unsafe { ffi::PyGILState_GetThisThreadState() };
     if own.is_null() {
         return None;
@@ -61,21 +61,21 @@ pub(crate) fn if_known<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     })
 }
 
-/// The callers of this thread, innermost first.
+/// Returns the locations of this thread's frames, innermost first.
 ///
-/// `sys._getframe` is for callers in Python. Asked from here while a frame is torn down, Python 3.12 and 3.13 answer
-/// with a frame of the interpreter's own, which lies in the C stack and is not initialised. The function of the C
-/// interface skips such frames. Code is asked for by its function too: `f_code` calls the audit hooks of the program.
+/// `sys._getframe` is for callers in Python. While a frame is destroyed, it returns an internal frame in Python 3.12
+/// and 3.13. That frame lies on the C stack and is not initialised. The C function skips such frames. Code objects also
+/// come from a C function, since `f_code` calls the audit hooks of the program.
 pub(crate) fn callers(py: Python<'_>) -> PyResult<Vec<Place>> {
-    // SAFETY: the lock is held, so that there is a current thread state.
+    // SAFETY: the GIL is held, so there is a current thread state.
     let thread = unsafe { ffi::PyThreadState_Get() };
-    // SAFETY: the lock is held, and the state is of this thread.
+    // SAFETY: the GIL is held, and the state belongs to this thread.
     let frame = unsafe { ffi::PyThreadState_GetFrame(thread) };
-    // SAFETY: a new reference, or null where no Python code runs.
+    // SAFETY: a new reference, or null if no Python code runs.
     let mut next = unsafe { Bound::from_owned_ptr_or_opt(py, frame.cast()) };
     let mut places = Vec::with_capacity(DEEPEST);
     while let Some(frame) = next.filter(|_| places.len() < DEEPEST) {
-        // SAFETY: the lock is held, and it is a frame.
+        // SAFETY: the GIL is held, and this is a frame.
         let code = unsafe { ffi::PyFrame_GetCode(frame.as_ptr().cast()) };
         // SAFETY: a new reference; every frame has code.
         let code = unsafe { Bound::from_owned_ptr(py, code.cast()) };
@@ -87,31 +87,31 @@ pub(crate) fn callers(py: Python<'_>) -> PyResult<Vec<Place>> {
     Ok(places)
 }
 
-/// Drops objects soon, in the main thread and outside of every lock of ours: their ends may run Python code.
+/// Drops objects later, on the main thread and outside all locks, since their destructors may run Python code.
 pub(crate) fn drop_later(objects: Vec<Py<PyAny>>) {
     buried().extend(objects);
     // SAFETY: it may be called at any time.
     if unsafe { ffi::Py_IsInitialized() } != 0 {
-        // SAFETY: it may be called by any thread, with the lock or without it; the function needs no argument. A full
-        // queue refuses, and then the next call takes these too.
+        // SAFETY: any thread may call it, with or without the GIL; the function needs no argument. If the queue is full
+        // it fails, and the next call also drops these objects.
         unsafe { ffi::Py_AddPendingCall(Some(drop_buried), ptr::null_mut()) };
     }
 }
 
 extern "C" fn drop_buried(_: *mut c_void) -> c_int {
     let objects = mem::take(&mut *buried());
-    // The lock is held; this lets PyO3 know, which would put them off otherwise.
+    // The GIL is held. This tells PyO3 so, which would otherwise defer the drop.
     Python::try_attach(|_| drop(objects));
     0
 }
 
-/// What is to be dropped; no code of Python's runs while it is held.
+/// The objects to drop. No Python code runs while the lock is held.
 fn buried() -> MutexGuard<'static, Vec<Py<PyAny>>> {
     static BURIED: Mutex<Vec<Py<PyAny>>> = Mutex::new(Vec::new());
     BURIED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An exception that is under way, put aside: memory is freed while one passes through its owner.
+/// A pending exception, saved: memory may be freed while an exception unwinds through its owner.
 struct Raised {
     parts: [*mut ffi::PyObject; 3],
 }
@@ -120,7 +120,7 @@ impl Raised {
     fn set_aside(_: Python<'_>) -> Self {
         let mut parts = [ptr::null_mut(); 3];
         let [kind, value, trace] = &mut parts;
-        // SAFETY: the lock is held, and the three places are this function's own.
+        // SAFETY: the GIL is held, and the three variables are local.
         unsafe { ffi::PyErr_Fetch(kind, value, trace) };
         Self { parts }
     }
@@ -129,7 +129,7 @@ impl Raised {
 impl Drop for Raised {
     fn drop(&mut self) {
         let [kind, value, trace] = self.parts;
-        // SAFETY: the lock is still held, and these came from `PyErr_Fetch`.
+        // SAFETY: the GIL is still held, and these came from `PyErr_Fetch`.
         unsafe { ffi::PyErr_Restore(kind, value, trace) };
     }
 }

@@ -1,8 +1,8 @@
 //! The native half of the Python package `cachette`.
 //!
-//! Python's half (`python/cachette`) is what users import. This one holds what needs Rust:
+//! Users import the Python half (`python/cachette`). This half contains what needs Rust:
 //!
-//! | file | what it has |
+//! | file | contents |
 //! |---|---|
 //! | `allocator.rs`, `stream.rs`, `allocation.rs`, `pool.rs` | the classes of the package |
 //! | `devices.rs` | the list of devices |

@@ -1,4 +1,4 @@
-//! Figures for monitoring.
+//! Metrics for monitoring.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use cachette::hal::AnyDevice;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// The figures of `allocator` in the text form that Prometheus reads.
+/// Returns the metrics of `allocator` in Prometheus' text format.
 pub(crate) fn text(allocator: &Allocator<AnyDevice>, labels: BTreeMap<String, String>) -> PyResult<String> {
     if let Some(wrong) = labels.keys().find(|name| !is_label(name)) {
         let text = format!("'{wrong}' is no name of a label; use letters, digits and underscores, and no digit first");

@@ -28,12 +28,12 @@ impl PyPinned {
         })
     }
 
-    /// The figures, with the keys of `torch.cuda.host_memory_stats()`.
+    /// The statistics, with the keys of `torch.cuda.host_memory_stats()`.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         figures(py, &self.allocator.pinned().stats())
     }
 
-    /// Gives every free block back to the driver, which waits for the whole device; how many bytes that were.
+    /// Releases every free block to the driver, which waits for the whole device. Returns the number of bytes.
     fn empty_cache(&self, py: Python<'_>) -> PyResult<u64> {
         py.detach(|| self.allocator.pinned().empty_cache()).map_err(error::of_allocator)
     }
@@ -49,7 +49,7 @@ impl PyPinned {
     }
 }
 
-/// Pinned host memory; it goes back by `free()`, at the end of a `with` block, or with the object.
+/// Pinned host memory; freed by `free()`, at the end of a `with` block, or with the object.
 #[pyclass(module = "cachette", name = "PinnedAllocation", frozen)]
 pub(crate) struct PyPinnedAllocation {
     allocator: Allocator<AnyDevice>,
@@ -57,21 +57,21 @@ pub(crate) struct PyPinnedAllocation {
 }
 
 struct Held {
-    /// `None` once it was freed.
+    /// `None` after the free.
     allocation: Option<PinnedAllocation<AnyDevice>>,
-    /// What Python sees the memory through; it keeps this object alive as long as anybody looks.
+    /// The Python view of the memory. It keeps this object alive while the view exists.
     view: Option<Py<PyWeakrefReference>>,
 }
 
 impl PyPinnedAllocation {
-    /// Asks the allocation, unless it was freed.
+    /// Calls `question` with the allocation, unless it was freed.
     fn ask<T>(&self, question: impl FnOnce(&PinnedAllocation<AnyDevice>) -> T) -> PyResult<T> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let allocation = inner.allocation.as_ref();
         allocation.map(question).ok_or_else(|| error::error("this memory was freed; allocate anew"))
     }
 
-    /// What Python sees the memory through, if anybody does.
+    /// Returns the Python view of the memory, if it still exists.
     fn shown<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let view = inner.view.as_ref()?.bind(py);
@@ -81,13 +81,13 @@ impl PyPinnedAllocation {
 
 #[pymethods]
 impl PyPinnedAllocation {
-    /// The address of the first byte, as the host sees it; 0 for an allocation of no bytes.
+    /// The host address of the first byte; 0 for an allocation of no bytes.
     #[getter]
     fn address(&self) -> PyResult<usize> {
         self.ask(|it| if it.is_empty() { 0 } else { it.ptr().addr().get() })
     }
 
-    /// The address of the first byte, as the device sees it; 0 for an allocation of no bytes.
+    /// The device address of the first byte; 0 for an allocation of no bytes.
     #[getter]
     fn device_address(&self) -> PyResult<u64> {
         let address = self.ask(PinnedAllocation::device_address)?;
@@ -95,13 +95,13 @@ impl PyPinnedAllocation {
         Ok(address.map_or(0, DevicePtr::address))
     }
 
-    /// Bytes that may be used: what was asked for, rounded up to a power of two.
+    /// Usable bytes: the requested bytes, rounded up to a power of two.
     #[getter]
     fn bytes(&self) -> PyResult<usize> {
         self.ask(PinnedAllocation::bytes)
     }
 
-    /// Bytes that were asked for.
+    /// The requested bytes.
     #[getter]
     fn requested(&self) -> PyResult<usize> {
         self.ask(PinnedAllocation::requested)
@@ -113,9 +113,9 @@ impl PyPinnedAllocation {
         self.ask(|_| ()).is_err()
     }
 
-    /// The bytes that were asked for, to be read and written while the device is not at them.
+    /// A view of the requested bytes, for use while the device does not access them.
     ///
-    /// They cannot be freed as long as the view is there.
+    /// The memory cannot be freed while the view exists.
     fn view<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = this.py();
         let (address, bytes) = (this.get().address()?, this.get().requested()?);
@@ -127,13 +127,13 @@ impl PyPinnedAllocation {
         view.call_method1("cast", ("B",))
     }
 
-    /// Says that work in `stream` uses the memory: once freed, it is not reused before that has finished.
+    /// Records that work in `stream` uses the memory. After its free, it is not reused before that work has finished.
     fn record_stream(&self, stream: Named<'_>) -> PyResult<()> {
         let stream = Named::open(Some(stream), &self.allocator)?;
         self.ask(|allocation| allocation.record_stream(&stream))
     }
 
-    /// Gives the memory back; a second call does nothing.
+    /// Frees the memory; a second call does nothing.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         if self.shown(py).is_some() {
             return Err(error::error("a view of this memory is still there; release it before the memory is freed"));
@@ -162,9 +162,9 @@ impl PyPinnedAllocation {
 }
 
 impl PyPinnedAllocation {
-    /// Makes what Python sees the memory through.
+    /// Creates the Python view of the memory.
     ///
-    /// The stable ABI has no buffers before Python 3.11, so it is an array of `ctypes`; it holds on to this object.
+    /// The stable ABI has no buffers before Python 3.11, so the view is a `ctypes` array that refers to this object.
     fn show<'py>(&self, this: &Bound<'py, Self>, address: usize, bytes: usize) -> PyResult<Bound<'py, PyAny>> {
         let py = this.py();
         let kind = py.import("ctypes")?.getattr("c_ubyte")?.mul(bytes)?;
@@ -180,7 +180,7 @@ impl PyPinnedAllocation {
     }
 }
 
-/// The figures in one dictionary, with PyTorch's keys.
+/// The statistics in one dictionary, with PyTorch's keys.
 fn figures<'py>(py: Python<'py>, stats: &PinnedStats) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("num_host_alloc", stats.num_host_alloc)?;

@@ -183,8 +183,8 @@ fn stats_of(device: u32) -> Stats {
     cachette_process::find(device as usize).map(Allocator::stats).unwrap_or_default()
 }
 
-/// Calls an observer with PyTorch's four numbers; what it raises goes to `sys.unraisablehook`, and none is called once
-/// the interpreter ends.
+/// Calls an observer with PyTorch's four numbers. Its exceptions go to `sys.unraisablehook`. It is not called during
+/// interpreter shutdown.
 fn tell(observer: &Py<PyAny>, report: &OutOfMemory) {
     let _ = Python::try_attach(|py| {
         if let Err(raised) = observer.call1(py, cachette_torch::observed(report)) {

@@ -21,7 +21,7 @@ use crate::{error, source, stats};
 #[pyclass(module = "cachette", name = "Pool", frozen)]
 pub(crate) struct PyPool {
     id: (u64, u64),
-    /// `None` once it was released.
+    /// `None` after the release.
     inner: Mutex<Option<Arc<Pool<AnyDevice>>>>,
 }
 
@@ -121,7 +121,7 @@ impl PyPool {
 
     fn __enter__(this: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
         let pool = this.pool()?;
-        // SAFETY: `Entered` keeps the pool at its place for as long as it keeps the guard that borrows from it.
+        // SAFETY: `Entered` keeps the pool at its address for as long as it keeps the guard that borrows from it.
         let borrowed: &'static Pool<AnyDevice> = unsafe { &*Arc::as_ptr(&pool) };
         let entered = Entered { _guard: borrowed.enter_all(), pool };
         ENTERED.with_borrow_mut(|list| list.push(entered));

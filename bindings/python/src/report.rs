@@ -1,9 +1,9 @@
-//! Out of memory, as figures and words.
+//! Out-of-memory reports, as figures and text.
 
 use cachette::OutOfMemory;
 use pyo3::prelude::*;
 
-/// A request that failed for want of memory; a dictionary in Python.
+/// A request that failed for lack of memory; a dictionary in Python.
 #[derive(Default, IntoPyObject)]
 pub(crate) struct Figures {
     device: Option<u32>,
@@ -26,7 +26,7 @@ pub(crate) struct Figures {
     report: String,
 }
 
-/// What one pool holds.
+/// The figures of one pool.
 #[derive(IntoPyObject)]
 struct PoolEntry {
     id: (u64, u64),
@@ -37,7 +37,7 @@ struct PoolEntry {
     largest_free: u64,
 }
 
-/// What was allocated at one place and is still in use.
+/// The memory in use that one site of the program allocated.
 #[derive(IntoPyObject)]
 struct HolderEntry {
     bytes: u64,
@@ -53,7 +53,7 @@ struct FrameEntry {
 }
 
 impl Figures {
-    /// The figures of `report`.
+    /// Converts `report`.
     pub(crate) fn of(report: &OutOfMemory) -> Self {
         Self {
             device: Some(report.device.0),
@@ -77,7 +77,7 @@ impl Figures {
         }
     }
 
-    /// Only what was asked for.
+    /// Contains only the requested bytes and the report.
     pub(crate) fn of_request(requested: u64, report: String) -> Self {
         Self { requested, report, ..Self::default() }
     }

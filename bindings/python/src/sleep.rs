@@ -26,7 +26,7 @@ fn contents(keep: bool) -> Contents {
     if keep { Contents::Keep } else { Contents::Discard }
 }
 
-/// Puts a pool to sleep, and calls `progress(done, total)` meanwhile.
+/// Puts a pool to sleep, and calls `progress(done, total)` during that.
 pub(crate) fn sleep(
     py: Python<'_>,
     pool: &Pool<AnyDevice>,
@@ -39,7 +39,7 @@ pub(crate) fn sleep(
     Ok(entry)
 }
 
-/// Wakes a pool, and calls `progress(done, total)` meanwhile; returns the bytes of its memory.
+/// Wakes a pool, and calls `progress(done, total)` during that. Returns the bytes of its memory.
 pub(crate) fn wake(py: Python<'_>, pool: &Pool<AnyDevice>, progress: Option<Py<PyAny>>) -> PyResult<u64> {
     py.detach(move || pool.wake_with(|done| tell(progress.as_ref(), done))).map_err(error::of_allocator)
 }
@@ -61,7 +61,7 @@ pub(crate) fn sleep_tagged(
                     asleep.push(allocator);
                 }
                 Err(why) => {
-                    // The first failure is what the caller must know; what stays asleep can be woken later.
+                    // The caller gets the first failure, and can wake the pools that stay asleep later.
                     for allocator in asleep {
                         let _ = allocator.wake_tagged(tag);
                     }

@@ -19,7 +19,7 @@ impl PySlot {
     fn new(source: Option<&str>, config: Option<&str>, no_split: bool) -> PyResult<Self> {
         let options =
             SlotOptions { config: config::read(config)?, source: source.map(source::named).transpose()?, no_split };
-        // SAFETY: 1. that NVSHMEM and rocSHMEM are initialised is the caller's promise, as the documentation says.
+        // SAFETY: 1. the documentation requires of the caller that NVSHMEM and rocSHMEM are initialised.
         let slot = unsafe { Slot::create(options) };
         Ok(Self { inner: slot.map_err(|why| error::error(why.to_string()))? })
     }

@@ -26,7 +26,7 @@ pub(crate) fn find(name: &str, device: &DeviceInfo) -> PyResult<Arc<dyn Source>>
         );
         return Err(error::error(text));
     }
-    // SAFETY: 1. that it is initialised for the device is the caller's promise, as the documentation says.
+    // SAFETY: 1. the documentation requires of the caller that it is initialised for the device.
     let source = unsafe { library.open(device.ordinal) };
     source.map_err(|why| error::of_allocator(why.into()))
 }

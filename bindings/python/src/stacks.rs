@@ -9,11 +9,11 @@ use cachette::history::{Callers, Frame, RawStack, ResolvedStack, StackSource};
 
 use crate::code_locations::{self, Found, Places};
 
-/// What this library's own functions are called, and what they go through.
+/// Prefixes of this library's functions, and of those that it calls on the way.
 const OWN: [&str; 4] = ["cachette", "_native", "backtrace::", "pyo3::"];
-/// How the interpreter's own functions are called, below which there is nothing but itself.
+/// Prefixes of the interpreter's functions. All frames below them belong to the interpreter.
 const INTERPRETER: [&str; 3] = ["_PyEval_", "PyEval_", "_PyObject_"];
-/// How deep the library's own functions lie at most.
+/// The maximum depth of the library's own functions.
 const OWN_DEPTH: usize = 40;
 
 /// The stack of Python frames, optionally with native frames.
@@ -24,7 +24,7 @@ pub(crate) struct PythonStacks {
     known: Arc<Known>,
 }
 
-/// The stacks that were seen. Both modes share the numbers, so a history that changes its mode keeps its events.
+/// The stacks recorded so far. Both modes share the numbers, so a history that changes its mode keeps its events.
 /// Histories hold references; the last one drops the table.
 struct Known {
     places: Arc<Places>,
@@ -64,7 +64,7 @@ impl PythonStacks {
 
 impl Known {
     fn table(&self) -> MutexGuard<'_, Table> {
-        // Entries are added whole, so a panic leaves the table sound.
+        // Entries are added completely, so a panic leaves the table valid.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,7 +128,7 @@ impl fmt::Debug for PythonStacks {
     }
 }
 
-/// Native frames without those of this library and of the interpreter.
+/// Removes the native frames of this library and of the interpreter.
 fn without_own(mut frames: Vec<Frame>) -> Vec<Frame> {
     let starts = |frame: &Frame, with: &[&str]| {
         let bare = frame.name.trim_start_matches('<');

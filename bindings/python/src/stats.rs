@@ -5,7 +5,7 @@ use cachette::{Stat, StatArray, Stats};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 
-/// The figures in dictionaries of dictionaries.
+/// The statistics as nested dictionaries.
 pub(crate) fn nested<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for (name, value) in counts(stats) {
@@ -24,7 +24,7 @@ pub(crate) fn nested<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py,
     Ok(dict)
 }
 
-/// The figures in one dictionary, in the order of its keys; dots join the names of the nested ones.
+/// The statistics in one dictionary, ordered by key; dots join the nested names.
 pub(crate) fn flat<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
     let counts = counts(stats).map(|(name, value)| (name.to_owned(), value));
     let mut all = counts.to_vec();
@@ -56,9 +56,9 @@ pub(crate) fn of_pool<'py>(py: Python<'py>, stats: Option<&PoolStats>) -> PyResu
     Ok(dict)
 }
 
-/// The figures that are numbers alone.
+/// The statistics that are single numbers.
 fn counts(stats: &Stats) -> [(&'static str, i64); 7] {
-    // PyTorch keeps them as signed numbers, in which no bound on splitting is -1.
+    // PyTorch's counts are signed; there, -1 means no split limit.
     let counts = [
         ("num_alloc_retries", stats.num_alloc_retries),
         ("num_ooms", stats.num_ooms),

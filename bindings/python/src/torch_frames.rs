@@ -1,4 +1,4 @@
-//! Where PyTorch says a thread is, beyond its Python frames: in `TorchScript`, and behind which forward pass.
+//! The frames of a thread that only PyTorch has: `TorchScript`, and the forward pass of a backward pass.
 
 use cachette::history::Frame;
 use pyo3::intern;
@@ -8,24 +8,24 @@ use pyo3::types::PyDict;
 
 static TORCH: PyOnceLock<Functions> = PyOnceLock::new();
 
-/// Functions of PyTorch, all of them native: no Python code runs when they are called.
+/// Functions of PyTorch, all of them native, so that their calls run no Python code.
 struct Functions {
-    /// The node that a backward pass runs on this thread; `None` outside of one.
+    /// Returns the node that a backward pass runs on this thread; `None` outside of one.
     current_node: Py<PyAny>,
-    /// Gathers the frames of this thread, as `(python, script, native)` say which.
+    /// Captures the frames of this thread that `(python, script, native)` select.
     gather: Py<PyAny>,
-    /// Some gathered frames as lists of dictionaries.
+    /// Converts captured frames to lists of dictionaries.
     symbolize: Py<PyAny>,
 }
 
-/// Lets histories ask these functions of PyTorch; the first call in a process counts.
+/// Sets the functions of PyTorch that histories call. Only the first call in a process has an effect.
 #[pyfunction]
 pub(crate) fn ask_torch(py: Python<'_>, current_node: Py<PyAny>, gather: Py<PyAny>, symbolize: Py<PyAny>) {
     let functions = Functions { current_node, gather, symbolize };
     let _ = TORCH.set(py, functions);
 }
 
-/// The frames of `TorchScript`, innermost first.
+/// Returns the frames of `TorchScript`, innermost first.
 pub(crate) fn script(py: Python<'_>) -> PyResult<Vec<Frame>> {
     let Some(torch) = TORCH.get(py) else { return Ok(Vec::new()) };
     let gathered = torch.gather.bind(py).call1((false, true, false))?;
@@ -43,9 +43,9 @@ pub(crate) fn script(py: Python<'_>) -> PyResult<Vec<Frame>> {
     Ok(frames)
 }
 
-/// Where the forward pass made the node that runs on this thread; nothing outside of anomaly mode.
+/// Returns the forward stack of the node that runs on this thread; empty outside anomaly mode.
 ///
-/// Each is a line of a traceback in PyTorch's words, outermost first, and a frame that is only a name.
+/// Each frame is a line of PyTorch's traceback, outermost first, and has only a name.
 pub(crate) fn forward(py: Python<'_>) -> PyResult<Vec<Frame>> {
     let Some(torch) = TORCH.get(py) else { return Ok(Vec::new()) };
     let node = torch.current_node.bind(py).call0()?;
@@ -56,7 +56,7 @@ pub(crate) fn forward(py: Python<'_>) -> PyResult<Vec<Frame>> {
     let lines = metadata.cast::<PyDict>()?.get_item(intern!(py, "traceback_"))?;
     let lines: Vec<String> = lines.map_or_else(|| Ok(Vec::new()), |lines| lines.extract())?;
     let frames = lines.into_iter().map(|line| Frame {
-        // A snapshot ends every line again.
+        // A snapshot appends the line break again.
         name: line.strip_suffix('\n').unwrap_or(&line).to_owned(),
         ..Frame::default()
     });

@@ -5,9 +5,9 @@
 //! is in `bindings/python/python/cachette/torch/adapter`. It calls these functions, which have C linkage, throw C++
 //! exceptions, and are found by name.
 //!
-//! | module | what it answers |
+//! | module | contents |
 //! |---|---|
-//! | `memory` | freeing by address alone |
+//! | `memory` | freeing by address only |
 //! | `figures` | statistics, limits, caching, and peer access |
 //! | `pools`, `checkpoints` | pools with users and sources, and their checkpoints |
 //! | `contents` | snapshots, entry by entry |
@@ -74,12 +74,12 @@ pub extern "C" fn cachette_adapter_version() -> u32 {
 #[repr(transparent)]
 pub struct User(pub *mut c_void);
 
-// SAFETY: it is never followed here, and callers promise that their functions may be called by any thread.
+// SAFETY: the pointer is not dereferenced here, and callers promise that any thread may call their functions.
 unsafe impl Send for User {}
 // SAFETY: as above.
 unsafe impl Sync for User {}
 
-/// Calls `ask` for each open device until one knows the address; no two devices share an address.
+/// Calls `ask` for each open device until one succeeds. No two devices share an address.
 fn ask_owner<T>(ask: impl Fn(&'static Allocator<AnyDevice>) -> Result<T, cachette::Error>) -> Result<T, Error> {
     let mut unknown = Error::Unopened { device: 0 };
     for (_, allocator) in process::opened() {

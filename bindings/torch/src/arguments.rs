@@ -13,7 +13,7 @@ pub fn observed(report: &OutOfMemory) -> (u32, u64, u64, u64) {
     (report.device.0, report.segment, total, free)
 }
 
-/// The capacity of a history for `asked` events; PyTorch passes the largest number for no bound.
+/// The capacity of a history for `asked` events. PyTorch passes the largest number for no limit.
 pub fn history_entries(asked: u64) -> Result<u64, Error> {
     const USUAL: u64 = 1_000_000;
     match asked {

@@ -2,23 +2,23 @@
 
 use cachette_process::FirstOnly;
 
-/// How often something went wrong that the caller could not be told of.
+/// The number of errors that could not be returned to the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Addresses that were to be freed and that no allocator gave out, or that were free already.
+    /// Frees of an address that no allocator has allocated, or that is already free.
     pub unknown_frees: u64,
-    /// Addresses whose use by another stream was to be recorded and that no allocator gave out.
+    /// Records of a stream for an address that no allocator has allocated.
     pub unknown_uses: u64,
-    /// Frees in which the driver failed; that memory becomes free later.
+    /// Frees in which the driver failed. That memory becomes free later.
     pub failed_frees: u64,
-    /// Pools that were to be released and had no user.
+    /// Releases of a pool without users.
     pub failed_releases: u64,
-    /// Requests of slots that failed for another reason than want of memory.
+    /// Slot requests that failed for a reason other than out-of-memory.
     pub failed_slots: u64,
 }
 
-/// The counts so far.
+/// Returns the counts so far.
 #[must_use]
 pub fn counters() -> Counters {
     Counters {

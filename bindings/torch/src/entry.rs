@@ -12,10 +12,10 @@ use crate::counters::{FAILED_FREES, UNKNOWN_FREES};
 use crate::error::Error;
 use crate::{processes, throw};
 
-/// What snapshots call memory of PyTorch.
+/// The label of PyTorch's memory in snapshots.
 static LABEL: LazyLock<Label> = LazyLock::new(|| Label::new("torch"));
 
-/// Allocates `size` bytes for work in `stream`; null for none.
+/// Allocates `size` bytes for work in `stream`. Returns null for zero bytes.
 ///
 /// On failure it throws `c10::OutOfMemoryError` or `c10::Error`, or `std::runtime_error` if PyTorch's classes are not
 /// found. In a process without C++ it prints the error to stderr and returns null.
@@ -100,7 +100,7 @@ pub(crate) fn of_memory(allocator: &Allocator<AnyDevice>, error: cachette::Error
     Error::Memory { vendor: info.vendor, error, processes }
 }
 
-/// Counts and logs a failed free; a destructor cannot return an error.
+/// Counts and logs a failed free, since a destructor cannot return an error.
 #[cold]
 pub(crate) fn tell_of_free(error: &Error) {
     match error {

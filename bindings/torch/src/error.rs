@@ -28,7 +28,7 @@ pub enum Error {
     Memory {
         /// The vendor of the device.
         vendor: Vendor,
-        /// What failed.
+        /// The error of the allocator.
         error: cachette::Error,
         /// The processes that use the device's memory, for out-of-memory errors.
         processes: Vec<Process>,
@@ -38,28 +38,28 @@ pub enum Error {
     NoUser {
         /// The device.
         device: u32,
-        /// The pool's name.
+        /// The id of the pool.
         id: (u64, u64),
     },
-    /// All slots are taken.
+    /// All slots are in use.
     #[error("all {most} slots for memory pools are taken; drop one, and free all that was allocated by it")]
     NoSlot {
-        /// How many there are.
+        /// The number of slots.
         most: usize,
     },
-    /// A slot was dropped.
+    /// The slot was dropped.
     #[error("the slot of this memory pool was dropped; keep it as long as the pool")]
     SlotDropped,
-    /// A history was to keep more events than it can.
+    /// A history was requested with more events than it can keep.
     #[error(
         "max_entries is {asked}, and at most {MOST_ENTRIES} events are kept; the places for all of them are made at once, \
          96 bytes each"
     )]
     TooManyEntries {
-        /// How many.
+        /// The requested number.
         asked: u64,
     },
-    /// A history was to leave out what it does not know.
+    /// A history was requested to skip an unknown action.
     #[error("{0}; name events such as 'free_completed'")]
     Action(#[from] UnknownAction),
 }
@@ -71,7 +71,7 @@ impl From<Panicked> for Error {
 }
 
 impl Error {
-    /// Whether there was no memory, so that freeing some would help.
+    /// Returns whether memory was short, so that freeing some would help.
     #[must_use]
     pub const fn is_out_of_memory(&self) -> bool {
         use cachette::Error as Memory;
@@ -83,7 +83,7 @@ impl Error {
         }
     }
 
-    /// Whether the driver was shut down because the process is leaving.
+    /// Returns whether the driver was shut down because the process exits.
     pub(crate) const fn is_shutting_down(&self) -> bool {
         let Self::Memory { error: cachette::Error::Device(error), .. } = self else { return false };
         matches!(error.kind(), hal::ErrorKind::ShuttingDown)

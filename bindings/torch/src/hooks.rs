@@ -45,7 +45,7 @@ pub extern "C-unwind" fn cachette_torch_init(device_count: c_int) {
 /// Releases every unused segment of every device.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn cachette_torch_reset() {
-    // Each is emptied, even if an earlier one failed; the first error is returned.
+    // Every device is emptied, even after a failure. The first error is returned.
     let empty = |(_, allocator): (u32, &Allocator<AnyDevice>)| {
         let emptied = allocator.empty_cache();
         emptied.err().map(|error| of_memory(allocator, error))
@@ -66,7 +66,7 @@ pub extern "C-unwind" fn cachette_torch_memory_fraction(fraction: f64, device: c
     });
 }
 
-/// The segment of an allocation, by its start and size.
+/// Returns the segment of an allocation: its start and size.
 ///
 /// An unknown address is returned unchanged, and `size` is not written.
 ///
@@ -101,10 +101,10 @@ pub unsafe extern "C-unwind" fn cachette_torch_record_stream(ptr: *mut c_void, s
         return;
     }
     let stream = StreamRef::from_raw(stream as usize);
-    // The device is not known, but no two devices share an address.
+    // The device is unknown, but no two devices share an address.
     let recorded = guarded(|| {
         Ok(process::opened().any(|(_, allocator)| {
-            // SAFETY: 1. and 2. are the caller's promises; the stream is looked at by the allocator of `ptr` alone.
+            // SAFETY: 1. and 2. are the caller's promises; only the allocator of `ptr` uses the stream.
             unsafe { allocator.record_stream_raw(ptr as u64, stream) }.is_ok()
         }))
     });
@@ -118,7 +118,7 @@ pub unsafe extern "C-unwind" fn cachette_torch_record_stream(ptr: *mut c_void, s
 /// # Safety
 ///
 /// 1. `filter` is null, or a `std::function<bool(stream)>` of libstdc++ that lives during the call.
-/// 2. What it holds may be called and destroyed by any thread.
+/// 2. Any thread may call and destroy the stored function object.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_torch_begin_allocate_to_pool(
     device: c_int,

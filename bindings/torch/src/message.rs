@@ -1,7 +1,7 @@
 //! PyTorch's text for an out-of-memory error.
 //!
-//! Programs parse these sentences, so they are PyTorch's, and the figures mean what PyTorch's mean. Two of its sentences
-//! are left out: its advice, since the allocator adds what applies, and the use of processes that the driver does not tell.
+//! Programs parse these sentences, so they are PyTorch's, and the figures have the same meaning. Two sentences are
+//! omitted: its advice, since the allocator adds its own, and the use of processes that the driver does not report.
 
 use std::fmt;
 

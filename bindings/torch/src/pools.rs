@@ -13,13 +13,13 @@ use crate::entry::of_memory;
 use crate::error::Error;
 use crate::std_function::Owned;
 
-/// A device and a pool of it.
+/// A device and one of its pools.
 type Name = (u32, PoolId);
 
-/// One handle for every begin without a release.
+/// One handle for every begin that has no release yet.
 static USERS: Mutex<BTreeMap<Name, Vec<Pool<AnyDevice>>>> = Mutex::new(BTreeMap::new());
 
-/// A new identifier for an internal pool. PyTorch counts its own from one and never reaches it.
+/// Returns a new identifier for an internal pool. PyTorch counts its own from one and never reaches it.
 #[must_use]
 pub fn new_pool_id() -> PoolId {
     /// Relaxed: only the numbers must differ.
@@ -82,7 +82,7 @@ pub(crate) fn release(device: u32, id: PoolId) -> Result<(), Error> {
     };
     let id = id.pair();
     let user = user.ok_or(Error::NoUser { device, id })?;
-    // PyTorch launches its graphs past the allocator.
+    // PyTorch launches its graphs without the allocator.
     user.mark_external_graph_use();
     drop(user);
     Ok(())
@@ -104,8 +104,8 @@ fn open_or_create(
 
 /// A filter that calls PyTorch's.
 ///
-/// PyTorch's throws if the driver cannot tell whether the stream is captured, which must not happen in an allocation.
-/// So the driver is asked first, and a stream with an unknown state is not routed.
+/// PyTorch's filter throws if the driver cannot report whether the stream is captured, which must not happen in an
+/// allocation. So the driver is queried first, and a stream with an unknown state is not routed.
 fn by_function(allocator: &'static Allocator<AnyDevice>, filter: Owned) -> Filter {
     Filter::function(move |stream| can_tell(allocator, stream) && filter.call(stream))
 }
@@ -118,6 +118,6 @@ fn can_tell(allocator: &Allocator<AnyDevice>, stream: StreamRef) -> bool {
 }
 
 fn users() -> MutexGuard<'static, BTreeMap<Name, Vec<Pool<AnyDevice>>>> {
-    // Each change of the table is one step, so a panic leaves it whole.
+    // Each change of the table is one step, so a panic leaves it valid.
     USERS.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -42,10 +42,10 @@ symbol_table! {
 
 const SUCCESS: c_int = 0;
 const INSUFFICIENT_SIZE: c_int = 7;
-/// How many processes are asked for first.
+/// The initial room for processes.
 const FEW: usize = 16;
 
-/// The processes that use the memory of the device with this identity; none if NVML is missing or does not know it.
+/// Returns the processes that use the memory of the device with this UUID; none if NVML is missing or does not list it.
 #[cold]
 pub(crate) fn of(uuid: [u8; 16]) -> Vec<Process> {
     static NVML: OnceLock<Option<Nvml>> = OnceLock::new();
@@ -59,7 +59,7 @@ fn load() -> Option<Nvml> {
     // SAFETY: the driver installs the library of this name, and any process may load it.
     let library = unsafe { Library::open_first(&candidates) }.ok()?;
     let nvml = Nvml::resolve(&library).ok()?;
-    // SAFETY: it may be called at any time, and more than once.
+    // SAFETY: it may be called at any time, and repeatedly.
     (unsafe { (nvml.init)() } == SUCCESS).then_some(nvml)
 }
 
@@ -72,11 +72,11 @@ fn ask(nvml: &Nvml, uuid: [u8; 16]) -> Option<Vec<Process>> {
     }
     let mut processes = Vec::new();
     let mut count = FEW;
-    // Processes may come between two calls, but not forever.
+    // Processes may start between two calls, so the number of attempts is limited.
     for _ in 0..4 {
         processes.resize(count, Process { id: 0, bytes: 0 });
         let mut told = c_uint::try_from(count).ok()?;
-        // SAFETY: NVML gave the device, and there is room for as many processes as `told` says.
+        // SAFETY: NVML returned the device, and there is room for `told` processes.
         let status = unsafe { (nvml.processes)(device, &raw mut told, processes.as_mut_ptr()) };
         count = usize::try_from(told).ok()?;
         match status {
@@ -91,7 +91,7 @@ fn ask(nvml: &Nvml, uuid: [u8; 16]) -> Option<Vec<Process>> {
     None
 }
 
-/// The identity as NVML writes it.
+/// The UUID in NVML's format.
 fn name_of(uuid: [u8; 16]) -> String {
     let digits = format!("{:032x}", u128::from_be_bytes(uuid));
     let part = |range: Range<usize>| &digits[range];

@@ -25,15 +25,15 @@ pub(crate) type AllocateFunction =
 pub(crate) type FreeFunction =
     unsafe extern "C-unwind" fn(ptr: *mut c_void, size: usize, device: c_int, stream: *mut c_void);
 
-/// The state of each pair of functions; it stays until another slot takes the pair.
+/// The state of each pair of functions. It stays until another slot uses the pair.
 static TABLE: RwLock<[Option<Arc<Serving>>; SLOTS]> = RwLock::new([const { None }; SLOTS]);
 
-/// What a slot is made like.
+/// The options of a slot.
 #[derive(Clone, Debug, Default)]
 pub struct SlotOptions {
-    /// How its allocators behave.
+    /// The configuration of its allocators.
     pub config: Config,
-    /// The library it allocates from; the device if there is none.
+    /// The library that allocates the segments; `None` for the device.
     pub source: Option<NamedSource>,
     /// Whether each request gets a separate segment.
     pub no_split: bool,
@@ -50,12 +50,12 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Takes an unused pair of functions.
+    /// Reserves an unused pair of functions.
     ///
     /// # Safety
     ///
-    /// 1. Where the source is NVSHMEM or rocSHMEM, it is initialised, for every device that memory is asked of, before
-    ///    memory is first asked for and until the last of it is freed.
+    /// 1. If the source is NVSHMEM or rocSHMEM, it is initialised for every device that the slot is used on. That holds
+    ///    from the first allocation until all memory is freed.
     pub unsafe fn create(options: SlotOptions) -> Result<Self, Error> {
         let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
         let is_unused = |place: &Option<Arc<Serving>>| place.as_ref().is_none_or(|serving| serving.is_over());
@@ -63,7 +63,7 @@ impl Slot {
         let number = number.ok_or(Error::NoSlot { most: SLOTS })?;
         let serving = Arc::new(Serving::new(options));
         let before = table[number].replace(Arc::clone(&serving));
-        // What served before gives its memory back to the driver, which is not this lock's affair.
+        // The previous state releases its memory to the driver, which must not happen under this lock.
         drop(table);
         drop(before);
         Ok(Self { number, serving })

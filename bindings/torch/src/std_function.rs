@@ -1,7 +1,7 @@
 //! A C++ `std::function<bool(stream)>`, copied and called.
 //!
-//! libstdc++ lays it out as 16 bytes of storage, a function that manages what is stored, and a function that calls it.
-//! All three are part of its stable ABI.
+//! libstdc++ lays it out as 16 bytes of storage, a function that manages the stored object, and a function that calls
+//! it. All three are part of its stable ABI.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -9,23 +9,23 @@ use std::mem::MaybeUninit;
 
 use cachette::hal::StreamRef;
 
-/// What is stored: a small function object, or the address of a large one.
+/// The stored object: a small function object, or the address of a large one.
 type Storage = [MaybeUninit<usize>; 2];
-/// Does `operation` with what is stored.
+/// Performs `operation` on the stored object.
 type Manage = unsafe extern "C-unwind" fn(to: *mut Storage, from: *const Storage, operation: c_int) -> bool;
-/// Calls what is stored; the argument goes by its address.
+/// Calls the stored object. The argument is passed by its address.
 type Invoke = unsafe extern "C-unwind" fn(stored: *const Storage, stream: *mut *mut c_void) -> bool;
 
-/// Copies what is stored into other storage.
+/// Copies the stored object into other storage.
 const CLONE: c_int = 2;
-/// Destroys what is stored.
+/// Destroys the stored object.
 const DESTROY: c_int = 3;
 
-/// A `std::function<bool(stream)>` of libstdc++, as a caller lends it.
+/// A borrowed `std::function<bool(stream)>` of libstdc++.
 #[repr(C)]
 pub struct StdFunction {
     storage: Storage,
-    /// `None` of an empty function.
+    /// `None` for an empty function.
     manage: Option<Manage>,
     invoke: Option<Invoke>,
 }
@@ -39,13 +39,13 @@ impl fmt::Debug for StdFunction {
 /// A copy of a function, owned.
 #[derive(Debug)]
 pub(crate) struct Owned {
-    /// In a box, since it may refer to itself.
+    /// Boxed, since it may contain a pointer to itself.
     function: Box<StdFunction>,
     manage: Manage,
     invoke: Invoke,
 }
 
-// SAFETY: what it calls is made to be called by any thread, several at once: PyTorch's own allocator does.
+// SAFETY: any thread may call the stored object, several at once: PyTorch's own allocator does.
 unsafe impl Send for Owned {}
 // SAFETY: as above.
 unsafe impl Sync for Owned {}
@@ -56,12 +56,12 @@ impl StdFunction {
     /// # Safety
     ///
     /// 1. It is a `std::function<bool(stream)>` of libstdc++.
-    /// 2. What it holds may be called and destroyed by any thread.
+    /// 2. Any thread may call and destroy the stored function object.
     pub(crate) unsafe fn copy(&self) -> Option<Owned> {
         let (manage, invoke) = (self.manage?, self.invoke?);
         let mut function =
             Box::new(Self { storage: [MaybeUninit::uninit(); 2], manage: Some(manage), invoke: Some(invoke) });
-        // SAFETY: 1. says what it does: it copies into storage that holds nothing yet.
+        // SAFETY: by promise 1 it copies into storage that is still empty.
         unsafe { manage(&raw mut function.storage, &raw const self.storage, CLONE) };
         Some(Owned { function, manage, invoke })
     }
@@ -71,7 +71,7 @@ impl Owned {
     /// Calls the function.
     pub(crate) fn call(&self, stream: StreamRef) -> bool {
         let mut stream = std::ptr::without_provenance_mut(stream.raw());
-        // SAFETY: the promises of `copy`; the storage holds what was copied.
+        // SAFETY: the promises of `copy`; the storage holds the copied object.
         unsafe { (self.invoke)(&raw const self.function.storage, &raw mut stream) }
     }
 }
@@ -79,7 +79,7 @@ impl Owned {
 impl Drop for Owned {
     fn drop(&mut self) {
         let storage = &raw mut self.function.storage;
-        // SAFETY: the promises of `copy`; what was copied is destroyed once.
+        // SAFETY: the promises of `copy`; the copied object is destroyed once.
         unsafe { (self.manage)(storage, storage.cast_const(), DESTROY) };
     }
 }

@@ -3,8 +3,8 @@
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::mem;
 
-/// The stems of the libraries that PyTorch's exceptions are in, that of the class itself first. What a library needs is
-/// searched with it, so the first leads to the C++ runtime that PyTorch uses.
+/// The stems of the libraries that contain PyTorch's exceptions, the library of the class itself first. A search
+/// includes the dependencies of a library, so the first one also finds the C++ runtime that PyTorch uses.
 const STEMS: [&[u8]; 8] = [
     b"libc10",
     b"libc10_cuda",
@@ -23,13 +23,13 @@ pub(crate) struct Symbols {
 }
 
 impl Symbols {
-    /// Finds the libraries that are loaded; loads none.
+    /// Finds the libraries that are already loaded.
     ///
     /// They stay loaded from now on, as PyTorch's do in any case.
     pub(crate) fn look() -> Self {
         let open = |path: &&CString| {
             let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
-            // SAFETY: nothing is loaded, so no initialiser runs.
+            // SAFETY: the flags prevent loading, so no initialiser runs.
             unsafe { libc::dlopen(path.as_ptr(), flags) }
         };
         let paths = loaded();
@@ -39,21 +39,21 @@ impl Symbols {
         Self { handles: handles.filter(|handle| !handle.is_null()).chain([everyone]).collect() }
     }
 
-    /// The address of an object.
+    /// Returns the address of an object.
     pub(crate) fn object(&self, name: &CStr) -> Option<*mut c_void> {
         let find = |handle: &*mut c_void| {
-            // SAFETY: the handle is the loader's own, and the name ends with a zero.
+            // SAFETY: the handle comes from the loader, and the name ends with a zero.
             let found = unsafe { libc::dlsym(*handle, name.as_ptr()) };
             (!found.is_null()).then_some(found)
         };
         self.handles.iter().find_map(find)
     }
 
-    /// A function.
+    /// Returns a function.
     ///
     /// # Safety
     ///
-    /// 1. `F` is a function pointer type, and the symbol is such a function.
+    /// 1. `F` is a function pointer type, and the symbol is a function of that type.
     pub(crate) unsafe fn function<F: Copy>(&self, name: &CStr) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         let found = self.object(name)?;
@@ -62,16 +62,16 @@ impl Symbols {
     }
 }
 
-/// The paths of all loaded libraries. The loader finds a library by name only under the name that it was linked by, and
-/// distributions add the version to that.
+/// Returns the paths of all loaded libraries. The loader finds a library only by the name that it was linked with,
+/// which includes the version in distributions.
 fn loaded() -> Vec<CString> {
     unsafe extern "C" fn add(object: *mut libc::dl_phdr_info, _: usize, paths: *mut c_void) -> c_int {
-        // SAFETY: the loader passes a whole object, whose name ends with a zero or is null.
+        // SAFETY: the loader passes a complete object, whose name ends with a zero or is null.
         let name = unsafe { (*object).dlpi_name };
         if !name.is_null() {
             // SAFETY: as above; it lives during the call.
             let name = unsafe { CStr::from_ptr(name) };
-            // SAFETY: it is the vector below, which nothing else uses during the call.
+            // SAFETY: the pointer refers to the vector below, which no other code uses during the call.
             let paths = unsafe { &mut *paths.cast::<Vec<CString>>() };
             paths.push(name.to_owned());
         }
@@ -79,12 +79,12 @@ fn loaded() -> Vec<CString> {
     }
 
     let mut paths = Vec::<CString>::new();
-    // SAFETY: the function has the type that is asked for, and the vector outlives the call.
+    // SAFETY: the function has the required type, and the vector outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut paths).cast()) };
     paths
 }
 
-/// Whether a library has this name, whatever follows it: `libc10.so`, `libc10.so.2.12`, `libc10-1a2b3c.so`.
+/// Returns whether a library has this name, with any suffix: `libc10.so`, `libc10.so.2.12`, `libc10-1a2b3c.so`.
 fn has_stem(path: &CStr, stem: &[u8]) -> bool {
     let path = path.to_bytes();
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);

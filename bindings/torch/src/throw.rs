@@ -1,25 +1,25 @@
 //! Throws PyTorch's own exceptions.
 //!
-//! PyTorch takes null from an allocator for memory, so a failure has to be an exception, and for Python to see
-//! `torch.OutOfMemoryError` it has to be `c10::OutOfMemoryError`. That class has no function that makes or throws it: its
-//! constructors are inherited and inlined wherever it is thrown. So it is made here as a C++ compiler would:
+//! PyTorch does not check the result of an allocator for null, so a failure must be an exception. For Python to see
+//! `torch.OutOfMemoryError`, it must be a `c10::OutOfMemoryError`. No function creates or throws that class: its
+//! constructors are inherited and inlined at every throw. So it is built here as a C++ compiler would:
 //!
-//! 1. `__cxa_allocate_exception` gives room for it;
-//! 2. `c10::Error`'s own constructor fills the room, and the class adds no member to its base;
-//! 3. the class's table of virtual functions replaces that of its base;
-//! 4. `__cxa_throw` throws it, with the class's type and its destructor, which is the first function of that table.
+//! 1. `__cxa_allocate_exception` allocates the exception;
+//! 2. the constructor of `c10::Error` initialises it; the class adds no member to its base;
+//! 3. the vtable of the class replaces that of its base;
+//! 4. `__cxa_throw` throws it, with the class's type and its destructor, which is the first function of the vtable.
 //!
-//! All of it is found by name in the libraries that are loaded, at the moment of the failure; nothing is linked. The
-//! names of functions hold the types of their arguments, so a version of PyTorch that changes those has other names, and
-//! nothing is called wrongly. The text is handed over in a `std::string` that libstdc++ itself makes and destroys, so its
-//! layout does not matter here, only that it is not larger than the room for it.
+//! All symbols are found by name in the loaded libraries, at the time of the failure; nothing is linked. Mangled names
+//! contain the argument types. So a version of PyTorch that changes them has other names, and no function is called
+//! with wrong arguments. libstdc++ itself constructs and destroys the `std::string` with the text. So only its maximum
+//! size matters here, and not its layout.
 //!
-//! Where something is missing, `c10::detail::torchCheckFail` throws `c10::Error` with the same text. Where that is missing
-//! too, the C++ runtime throws `std::runtime_error`, which PyTorch and pybind11 make a `RuntimeError` of Python. Without a C++
-//! runtime there is no caller that could catch anything, and the text goes to stderr.
+//! If a symbol is missing, `c10::detail::torchCheckFail` throws `c10::Error` with the same text. If that is missing
+//! too, the C++ runtime throws `std::runtime_error`, which PyTorch and pybind11 convert to a Python `RuntimeError`.
+//! Without a C++ runtime no caller can catch an exception, and the text goes to stderr.
 //!
-//! The exception passes through functions of this crate on its way. They are `extern "C-unwind"`, which permits that,
-//! and nothing in them catches it: a panic is caught before, in `entry::guarded`.
+//! The exception unwinds through functions of this crate. They are `extern "C-unwind"`, which permits that, and none of
+//! them catches it: `entry::guarded` catches panics before.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem::MaybeUninit;
@@ -31,13 +31,13 @@ use cachette_process::write_line;
 /// Room for an exception. `c10::Error` has about 200 bytes.
 const ROOM: usize = 1024;
 
-/// Throws `error` as PyTorch's own exception, or else as a standard one; it returns only in a process without C++, after
-/// writing to stderr.
+/// Throws `error` as PyTorch's own exception, or else as a standard one. Returns only in a process without C++, after a
+/// message on stderr.
 #[cold]
 pub(crate) fn raise(error: &Error) {
     let symbols = Symbols::look();
     let text = error.to_string();
-    // Only the part before a zero byte could be told, and no text of ours has one.
+    // A zero byte would truncate the text, and no error text contains one.
     if let Ok(text) = CString::new(text.as_str()) {
         if error.is_out_of_memory()
             && let Some(thrower) = Thrower::find(&symbols)
@@ -59,7 +59,7 @@ struct SourceLocation {
     line: u32,
 }
 
-/// Where exceptions are said to come from.
+/// The source location of the exceptions.
 const HERE: SourceLocation =
     SourceLocation { function: c"cachette_torch_alloc".as_ptr(), file: c"cachette".as_ptr(), line: 0 };
 
@@ -70,12 +70,12 @@ type StdString = MaybeUninit<[u64; 8]>;
 type AllocateException = unsafe extern "C" fn(bytes: usize) -> *mut c_void;
 /// `void __cxa_throw(void *exception, std::type_info *type, void (*destroy)(void *))`.
 type Throw = unsafe extern "C-unwind" fn(exception: *mut c_void, type_info: *mut c_void, destroy: *mut c_void) -> !;
-/// `std::string::string(const char *, const std::allocator<char> &)`; it throws where memory has run out.
+/// `std::string::string(const char *, const std::allocator<char> &)`; it throws if memory is exhausted.
 type MakeString = unsafe extern "C-unwind" fn(this: *mut StdString, text: *const c_char, allocator: *const u8);
 /// `std::string::~string()`.
 type DestroyString = unsafe extern "C" fn(this: *mut StdString);
-/// `c10::Error::Error(c10::SourceLocation, std::string)`. The string goes by its address, and stays the caller's to
-/// destroy.
+/// `c10::Error::Error(c10::SourceLocation, std::string)`. The string is passed by its address, and the caller destroys
+/// it.
 type MakeError = unsafe extern "C-unwind" fn(this: *mut c_void, place: SourceLocation, text: *mut StdString);
 /// `void c10::detail::torchCheckFail(const char *, const char *, uint32_t, const char *)`.
 type CheckFail =
@@ -83,7 +83,7 @@ type CheckFail =
 
 const MAKE_STRING: &CStr = c"_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEC1EPKcRKS3_";
 const DESTROY_STRING: &CStr = c"_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEED1Ev";
-/// The constructor of whole objects, and that of bases, which is the same.
+/// The constructor of complete objects, and the identical one of base objects.
 const MAKE_ERROR: [&CStr; 2] = [
     c"_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
     c"_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
@@ -96,7 +96,7 @@ type ThrowStandard = unsafe extern "C-unwind" fn(text: *const c_char) -> !;
 const THROW_STANDARD: &CStr = c"_ZSt21__throw_runtime_errorPKc";
 const CHECK_FAIL: &CStr = c"_ZN3c106detail14torchCheckFailEPKcS2_jS2_";
 
-/// All that throwing `c10::OutOfMemoryError` takes.
+/// The symbols that are needed to throw `c10::OutOfMemoryError`.
 #[derive(Clone, Copy)]
 struct Thrower {
     allocate_exception: AllocateException,
@@ -105,23 +105,23 @@ struct Thrower {
     destroy_string: DestroyString,
     make_error: MakeError,
     type_info: *mut c_void,
-    /// The first virtual function: two words into the table, behind the offset and the type.
+    /// The first virtual function: two words into the vtable, after the offset and the type.
     functions: *mut *mut c_void,
 }
 
 impl Thrower {
     fn find(symbols: &Symbols) -> Option<Self> {
-        // SAFETY: the C++ ABI says what has this name.
+        // SAFETY: the C++ ABI defines the type of this function.
         let allocate_exception = unsafe { symbols.function(c"__cxa_allocate_exception") };
-        // SAFETY: the C++ ABI says what has this name.
+        // SAFETY: the C++ ABI defines the type of this function.
         let throw = unsafe { symbols.function(c"__cxa_throw") };
-        // SAFETY: the name holds class and arguments.
+        // SAFETY: the mangled name contains the class and the arguments.
         let make_string = unsafe { symbols.function(MAKE_STRING) };
-        // SAFETY: the name holds class and arguments.
+        // SAFETY: the mangled name contains the class and the arguments.
         let destroy_string = unsafe { symbols.function(DESTROY_STRING) };
         let make_error = MAKE_ERROR
             .iter()
-            // SAFETY: the name holds class and arguments.
+            // SAFETY: the mangled name contains the class and the arguments.
             .find_map(|name| unsafe { symbols.function(name) });
         let table = symbols.object(VIRTUAL_TABLE)?.cast::<*mut c_void>();
         Some(Self {
@@ -137,26 +137,26 @@ impl Thrower {
 
     fn throw(self, text: &CStr) -> ! {
         let exception = self.make(text);
-        // SAFETY: the room begins with the address of the table, as every object with virtual functions does.
+        // SAFETY: an object with virtual functions begins with the address of its vtable.
         unsafe { exception.cast::<*mut *mut c_void>().write(self.functions) };
-        // SAFETY: the table of a class that can be thrown begins with its destructor.
+        // SAFETY: the vtable of a class that can be thrown begins with its destructor.
         let destroy = unsafe { self.functions.read() };
-        // SAFETY: the exception is whole, of this type, and destroyed by this function.
+        // SAFETY: the exception is complete, has this type, and is destroyed by this function.
         unsafe { (self.throw)(exception, self.type_info, destroy) }
     }
 
-    /// Makes a `c10::Error` with `text` in the room of an exception.
+    /// Constructs a `c10::Error` with `text` as an exception.
     fn make(self, text: &CStr) -> *mut c_void {
         let mut string = StdString::uninit();
-        // `std::allocator` has no member; its address is never looked behind.
+        // `std::allocator` has no member, so the pointer is never dereferenced.
         let allocator = 0;
         // SAFETY: the room is large enough for a string, and the text ends with a zero.
         unsafe { (self.make_string)(&raw mut string, text.as_ptr(), &raw const allocator) };
-        // SAFETY: any size may be asked for; without memory the C++ runtime ends the process.
+        // SAFETY: any size is valid; without memory the C++ runtime ends the process.
         let exception = unsafe { (self.allocate_exception)(ROOM) };
-        // SAFETY: the room is large enough for an error, and the string is whole.
+        // SAFETY: the room is large enough for an error, and the string is complete.
         unsafe { (self.make_error)(exception, HERE, &raw mut string) };
-        // SAFETY: the string is whole, be it moved from or not, and destroyed once.
+        // SAFETY: the string is valid, moved from or not, and destroyed once.
         unsafe { (self.destroy_string)(&raw mut string) };
         exception
     }
@@ -164,7 +164,7 @@ impl Thrower {
 
 /// Throws `c10::Error`, if there is one.
 fn throw_plainly(symbols: &Symbols, text: &CStr) {
-    // SAFETY: the name holds the arguments.
+    // SAFETY: the mangled name contains the arguments.
     let found = unsafe { symbols.function::<CheckFail>(CHECK_FAIL) };
     if let Some(check_fail) = found {
         // SAFETY: all three texts end with a zero, and it copies them.
@@ -174,7 +174,7 @@ fn throw_plainly(symbols: &Symbols, text: &CStr) {
 
 /// Throws `std::runtime_error`, if there is a C++ runtime.
 fn throw_standard(symbols: &Symbols, text: &CStr) {
-    // SAFETY: the name holds the arguments.
+    // SAFETY: the mangled name contains the arguments.
     let found = unsafe { symbols.function::<ThrowStandard>(THROW_STANDARD) };
     if let Some(throw) = found {
         // SAFETY: the text ends with a zero, and it copies it.

@@ -7,7 +7,7 @@
 ...     print(memory.bytes)
 1048576
 
-To put it in the place of PyTorch's allocator, see :mod:`cachette.torch`.
+To replace PyTorch's allocator, see :mod:`cachette.torch`.
 """
 
 from __future__ import annotations

@@ -6,59 +6,59 @@ from typing import Any
 
 
 class Error(Exception):
-    """Something that Cachette could not do; the text says what to do about it."""
+    """An error of Cachette; the text contains the remedy."""
 
 
 class ConfigError(Error, ValueError):
-    """A configuration that cannot be read; the text says where and what is allowed."""
+    """An invalid configuration; the text shows the position and the allowed values."""
 
 
 class HistoryError(Error, ValueError, RuntimeError):
-    """A history that cannot be recorded as it was asked for; the text says what is allowed."""
+    """Invalid options of a history; the text lists the allowed values."""
 
 
 class OutOfMemoryError(Error, MemoryError):
-    """A request that failed for want of memory, with the figures of that moment in bytes.
+    """A request that failed for lack of memory, with the figures at that moment in bytes.
 
-    A figure is ``None`` where the driver would not say, or where it makes no sense: a request for more than any device
-    has is refused before anything is looked at.
+    A figure is ``None`` if the driver query failed, or if it does not apply: a request for more than any device has is
+    rejected at once.
     """
 
     #: The number of the device.
     device: int | None
-    #: The pool that was asked.
+    #: The pool of the request.
     pool: tuple[int, int] | None
-    #: What the caller asked for.
+    #: The bytes that the caller requested.
     requested: int
-    #: What was asked of the device for it.
+    #: The bytes that the device was asked for.
     segment: int | None
-    #: The device's memory.
+    #: The device's total memory.
     total: int | None
-    #: What of it is free.
+    #: The device's free memory.
     free: int | None
-    #: What of it is used, but not by this allocator.
+    #: Memory in use outside this allocator.
     elsewhere: int | None
-    #: The bound on what the allocator may hold.
+    #: The memory limit of the allocator.
     limit: int | None
-    #: Memory that callers hold.
+    #: Memory of allocated blocks.
     allocated: int | None
     #: Memory held from the device.
     reserved: int | None
-    #: Memory that callers freed and other streams still use.
+    #: Memory that callers have freed, but other streams still use.
     pending: int | None
     #: Memory held from the device that is not in use.
     unallocated: int | None
-    #: The largest free piece of it.
+    #: The largest free block.
     largest_free: int | None
-    #: Free blocks that are each too small, together.
+    #: The sum of the free blocks that are individually too small.
     fragmented: int | None
-    #: What every pool holds, the default pool first.
+    #: The figures of every pool, the default pool first.
     pools: list[dict[str, Any]]
-    #: Where in the program most of what is allocated was, as far as a history knows; the largest first.
+    #: The sites that allocated most of the memory in use, as far as a history recorded them; the largest first.
     holders: list[dict[str, Any]]
-    #: What could be done; only what applies.
+    #: The remedies that apply.
     hints: list[str]
-    #: Everything in words.
+    #: The whole report as text.
     report: str
 
     def __init__(self, text: str, figures: dict[str, Any] | None = None) -> None:

@@ -88,7 +88,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_annotate(name: Text, begins: bo
     });
 }
 
-/// The caller's text; empty if it is not UTF-8.
+/// Returns the caller's text; empty if it is not UTF-8.
 ///
 /// # Safety
 ///

@@ -13,12 +13,12 @@ use cachette::snapshot::{Snapshot, StackId};
 /// Captures PyTorch's context of the calling thread for a new stack.
 pub type CaptureContext = extern "C" fn(stack: u32);
 
-/// Creates the source that tells apart the stacks of the process.
+/// Creates the source that distinguishes the stacks of the process.
 type MakeSource = fn() -> Arc<dyn StackSource>;
 
 static STACKS: OnceLock<MakeSource> = OnceLock::new();
 
-/// Sets the source that tells apart the stacks of C++ histories. The first call counts; without any, native callers do.
+/// Sets the source that distinguishes the stacks of C++ histories, once. The default source captures native stacks.
 pub fn set_stack_source(make: MakeSource) {
     let _ = STACKS.set(make);
 }
@@ -30,7 +30,7 @@ thread_local! {
 
 /// Takes a snapshot in which [`number_of`] finds stacks.
 pub(super) fn by_number(take: impl FnOnce() -> Snapshot) -> Snapshot {
-    /// Resolves stacks to words again, also after a panic.
+    /// Resolves stacks to names again, even after a panic.
     struct ByNumber;
     impl Drop for ByNumber {
         fn drop(&mut self) {
@@ -42,7 +42,7 @@ pub(super) fn by_number(take: impl FnOnce() -> Snapshot) -> Snapshot {
     take()
 }
 
-/// The number of a stack in such a snapshot; zero if it has no context.
+/// Returns the number of a stack in that snapshot; zero if it has no context.
 pub(super) fn number_of(taken: &Snapshot, stack: StackId) -> u32 {
     let first = taken.stacks.frames_of(stack).next();
     first.filter(|frame| frame.name.is_empty()).map_or(0, |frame| frame.line)

@@ -17,7 +17,7 @@ pub struct Figures {
     /// Allocations and segments of at least `max_split_size`.
     pub oversize: [[i64; 4]; 2],
     /// Retries, failures, waits for all streams, segments obtained, segments released, `max_split_size`, requests that
-    /// were rejected before the driver was asked.
+    /// were rejected without a driver call.
     pub counts: [i64; 7],
 }
 
@@ -47,7 +47,7 @@ impl From<&Stats> for Figures {
         Self {
             arrays: arrays.map(kinds),
             oversize: [&stats.oversize_allocations, &stats.oversize_segments].map(of),
-            // PyTorch's are signed, and no bound on splitting is -1 there.
+            // PyTorch's counts are signed; there, -1 means no split limit.
             counts: counts.map(u64::cast_signed),
         }
     }

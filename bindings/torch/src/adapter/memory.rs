@@ -30,7 +30,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_free(ptr: *mut c_void) {
 #[inline]
 fn free(address: u64) -> Result<(), Error> {
     shares::withdraw(address);
-    // Most processes use the first alone.
+    // Most processes use only the first device.
     match process::find(0).map(|allocator| (allocator, allocator.free_raw(address))) {
         Some((_, Ok(()))) => Ok(()),
         None | Some((_, Err(cachette::Error::InvalidPointer { .. }))) => free_elsewhere(address),

@@ -33,7 +33,7 @@ struct Closing(PoolSource);
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        // SAFETY: it is called once, and the other two never after it.
+        // SAFETY: this is called once, and the other two are never called after it.
         unsafe { (self.0.close)(self.0.user) };
     }
 }
@@ -53,7 +53,7 @@ impl PoolSource {
         };
         let free = move |ptr: DevicePtr, _, _: &AllocContext| {
             let PoolSource { free, user, .. } = kept.0;
-            // SAFETY: the source is open, and made this; it is no longer in use.
+            // SAFETY: the source is open and allocated this segment, which is no longer in use.
             unsafe { free(user, pointer(ptr.address())) };
             Ok(())
         };
@@ -67,7 +67,7 @@ impl PoolSource {
 ///
 /// # Safety
 ///
-/// 1. `source` is null or one whose functions may be called by any thread until it is closed.
+/// 1. `source` is null, or any thread may call its functions until it is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_adapter_use_pool(device: c_int, id: MempoolId, source: *const PoolSource) {
     or_raise(|| {
@@ -109,7 +109,7 @@ pub extern "C-unwind" fn cachette_adapter_set_no_split(device: c_int, id: Mempoo
 ///
 /// # Safety
 ///
-/// 1. `addresses` are `count` of them.
+/// 1. `addresses` points to `count` addresses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_adapter_pool_holds(
     device: c_int,

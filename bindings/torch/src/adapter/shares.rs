@@ -20,7 +20,7 @@ static EXPORTED: Mutex<Option<HashMap<u64, SharedMemory<AnyDevice>>>> = Mutex::n
 static ANY: AtomicBool = AtomicBool::new(false);
 
 fn exported() -> MutexGuard<'static, Option<HashMap<u64, SharedMemory<AnyDevice>>>> {
-    // Each change is one step, so a panic leaves it valid.
+    // Each change is one step, so a panic leaves the table valid.
     EXPORTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -69,7 +69,7 @@ fn share(address: u64) -> Result<Vec<u8>, Error> {
 ///
 /// # Safety
 ///
-/// 1. `handle` are `bytes` bytes.
+/// 1. `handle` points to `bytes` bytes.
 /// 2. `out` may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_adapter_open_shared(

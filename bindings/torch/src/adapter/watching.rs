@@ -31,8 +31,8 @@ pub unsafe extern "C-unwind" fn cachette_adapter_on_out_of_memory(
     });
 }
 
-/// Registers a callback for requests that are rejected before the driver is asked (`throw_on_cudamalloc_oom`). Its
-/// arguments are the device, the requested bytes, the reserved bytes, and its total bytes.
+/// Registers a callback for requests that are rejected without a driver call (`throw_on_cudamalloc_oom`). Its arguments
+/// are the device, the requested bytes, the reserved bytes, and its total bytes.
 ///
 /// # Safety
 ///

@@ -11,7 +11,7 @@ use crate::counters::FAILED_SLOTS;
 use crate::entry::{guarded, pointer, tell_of_free};
 use crate::error::Error;
 
-/// How many slots there are.
+/// The number of slots.
 pub(super) const SLOTS: usize = 32;
 
 /// An array of a generic function, instantiated for every number.
@@ -41,7 +41,7 @@ unsafe extern "C-unwind" fn allocate<const N: usize>(size: usize, device: c_int,
     match guarded(allocate) {
         Ok(address) => pointer(address),
         Err(error) => {
-            // PyTorch will call everything want of memory, so what is not is said here.
+            // PyTorch reports every failure as out-of-memory, so other errors are reported here.
             if !error.is_out_of_memory() {
                 FAILED_SLOTS.tell(format_args!("a memory pool gets no memory: {error}"));
             }

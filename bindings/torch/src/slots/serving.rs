@@ -40,12 +40,12 @@ impl Serving {
         &self.options
     }
 
-    /// Refuses further requests.
+    /// Rejects further requests.
     pub(super) fn retire(&self) {
         self.retired.store(true, Relaxed);
     }
 
-    /// Whether it is no longer in use.
+    /// Returns whether it is no longer in use.
     pub(super) fn is_over(&self) -> bool {
         self.retired.load(Relaxed) && self.live.load(Relaxed) == 0
     }
@@ -61,7 +61,7 @@ impl Serving {
             return Ok(pool);
         }
         let made = self.make(device)?;
-        // Another thread may have been faster; then this one goes, unused.
+        // If another thread was faster, this pool is dropped unused.
         Ok(place.get_or_init(|| made))
     }
 

@@ -3,13 +3,13 @@
 >>> import cachette.torch
 >>> cachette.torch.enable()  # doctest: +SKIP
 
-:func:`enable` comes before CUDA is initialised: before the first tensor on a GPU, best before anything else. From then
-on PyTorch's memory comes from Cachette, and the functions of ``torch.cuda`` that tell about memory tell about
-Cachette's. The functions here have the same names and meanings and work whether or not those were replaced.
+:func:`enable` must be called before CUDA is initialised, that is before the first tensor on a GPU. From then on
+PyTorch's memory comes from Cachette, and the memory functions of ``torch.cuda`` report Cachette's memory. The functions
+here have the same names and meanings, and work whether or not those were replaced.
 
 :class:`Pool` is a private memory pool for tensors, from NCCL or NVSHMEM for example. It also works below PyTorch's own
-allocator, as the source of a ``torch.cuda.MemPool``. Where Cachette is enabled it can sleep: its memory goes back to
-the device, and its tensors stay where they are.
+allocator, as the source of a ``torch.cuda.MemPool``. If Cachette is enabled it can sleep: it releases its memory to the
+device, and its tensors keep their addresses.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Compiles the class that replaces PyTorch's allocator, against the installed PyTorch.
 
-The class is C++, in the folder ``adapter`` beside this file; :func:`build` compiles it once for each PyTorch and keeps
-it where :mod:`._kept` says. ``python3 -m cachette.torch`` does that ahead of time, on a machine without a GPU too. What
-was built needs neither a compiler nor headers.
+The class is C++, in the folder ``adapter`` beside this file. :func:`build` compiles it once for each PyTorch, into the
+folder of :mod:`._kept`. ``python3 -m cachette.torch`` does that ahead of time, even on a machine without a GPU. The
+result needs neither a compiler nor headers.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ._error import EnableError
 
 SOURCES = Path(__file__).parent / "adapter"
 
-#: The first version of PyTorch that has the classes, for CUDA and ROCm alike.
+#: The first version of PyTorch that has the classes, for both CUDA and ROCm.
 FIRST = (2, 11)
 
-#: The versions whose headers it was compiled with; later ones are tried.
+#: The versions whose headers were tested. Later ones are also tried.
 KNOWN = "2.11 to 2.15"
 
 #: Errors of an unwritable path, after which another path is tried.
@@ -48,7 +48,7 @@ class Target:
     def name(self) -> str:
         """The key of the compiled class.
 
-        It depends on no compiler, so that a class can be carried to where there is none.
+        It does not depend on the compiler, so that a class can be copied to a machine without one.
         """
         digest = hashlib.sha256(repr((self.version, self.rocm, self.cxx11, _compile.FLAGS)).encode())
         for file in sorted(SOURCES.iterdir()):
@@ -56,12 +56,12 @@ class Target:
         return f"adapter-{digest.hexdigest()[:24]}.so"
 
     def arguments(self, sources: Iterable[Path]) -> list[str]:
-        """The compiler's arguments, but for the result."""
+        """The compiler's arguments, except for the output."""
         return _compile.arguments(self.home, self.version.split()[0], self.rocm, self.cxx11, sources)
 
 
 def target_of(torch: Any) -> Target:
-    """What the class is compiled for, if PyTorch has the classes it needs."""
+    """The target of the class, if PyTorch has the required classes."""
     number = re.match(r"(\d+)\.(\d+)", torch.__version__)
     if number and (int(number[1]), int(number[2])) < FIRST:
         raise EnableError(f"the compiled class needs PyTorch 2.11 or later, and this is {torch.__version__}; install a "
@@ -72,9 +72,9 @@ def target_of(torch: Any) -> Target:
 
 
 def build(target: Target, *, again: bool = True) -> Path:
-    """The class as a shared library, compiled unless it was before. Several processes may do so at once.
+    """Returns the class as a shared library; compiles it if necessary. Several processes may call it at once.
 
-    Without ``again`` it is not tried where the compiler has refused it before.
+    Without ``again`` it does not retry after a compiler error.
     """
     name = target.name()
     places = list(_kept.folders())
@@ -112,13 +112,13 @@ def _build_in(place: Path, name: str, target: Target, again: bool) -> Path:
 
 
 def load(torch: Any, *, again: bool = True) -> ctypes.CDLL:
-    """The class, compiled and loaded, but not yet in use."""
+    """Returns the class, compiled and loaded, but not yet in use."""
     target = target_of(torch)
     path = build(target, again=again)
     try:
         return ctypes.CDLL(str(path))
     except OSError:
-        # It may have been damaged.
+        # The file may be damaged.
         return _load_anew(path, target)
 
 

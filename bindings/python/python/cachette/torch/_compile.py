@@ -35,13 +35,13 @@ class Refused(EnableError):
 
 
 def arguments(home: Path, version: str, rocm: bool, cxx11: bool, sources: Iterable[Path]) -> list[str]:
-    """The compiler, and all of its arguments but for the result."""
+    """Returns the compiler and all of its arguments, except for the output."""
     headers = (torch_headers(home, version, rocm), hip_headers(home) if rocm else cuda_headers(home))
     libraries = [library(home, stem) for stem in ("libc10", "libc10_hip" if rocm else "libc10_cuda")]
     vendor = ("-DUSE_ROCM", "-D__HIP_PLATFORM_AMD__") if rocm else ()
-    # The compiler looks there in any case, and standard headers must stay behind those of C++.
+    # The compiler searches it in any case, and C++ headers must precede the standard headers.
     named = [f"-isystem{folder}" for folder in headers if folder != SYSTEM]
-    # Libraries come last, and are named in the result even if the linker finds no use of them.
+    # Libraries come last, and the result depends on them even if the linker finds them unused.
     return [*compiler(), *FLAGS, f"-D_GLIBCXX_USE_CXX11_ABI={int(cxx11)}", *vendor, *named, *map(str, sources),
             "-Wl,--no-as-needed", *map(str, libraries)]
 
@@ -58,7 +58,7 @@ def torch_headers(home: Path, version: str, rocm: bool) -> Path:
 
 
 def version_of(headers: Path) -> str:
-    """Of which version of PyTorch these headers are, such as ``2.12``."""
+    """The PyTorch version of these headers, such as ``2.12``."""
     try:
         text = (headers / "torch/headeronly/version.h").read_text()
     except OSError:
@@ -84,7 +84,7 @@ def hip_headers(torch_home: Path) -> Path:
 
 
 def homes(*variables: str, program: str, usual: str) -> list[Path]:
-    """The folders of headers of a toolkit that is named, in the path, or where it usually is."""
+    """The header folders of a toolkit: from its variables, from the path, or the usual one."""
     found = shutil.which(program)
     named = [*map(os.environ.get, variables), str(Path(found).resolve().parent.parent) if found else None, usual]
     return [Path(home) / "include" for home in named if home]
@@ -117,7 +117,7 @@ def loaded(stem: str) -> list[Path]:
 
 
 def compiler() -> list[str]:
-    """The C++ compiler, with the options that ``CXX`` gives it."""
+    """The C++ compiler, with the options from ``CXX``."""
     named = shlex.split(os.environ.get("CXX", ""))
     for name in named[:1] or COMPILERS:
         found = shutil.which(name)
@@ -128,7 +128,7 @@ def compiler() -> list[str]:
 
 
 def run(command: list[str], version: str, known: str) -> None:
-    """Compiles, with a line for the user where that takes long."""
+    """Compiles, with a message to the user if that takes long."""
     number = version.split()[0]
     line = f"compiling the class for PyTorch {number}, once on this machine; this takes about half a minute"
     waits = threading.Timer(PATIENCE, _kept.say, [line])
@@ -138,7 +138,7 @@ def run(command: list[str], version: str, known: str) -> None:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     finally:
         waits.cancel()
-    # The compiler is several programs, and tells of those that are killed.
+    # The compiler runs several programs, and reports those that are killed.
     if done.returncode < 0 or "Killed" in done.stderr:
         raise EnableError(f"{command[0]} was killed while it compiled the class; see that it has a gigabyte of memory, "
                           "and try again")
@@ -148,7 +148,7 @@ def run(command: list[str], version: str, known: str) -> None:
 
 
 def shortened(said: str) -> str:
-    """The first errors of a compiler in one line: which names are missing, and where."""
+    """The first errors of a compiler in one line: the missing names and their locations."""
     told = [re.sub(r"^.*/(?=[^/]*:\d)", "", line.strip()) for line in said.splitlines()
             if re.search(r"error|undefined|note:.*virtual", line)]
     most = 4

@@ -10,7 +10,7 @@ from .._errors import Error
 from . import _adapter, _kept, _replace, _settings
 from ._error import EnableError
 
-#: The hooks of PyTorch's wrapper, and the functions they are given.
+#: The hooks of PyTorch's wrapper, and the functions that they are set to.
 HOOKS = {
     "set_init_fn": "cachette_torch_init",
     "set_reset_fn": "cachette_torch_reset",
@@ -29,15 +29,15 @@ _enabled: Any = None
 def enable(config: str | None = None, *, replace: bool = True, compiled: bool | None = None) -> None:
     """Makes Cachette the allocator of all of PyTorch's GPU memory, for the rest of the process.
 
-    ``config`` is a text such as ``"expandable_segments:True"``; without one, ``CACHETTE_ALLOC_CONF`` is read, and where
-    that is not set PyTorch's own variables. With ``replace`` the functions of PyTorch that a pluggable allocator leaves
-    without an answer (``torch.cuda.memory_stats()`` and all that builds on it) are answered by Cachette.
+    ``config`` is a text such as ``"expandable_segments:True"``. By default it is read from ``CACHETTE_ALLOC_CONF``, or
+    else from PyTorch's own variables. With ``replace`` Cachette replaces the functions of PyTorch that a pluggable
+    allocator does not support: ``torch.cuda.memory_stats()`` and everything that depends on it.
 
-    PyTorch gets a compiled C++ class where that was compiled on this machine or can be, which takes half a minute
-    the first time, and functions in its wrapper where it cannot; a line on stderr says which, and why. ``compiled``
-    demands the one or the other. With the class requests cost less, and everything of PyTorch works that a pluggable
-    allocator is not asked: ``torch.cuda.MemPool``, ``torch.compile(mode="reduce-overhead")``, tensors in other
-    processes, ``torch.backends.cudnn.benchmark``, memory in profiles.
+    PyTorch gets a C++ class if it is compiled already or can be compiled, which takes half a minute the first time.
+    Otherwise it gets functions in its wrapper. A line on stderr reports the choice and the reason. ``compiled`` forces
+    one of the two. With the class, requests cost less, and features work that a pluggable allocator does not support:
+    ``torch.cuda.MemPool``, ``torch.compile(mode="reduce-overhead")``, tensors in other processes,
+    ``torch.backends.cudnn.benchmark``, memory in profiles.
     """
     global _enabled
     with _lock:
@@ -100,7 +100,7 @@ def _too_old(torch: Any, name: str) -> EnableError:
 
 
 def _refuse_fork(torch: Any) -> None:
-    """Raises in a child of a process that has used a GPU. PyTorch calls CUDA not initialised there."""
+    """Raises in a child of a process that has used a GPU. PyTorch reports CUDA as not initialised there."""
     is_in_bad_fork = getattr(torch.cuda, "_is_in_bad_fork", None)
     if is_in_bad_fork is not None and is_in_bad_fork():
         raise EnableError("this process was forked after its parent had used a GPU, and no driver survives that; start "

@@ -1,4 +1,4 @@
-"""The memory functions of ``torch.cuda``, answered by Cachette."""
+"""The memory functions of ``torch.cuda``, implemented by Cachette."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def memory_stats(device: Device = None) -> OrderedDict[str, Any]:
 
 
 def flatten(nested: dict[str, Any]) -> OrderedDict[str, Any]:
-    """Dictionaries of dictionaries as one, with dots between the keys, in order."""
+    """Flattens nested dictionaries into one, with dots between the keys, in order."""
     flat: dict[str, Any] = {}
 
     def walk(prefix: str, value: Any) -> None:
@@ -40,12 +40,12 @@ def flatten(nested: dict[str, Any]) -> OrderedDict[str, Any]:
 
 
 def memory_allocated(device: Device = None) -> int:
-    """Bytes that tensors hold."""
+    """Bytes in use by tensors."""
     return int(memory_stats(device).get("allocated_bytes.all.current", 0))
 
 
 def max_memory_allocated(device: Device = None) -> int:
-    """The most bytes that tensors held at once, since the start or the last :func:`reset_peak_memory_stats`."""
+    """The peak of bytes in use by tensors, since the start or the last :func:`reset_peak_memory_stats`."""
     return int(memory_stats(device).get("allocated_bytes.all.peak", 0))
 
 
@@ -55,12 +55,12 @@ def memory_reserved(device: Device = None) -> int:
 
 
 def max_memory_reserved(device: Device = None) -> int:
-    """The most bytes held from the device at once, since the start or the last :func:`reset_peak_memory_stats`."""
+    """The peak of bytes held from the device, since the start or the last :func:`reset_peak_memory_stats`."""
     return int(memory_stats(device).get("reserved_bytes.all.peak", 0))
 
 
 def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
-    """The statistics of a device as a table; ``abbreviated`` leaves out the two kinds of segment."""
+    """The statistics of a device as a table; ``abbreviated`` omits the two kinds of segment."""
     if not _plugin.is_started():
         return "Cachette is not enabled.\n"
     number = index_of(device)
@@ -107,6 +107,6 @@ def get_per_process_memory_fraction(device: Device = None) -> float:
 def attach_out_of_memory_observer(observer: Callable[[int, int, int, int], object]) -> None:
     """Registers ``observer(device, bytes, device_total, device_free)`` for out-of-memory errors.
 
-    ``bytes`` is what was asked of the device; where a bound is set, ``device_total`` is that bound.
+    ``bytes`` is the size requested from the device. If there is a memory limit, ``device_total`` is that limit.
     """
     _plugin.on_out_of_memory(observer)

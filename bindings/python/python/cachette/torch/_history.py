@@ -20,10 +20,10 @@ def record_memory_history(enabled: str | None = "all", context: str | None = "al
                           skip_actions: Sequence[str] = ()) -> None:
     """Starts to record a history on every device; ``None`` stops it and deletes the events.
 
-    ``enabled`` is ``"all"``, or ``"state"`` for what is held alone. ``context`` says of what it is asked where in the
-    program it happens: of nothing (``None``), of what is held (``"state"``), of allocations (``"alloc"``) or of frees
-    too (``"all"``). ``stacks`` is ``"python"``, or ``"all"`` for native callers too. ``skip_actions`` names events to
-    leave out, such as ``"free_completed"``.
+    ``enabled`` is ``"all"``, or ``"state"`` for live memory only. ``context`` selects what has a stack: nothing
+    (``None``), live memory (``"state"``), allocations (``"alloc"``), or also frees (``"all"``). ``stacks`` is
+    ``"python"``, or ``"all"`` for native frames too. ``skip_actions`` lists events to omit, such as
+    ``"free_completed"``.
     """
     _plugin.record_history(enabled, context, stacks, max_entries, clear_history, list(skip_actions))
 
@@ -57,7 +57,7 @@ def allocation_traceback(pointer: int) -> list[dict[str, Any]] | None:
 def set_memory_metadata(metadata: str) -> None:
     """Sets the metadata of this thread's events.
 
-    Every different text is kept as long as the process, so it should name phases and not count steps.
+    Each distinct text is kept until the process ends, so texts should name phases and not count steps.
     """
     _native.set_memory_metadata(metadata)
 
@@ -75,6 +75,6 @@ def metrics(device: Device = None, labels: dict[str, str] | None = None) -> str:
 def last_out_of_memory() -> dict[str, Any] | None:
     """The last request that ran out of memory, on any device and thread: its figures and its report.
 
-    Observers find the request there that they are told of.
+    Out-of-memory observers can read their request here.
     """
     return _plugin.last_out_of_memory()

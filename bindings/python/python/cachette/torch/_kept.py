@@ -17,27 +17,27 @@ from ._error import EnableError
 #: The variable that names the folder of compiled classes.
 VARIABLE = "CACHETTE_CACHE"
 
-#: How folders begin in which something is being built.
+#: The prefix of temporary build folders.
 BUILDING = "building-"
 
 
 def folders() -> Iterator[Path]:
-    """Where built classes are kept: ``CACHETTE_CACHE`` alone, or ``cachette`` in the user's folder for caches.
+    """The folders of compiled classes: only ``CACHETTE_CACHE``, or ``cachette`` in the user's cache folder.
 
-    Where the latter cannot be written, a folder of this user's among the temporary files serves.
+    If the latter is not writable, a folder of this user among the temporary files is used.
     """
     named = os.environ.get(VARIABLE)
     if named:
         yield Path(named)
         return
-    # Without a home folder there is only the other one.
+    # Without a home folder only the other one is used.
     with contextlib.suppress(RuntimeError):
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cachette"
     yield Path(tempfile.gettempdir()) / f"cachette-{os.geteuid()}"
 
 
 def holds(path: Path) -> bool:
-    """Whether there is such a file; raises if it may not be trusted."""
+    """Whether the file exists; raises if it is not trustworthy."""
     try:
         if not path.is_file():
             return False
@@ -49,11 +49,11 @@ def holds(path: Path) -> bool:
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raises if another user could have put code at this path, which would run in this process.
+    """Raises if another user could have written code to this path, which would run in this process.
 
-    The name of a built class can be foretold. Folders further up are left to the user, as for programs in ``PATH``.
+    The name of a compiled class is predictable. Parent folders are not checked, as for programs in ``PATH``.
     """
-    # A link in a folder for temporary files may be another user's.
+    # A link in a temporary folder may belong to another user.
     for found in (path.lstat(), path.stat()):
         owner, own = found.st_uid, os.geteuid()
         if owner not in (own, 0):
@@ -66,9 +66,9 @@ def refuse_foreign(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, what: str) -> Iterator[None]:
-    """Makes a folder, and has it to itself: of several processes one builds, and the others wait for it.
+    """Creates a folder and locks it: of several processes one builds, and the others wait for it.
 
-    The lock goes with the process that holds it, however that ends.
+    The lock ends with the process that holds it, even after a crash.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     refuse_foreign(folder)
@@ -86,7 +86,7 @@ def locked(folder: Path, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A folder to build in, which goes afterwards. What a killed process left goes before; the lock is held."""
+    """A temporary build folder. First removes what killed processes left behind; the caller holds the lock."""
     for left in folder.glob(f"{BUILDING}*"):
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=BUILDING) as place:

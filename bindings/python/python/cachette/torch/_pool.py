@@ -15,21 +15,21 @@ from ._enable import is_enabled
 #: The statistics of an unused pool.
 _EMPTY = {"allocations": 0, "allocated_bytes": 0, "segments": 0, "reserved_bytes": 0}
 
-#: Slots whose functions were passed out: a ``MemPool`` may use them until the process ends.
+#: Slots whose functions were handed out: a ``MemPool`` may use them until the process ends.
 _handed_out: set[Any] = set()
 
 
 class Pool:
     """A private memory pool for tensors.
 
-    ``with pool:`` leads this thread's requests on the current device to it. Where Cachette is enabled, that is a pool
-    of Cachette's. Where PyTorch's own allocator is in charge, it is a ``torch.cuda.MemPool`` whose segments come from
-    :attr:`allocator`, which can also be given to a ``MemPool`` of your own. Other threads, that of ``backward()`` among
-    them, are not led.
+    ``with pool:`` routes this thread's requests on the current device to it. If Cachette is enabled, it is a pool of
+    Cachette. With PyTorch's own allocator, it is a ``torch.cuda.MemPool`` whose segments come from :attr:`allocator`.
+    That allocator can also be passed to another ``MemPool``. Other threads, such as that of ``backward()``, are not
+    routed.
 
-    ``source`` says where segments come from, if not from the driver: ``"nccl"``, ``"nvshmem"``, ``"rccl"`` or
+    ``source`` names the library that allocates segments instead of the driver: ``"nccl"``, ``"nvshmem"``, ``"rccl"`` or
     ``"rocshmem"``. With ``no_split`` every tensor has its own segment. ``config`` is for the cache below PyTorch's
-    allocator; where Cachette is enabled, its own configuration holds for pools too. Pools with the same ``tag`` sleep
+    allocator. If Cachette is enabled, its own configuration also applies to pools. Pools with the same ``tag`` sleep
     and wake as one: :func:`cachette.torch.sleep`.
     """
 
@@ -54,9 +54,9 @@ class Pool:
 
     @property
     def allocator(self) -> Any:
-        """What ``torch.cuda.MemPool`` takes as its allocator.
+        """The allocator argument of ``torch.cuda.MemPool``.
 
-        It stays usable until :meth:`release`, which comes after the last ``MemPool`` that has it. A process has 32.
+        It stays usable until :meth:`release`, which must follow the last ``MemPool`` that uses it. A process has 32.
         """
         self._check()
         with self._lock:
@@ -110,7 +110,7 @@ class Pool:
     def id(self) -> tuple[int, int]:
         """The identifier of the pool on the current device, for the ``pool`` of ``torch.cuda.graph``.
 
-        So a graph is captured into memory that sleeps and wakes with the pool.
+        The graph then uses memory that sleeps and wakes with the pool.
         """
         self._check()
         name: tuple[int, int] = self._pool_of(index_of()).id
@@ -131,9 +131,9 @@ class Pool:
     def sleep(self, keep: bool = True, progress: Callable[[int, int], object] | None = None) -> dict[str, int]:
         """Releases the pool's memory to the devices and keeps every address. Returns the released and saved bytes.
 
-        Tensors stay where they are and must not be used until :meth:`wake`; graphs that were captured on them stay
-        good. With ``keep`` their bytes are kept in host memory, without they are lost. ``progress`` is called with the
-        bytes that are done and all there are. It needs ``expandable_segments:True``.
+        Tensors keep their addresses and must not be used until :meth:`wake`; graphs that use them stay valid. With
+        ``keep`` their contents are saved to host memory, otherwise they are lost. ``progress`` is called with the
+        completed and the total bytes. It needs ``expandable_segments:True``.
         """
         slept = {"released": 0, "saved": 0}
         asleep: list[_native.Pool] = []
@@ -162,7 +162,7 @@ class Pool:
         return any(pool.is_asleep for pool in self._own_pools().values())
 
     def _own_pools(self) -> dict[int, _native.Pool]:
-        """Its pools where Cachette is enabled; PyTorch's own cannot sleep."""
+        """The pools if Cachette is enabled; PyTorch's own cannot sleep."""
         self._check()
         if not is_enabled():
             raise Error("a pool of PyTorch's own allocator cannot sleep; call "
@@ -177,7 +177,7 @@ class Pool:
             for pool in self._pools.values():
                 if isinstance(pool, _native.Pool):
                     pool.release()
-            # PyTorch's pools go first, since they give memory back to the slot.
+            # PyTorch's pools are dropped first, since they release memory to the slot.
             self._pools.clear()
             self._wrapper = None
             _handed_out.discard(self._slot)
@@ -202,13 +202,13 @@ def wake(tag: str) -> int:
 def release_contents() -> int:
     """Frees the host memory of pools that are awake again; returns its bytes.
 
-    Until then it serves the next sleep.
+    Otherwise the next sleep reuses it.
     """
     return _native.plugin.release_contents()
 
 
 def _synchronize(devices: Iterable[int]) -> None:
-    """Waits for all work on some devices, in streams that Cachette never saw too."""
+    """Waits for all work on some devices, including streams that Cachette did not create."""
     import torch
 
     for device in devices:

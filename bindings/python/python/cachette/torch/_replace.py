@@ -1,7 +1,7 @@
 """Replaces functions of PyTorch that a pluggable allocator does not support, and records histories for both.
 
-``torch.cuda.memory`` and ``torch.accelerator.memory`` look these up in ``torch._C`` at every call, so it is enough to
-put others there. Only those are replaced that this PyTorch has; everything else of PyTorch stays as it is.
+``torch.cuda.memory`` and ``torch.accelerator.memory`` look these up in ``torch._C`` at every call, so it suffices to
+replace them there. Only functions that this PyTorch has are replaced.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ def _check_live_allocations(device: int, mempool_id: tuple[int, int], expected_l
 def _record_history(enabled: str | None, context: str | None, stacks: str = "all", max_entries: int = sys.maxsize,
                     clear_history: bool = False, compile_context: bool = False,
                     global_record_annotations: bool = False, skip_actions: Sequence[str] = ()) -> None:
-    """Records what happens to memory. PyTorch alone sees its regions and annotations, so those two change nothing."""
+    """Records a history. Only PyTorch sees its regions and annotations, so those two arguments have no effect."""
     _plugin.record_history(enabled, context, stacks, max_entries, clear_history, list(skip_actions))
 
 
 def _with_regions(record: Callable[..., None]) -> Callable[..., None]:
-    """The same where PyTorch can be asked to tell the compiled class of its regions and annotations, by ``record``."""
+    """The same if ``record`` makes PyTorch report its regions and annotations to the compiled class."""
 
     def record_history(enabled: str | None, context: str | None, stacks: str = "all", max_entries: int = sys.maxsize,
                        clear_history: bool = False, compile_context: bool = False,
                        global_record_annotations: bool = False, skip_actions: Sequence[str] = ()) -> None:
         """Records a history."""
-        # First, so that errors are raised before PyTorch has changed anything.
+        # This comes first, so that errors are raised before PyTorch has changed anything.
         _record_history(enabled, context, stacks, max_entries, clear_history, skip_actions=skip_actions)
-        # The history that PyTorch begins here asks for no callers, so this one takes over again, with all events.
+        # The history that PyTorch begins here captures no stacks, so this one replaces it again and keeps all events.
         record(enabled, None, "python", max_entries, False, compile_context, global_record_annotations, [])
         _record_history(enabled, context, stacks, max_entries, False, skip_actions=skip_actions)
 
@@ -73,20 +73,20 @@ def _record_history_legacy(enabled: bool, record_context: bool = True, max_entri
                            record_context_of_events: bool = False, record_native: bool = False,
                            clear_history: bool = False, compile_context: bool = False,
                            global_record_annotations: bool = False, skip_actions: Sequence[str] = ()) -> None:
-    """The same, in the words that PyTorch had before."""
+    """The same, with the older argument names of PyTorch."""
     context = "alloc" if record_context_of_events else "state" if record_context else None
     _plugin.record_history("all" if enabled else None, context, "all" if record_native else "python", max_entries,
                            clear_history, list(skip_actions))
 
 
 def _memory_snapshot(wanted: tuple[int, int] | tuple[int, int, bool] | None = None) -> dict[str, Any]:
-    """What all devices hold and did, or one pool: its name, and whether events are wanted."""
+    """A snapshot of all devices, or of one pool: its id, and whether to include events."""
     first, second, *traces = wanted or (0, 0)
     pool = (first, second) if first or second else None
     return _plugin.snapshot(None, pool, traces[0] if traces else True)
 
 
-#: What a compiled class answers by itself, and a pluggable allocator does not.
+#: The functions that a compiled class supports by itself, and a pluggable allocator does not.
 ANSWERS: dict[str, Callable[..., Any]] = {
     "_cuda_memoryStats": _memory_stats,
     "_cuda_resetPeakMemoryStats": _reset_peaks,
@@ -99,7 +99,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "_accelerator_resetAccumulatedStats": _reset_totals,
 }
 
-#: What Cachette does itself in any case: it keeps histories its own way, with the callers in Python.
+#: The functions that Cachette always replaces: it records histories itself, with Python stacks.
 HISTORIES: dict[str, Callable[..., Any]] = {
     "_cuda_isHistoryEnabled": _plugin.is_history_enabled,
     "_cuda_record_memory_history": _record_history,
@@ -112,7 +112,7 @@ HISTORIES: dict[str, Callable[..., Any]] = {
 
 
 def replace(torch: Any, compiled: bool = False) -> None:
-    """Puts our functions in the place of PyTorch's, as far as a ``compiled`` class needs that."""
+    """Replaces PyTorch's functions, as far as a ``compiled`` class needs that."""
     replacements = {**HISTORIES} if compiled else {**ANSWERS, **HISTORIES}
     if compiled and hasattr(torch._C, "_cuda_record_memory_history"):
         replacements["_cuda_record_memory_history"] = _with_regions(torch._C._cuda_record_memory_history)
@@ -125,7 +125,7 @@ def replace(torch: Any, compiled: bool = False) -> None:
 
 
 def _ask(native: Any) -> None:
-    """Lets histories ask PyTorch for what it alone knows: frames of TorchScript, and those of the forward pass."""
+    """Lets histories query PyTorch for frames that only it has: those of TorchScript and of the forward pass."""
     profiler = getattr(native, "_profiler", None)
     functions = (getattr(native, "_current_autograd_node", None), getattr(profiler, "gather_traceback", None),
                  getattr(profiler, "symbolize_tracebacks", None))

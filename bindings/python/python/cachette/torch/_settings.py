@@ -1,8 +1,8 @@
-"""PyTorch's settings of its allocator, handed on to Cachette.
+"""Applies PyTorch's allocator settings to Cachette.
 
-PyTorch reads its variables and the texts of ``_set_allocator_settings`` by itself and never tells its allocator. So
-Cachette reads the same texts after it: what PyTorch refuses raises PyTorch's own error, and what Cachette refuses then
-raises :class:`cachette.ConfigError`.
+PyTorch reads its variables and the texts of ``_set_allocator_settings`` by itself and does not pass them to its
+allocator. So Cachette reads the same texts after it. PyTorch raises its own error for a text that it rejects, and
+Cachette then raises :class:`cachette.ConfigError`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .._errors import ConfigError
 #: The function of ``torch._C`` that changes settings; ``torch.cuda.memory._set_allocator_settings`` calls it.
 SETTER = "_accelerator_setAllocatorSettings"
 
-#: The one that tells the last text of settings, from PyTorch 2.12 on.
+#: The function that returns the last text of settings, from PyTorch 2.12 on.
 GETTER = "_accelerator_getAllocatorSettings"
 
 #: PyTorch's variables, in the order in which it looks for them.
@@ -25,9 +25,9 @@ VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC
 
 
 def check(torch: Any) -> str | None:
-    """Lets PyTorch read its variables while its own allocator, which they may name, is in place.
+    """Makes PyTorch read its variables while its own allocator, which they may name, is active.
 
-    It answers with the settings that the program has made since, if any and if PyTorch tells them: 2.11 does not.
+    Returns the settings that the program has made since, if any and if PyTorch reports them: 2.11 does not.
     """
     variable = next((name for name in VARIABLES if name in os.environ), None)
     text = os.environ.get(variable or "", "")
@@ -44,10 +44,10 @@ def check(torch: Any) -> str | None:
 
 
 def hand_on(set_settings: Callable[[str], None]) -> Callable[[str], None]:
-    """A function in the place of ``set_settings``, which changes Cachette's settings, too."""
+    """A replacement of ``set_settings`` that also changes Cachette's settings."""
 
     def set_allocator_settings(env: str) -> None:
-        """Changes the settings of the allocator to what ``env`` says."""
+        """Applies the settings in ``env`` to the allocator."""
         set_settings(env)
         _native.plugin.update_config(env)
 
