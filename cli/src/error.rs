@@ -1,4 +1,4 @@
-//! Why the program stopped, and the exit code that says so.
+//! Why the program stopped, and its exit code.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ pub(crate) enum CliError {
     /// The limit is larger than the device's memory.
     #[error("--limit {} is more than the {} of the device; use a smaller limit, or omit it", Bytes(*limit), Bytes(*total))]
     LimitTooLarge { limit: u64, total: u64 },
-    /// A configuration limits memory where an option does.
+    /// A configuration and an option both limit memory.
     #[error("the configuration '{config}' limits memory, and so does {option}; leave one of them out")]
     LimitTwice { config: String, option: &'static str },
     /// The output file cannot be written.

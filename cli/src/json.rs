@@ -1,4 +1,4 @@
-//! Results in a file, for other programs.
+//! Result files for other programs.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all.
+//! Output files that are written completely or not at all.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use crate::error::CliError;
 /// Readers see the old file or the new one. A path that is not a file, such as `/dev/stdout`, is written directly.
 pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), CliError> {
     let written = match fs::canonicalize(path) {
-        // A link leads to the file that it stands for.
+        // A link is resolved to its target.
         Ok(target) if target.is_file() => by_rename(&target, write),
         Ok(target) => OpenOptions::new().write(true).open(target).and_then(|mut file| write(&mut file)),
         Err(_) => by_rename(path, write),
@@ -20,7 +20,7 @@ pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<(
     written.map_err(|error| CliError::OutputFile { path: path.to_owned(), error })
 }
 
-/// An error if a file could not be written there; nothing is changed.
+/// Checks that a file can be written there, without a change.
 pub(crate) fn check(path: &Path) -> Result<(), CliError> {
     let checked = match fs::canonicalize(path) {
         Ok(target) if target.is_file() => probe(&target),
@@ -50,7 +50,7 @@ struct Part(PathBuf);
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // Where nothing was made, or where it has its name, there is nothing to remove.
+        // If the file was never created or already renamed, there is nothing to remove.
         let _ = fs::remove_file(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! The standard output, whose reader may leave early.
+//! The standard output, whose reader may close it early.
 
 use std::io::{self, ErrorKind, StdoutLock, Write};
 

@@ -1,7 +1,8 @@
 //! Same-host hand-over of memory to other processes, with a lease.
 //!
-//! An exporter publishes memory and gets a [`Handle`] of about a hundred bytes. An importer that receives the handle, by
-//! any channel, connects to the exporter's thread and gets the descriptors. This crate knows no device and no allocator.
+//! An exporter publishes memory and gets a [`Handle`] of about a hundred bytes. An importer that receives the handle,
+//! by any channel, connects to the exporter's thread and gets the descriptors. The crate depends on no device or
+//! allocator.
 //!
 //! ```
 //! # use std::fs::File;

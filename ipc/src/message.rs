@@ -113,7 +113,7 @@ pub enum BatchHandles {
 pub enum Reply {
     /// The token of the segment.
     Token(Token, Span),
-    /// Both are the same process, which knows the address of the segment.
+    /// Both are the same process, which has the address of the segment.
     Local(Span),
     /// The number of chunks to request.
     Chunks(u32, Span),

@@ -73,7 +73,7 @@ fn connect_by_name(address: &ExporterAddress, limit: Duration) -> Result<Option<
     if peer.is_same_user() {
         return Ok(Some(socket));
     }
-    // A name is free once its process ends, so another user may have taken it. That says nothing about the exporter.
+    // A name is free once its process ends, so another user may have taken it. The exporter may still be reachable.
     if peer.pid == i64::from(pid) { Err(OpenError::OtherUser { pid }) } else { Ok(None) }
 }
 

@@ -83,7 +83,7 @@ impl CurrentDevice {
                 let mut previous = 0;
                 // SAFETY: the runtime writes one number.
                 check("hipGetDevice", unsafe { (calls.get)(&raw mut previous) })?;
-                // SAFETY: it takes a number alone.
+                // SAFETY: the only argument is a number.
                 check("hipSetDevice", unsafe { (calls.set)(number) })?;
                 PreviousDevice::Set(calls, previous)
             }
@@ -165,7 +165,7 @@ impl Drop for CurrentDeviceGuard<'_> {
                 let _ = unsafe { (calls.pop)(&raw mut popped) };
             }
             PreviousDevice::Set(calls, previous) => {
-                // SAFETY: it takes a number alone.
+                // SAFETY: the only argument is a number.
                 let _ = unsafe { (calls.set)(previous) };
             }
         }

@@ -21,7 +21,7 @@ const NAME: &str = "NVSHMEM";
 /// Symmetric memory on one NVIDIA device.
 ///
 /// Allocating and freeing are collective: every rank does it in the same order with the same sizes, and each waits for
-/// the others. An allocator's order depends on its requests alone, so ranks that run the same program agree.
+/// the others. The order of an allocator depends only on its requests, so ranks that run the same program agree.
 ///
 /// The library serves one device a process. After its initialisation, the driver waits for each copy and fill in that
 /// device's context (`CU_CTX_SYNC_MEMOPS`).

@@ -90,9 +90,9 @@ impl Rocshmem {
     ///
     /// 1. The library is rocSHMEM, initialised for `device`.
     unsafe fn with(library: &Library, device: Ordinal) -> Result<Self, SourceError> {
-        // SAFETY: 1. says what the functions are.
+        // SAFETY: 1. determines the types of the functions.
         let allocate = ALLOCATE.iter().find_map(|name| unsafe { library.find(name) });
-        // SAFETY: 1. says what the functions are.
+        // SAFETY: 1. determines the types of the functions.
         let free = FREE.iter().find_map(|name| unsafe { library.find(name) });
         let (Some(allocate), Some(free)) = (allocate, free) else {
             let each = [(allocate.is_none(), ALLOCATE), (free.is_none(), FREE)];

@@ -1,4 +1,4 @@
-//! The device that a command is to run on.
+//! The device that a command runs on.
 
 use cachette::backends::OpenError;
 use cachette_benches::Target;
@@ -18,7 +18,7 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// Opens it; the host's device has `phantom` bytes of phantom memory.
+    /// Opens the device; the host device has `phantom` bytes of phantom memory.
     pub(super) fn open(&self, phantom: u64) -> Result<Target, OpenError> {
         Target::open(self.backend.as_deref(), self.device, phantom)
     }

@@ -50,7 +50,7 @@ enum Format {
 impl Conformance {
     pub(super) fn run(self) -> Result<(), CliError> {
         let fixture = Arc::new(target::find(&self.backend, self.device)?);
-        // Before the file is made: a child has the same arguments and must leave it alone.
+        // This comes before the file is created: a child has the same arguments and must not write it.
         child::play_if_child(&fixture);
         if let Some(filter) = &self.filter {
             Filter::parse(filter)?.select(cases())?;

@@ -1,4 +1,4 @@
-//! `cachette devices`: what there is to run on.
+//! `cachette devices`: the available backends and devices.
 
 mod listing;
 mod text;

@@ -1,4 +1,4 @@
-//! `cachette replay`: what a recorded program would have needed.
+//! `cachette replay`: the memory and time of a recorded program.
 
 mod fits;
 mod mean;
@@ -161,14 +161,14 @@ impl Replay {
     }
 }
 
-/// Where results go.
+/// The destinations of results.
 struct Results<'a> {
     target: &'a Target,
     file: Option<JsonFile>,
 }
 
 impl Results<'_> {
-    /// Prints what `write` writes, writes the file, and judges.
+    /// Prints the output of `write`, writes the file, and checks for failures.
     fn deliver<T: Found, M: Serialize>(
         self,
         rows: &[Row<T>],

@@ -1,4 +1,4 @@
-//! `cachette snapshot`: what a snapshot says.
+//! `cachette snapshot`: operations on snapshots.
 
 mod convert;
 mod info;

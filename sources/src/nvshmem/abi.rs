@@ -6,7 +6,7 @@ use std::ptr;
 /// The version field of a structure of `bytes` bytes: version 1.
 ///
 /// Version 2 of two structures only adds the device's number. Without it the library uses the current device, and older
-/// releases may know version 1 alone.
+/// releases may support only version 1.
 const fn version_of(bytes: usize) -> c_int {
     assert!(bytes < 1 << 16, "the size is the lower half of the version");
     #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "it is less than 65,536")]

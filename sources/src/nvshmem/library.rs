@@ -44,7 +44,7 @@ symbol_table! {
 pub enum NvshmemStatus {
     /// It is not initialised.
     NotInitialised,
-    /// The ranks know each other, and no device is set up.
+    /// The ranks are connected, and no device is set up.
     Bootstrapped,
     /// It can allocate memory.
     Initialised,

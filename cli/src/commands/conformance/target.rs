@@ -1,4 +1,4 @@
-//! The device that the suite is run against.
+//! The device under test.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use cachette_conformance::Fixture;
 use cachette_hal::{Backend, Ordinal};
 use cachette_hal_host::HostConfig;
 
-/// The suite needs two host devices, to let one reach the other.
+/// The suite needs two host devices, for access from one to the other.
 const HOST_DEVICES: u32 = 2;
 /// Small enough for any machine, and larger than any case needs.
 const HOST_CAPACITY: u64 = 256 << 20;
 
-/// A fixture of a device that exists; the error says which there are.
+/// Returns a fixture for an existing device. The error lists the existing ones.
 pub(super) fn find(name: &str, ordinal: Ordinal) -> Result<Fixture, OpenError> {
     let backend = load(name)?;
     Backends::open_on(&*backend, ordinal)?;
@@ -22,7 +22,7 @@ pub(super) fn find(name: &str, ordinal: Ordinal) -> Result<Fixture, OpenError> {
     Ok(if name == "host" { fixture.isolated().containing_faults() } else { fixture })
 }
 
-/// Loads a backend; the host's anew each time, and made for the suite.
+/// Loads a backend. The host backend is created anew for each run of the suite.
 fn load(name: &str) -> Result<Arc<dyn Backend>, OpenError> {
     if name != "host" {
         return Backends::load(name);

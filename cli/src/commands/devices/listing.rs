@@ -12,9 +12,9 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub(super) enum Presence<T> {
-    /// It is there.
+    /// It is present.
     Present(T),
-    /// It is not.
+    /// It is missing.
     Absent { reason: String },
 }
 
@@ -147,7 +147,7 @@ fn feature_entry(device: &dyn Device, feature: Feature) -> FeatureEntry {
     FeatureEntry { name: feature.name(), presence: Presence::of(found) }
 }
 
-/// The ways of export, and whether memory can be remapped while work uses it; or the reason why not.
+/// Returns the ways of export, and whether memory can be remapped while work uses it; or the reason why not.
 fn sharing(device: &dyn Device) -> Vec<FeatureEntry> {
     let Ok(memory) = device.virtual_memory() else { return Vec::new() };
     let ways = Sharing::ALL.into_iter().filter(|way| *way != Sharing::Private);

@@ -13,7 +13,7 @@ use super::named::Named;
 use super::row::{Row, missing, write_failures};
 use crate::commands::progress;
 
-/// The mean that is shown.
+/// The mean in the output.
 #[derive(Debug, Serialize)]
 pub(super) struct Means {
     fit_ratio: Option<f64>,

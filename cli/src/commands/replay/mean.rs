@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use super::row::Row;
 
-/// What stands in the place of a trace's name.
+/// The text in the column of the trace.
 const MEAN: &str = "geometric mean";
 
-/// Rows with the means of them that come last.
+/// A row, or one of the means that follow all rows.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum Entry<'a, T, M> {
@@ -22,9 +22,9 @@ impl<'a, T, M> Entry<'a, T, M> {
     }
 }
 
-/// A row for each of `configs` configurations, whose figures `mean` takes from the rows of it.
+/// Returns a row for each of `configs` configurations; `mean` computes its figures from the rows of that configuration.
 ///
-/// `rows` has the configurations of the first trace first, then in the same order those of the next.
+/// `rows` contains all configurations of the first trace, then those of the next in the same order.
 pub(super) fn means<T, M>(rows: &[Row<T>], configs: usize, mean: impl Fn(&[&T]) -> M) -> Vec<Row<M>> {
     let of = |first: usize| -> Row<M> {
         let found: Vec<&T> = rows[first..].iter().step_by(configs).map(|row| &row.found).collect();
@@ -41,7 +41,7 @@ pub(super) fn means<T, M>(rows: &[Row<T>], configs: usize, mean: impl Fn(&[&T]) 
     (0..configs).map(of).collect()
 }
 
-/// The geometric mean; `None` if a figure is missing or is none, as the mean of the rest would mislead.
+/// Returns the geometric mean; `None` without figures, or if one is missing, since the mean of the rest would mislead.
 pub(super) fn geometric(figures: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
     let (mut sum, mut count) = (0.0, 0.0);
     for figure in figures {

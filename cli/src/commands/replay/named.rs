@@ -13,7 +13,7 @@ pub(super) enum Compare {
     Settings,
 }
 
-/// What `--compare` knows: the least that must be asked for, the name, and the text of the configuration.
+/// The configurations of `--compare`: the lowest option that includes it, its name, and its text.
 const COMPARED: [(Compare, &str, &str); 5] = [
     (Compare::Segments, "direct", ""),
     (Compare::Segments, "elastic, no recycling", "expandable_segments:True,elastic_recycling:False"),
@@ -22,10 +22,10 @@ const COMPARED: [(Compare, &str, &str); 5] = [
     (Compare::Settings, "quick", "expandable_segments:True,elastic_setting:quick"),
 ];
 
-/// A configuration that traces are replayed with, and its name if it has one.
+/// A configuration for replays, and its name if it has one.
 #[derive(Clone, Debug)]
 pub(super) struct Named {
-    /// What `--compare` calls it; `None` for one that the user wrote.
+    /// Its name in `--compare`; `None` for one from the user.
     pub(super) name: Option<&'static str>,
     pub(super) config: Config,
 }
@@ -35,7 +35,7 @@ impl Named {
         Self { name: None, config }
     }
 
-    /// Those that `compare` asks for.
+    /// Returns the configurations that `compare` selects.
     pub(super) fn compared(compare: Compare) -> Result<Vec<Self>, ConfigError> {
         COMPARED
             .iter()
@@ -44,13 +44,13 @@ impl Named {
             .collect()
     }
 
-    /// What differs from the default, or that nothing does.
+    /// Returns the settings that differ from the default, or a text if there are none.
     pub(super) fn text(&self) -> String {
         let text = self.config.to_string();
         if text.is_empty() { "default".to_owned() } else { text }
     }
 
-    /// Whether it limits memory by itself.
+    /// Returns whether it contains a memory limit.
     pub(super) fn is_limited(&self) -> bool {
         self.config.limit_bytes(u64::MAX).is_some()
     }

@@ -1,4 +1,4 @@
-//! The memory and the time that traces take.
+//! The memory and time of traces.
 
 use std::io::{self, Write};
 
@@ -13,7 +13,7 @@ use super::named::Named;
 use super::row::{Row, missing};
 use crate::commands::progress;
 
-/// The means that are shown.
+/// The means in the output.
 #[derive(Debug, Serialize)]
 pub(super) struct Means {
     ratio: Option<f64>,
@@ -77,7 +77,7 @@ pub(super) fn write(out: &mut dyn Write, rows: &[Row<Outcome>], means: &[Row<Mea
 
 fn cells(row: &Row<Outcome>) -> [String; 10] {
     let outcome = &row.found;
-    // The reason stands in the place of the first figure that is missing.
+    // The reason replaces the first missing figure.
     let mut reason = Some(missing(outcome));
     let mut or_reason = |figure: Option<String>| figure.unwrap_or_else(|| reason.take().unwrap_or("-").to_owned());
     [

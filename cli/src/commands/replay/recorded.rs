@@ -1,4 +1,4 @@
-//! What a recorded run would have needed, and what it did.
+//! Compares a replay with the recorded run.
 
 use std::io::{self, Write};
 
@@ -8,9 +8,9 @@ use cachette_benches::replay::Outcome;
 
 use super::row::Row;
 
-/// Writes a line for each row whose trace says what its program held itself.
+/// Writes a line for each row whose trace contains the memory of its program.
 ///
-/// `rows` has those of the first trace first, as many for each.
+/// `rows` contains all configurations of the first trace, then those of the next.
 pub(super) fn write(out: &mut dyn Write, traces: &[Trace], rows: &[Row<Outcome>]) -> io::Result<()> {
     for trace in traces {
         let earlier = trace.recorded().map_or(0, |recorded| recorded.earlier);

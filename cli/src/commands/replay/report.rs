@@ -1,4 +1,4 @@
-//! Memory over the course of replays, as one page.
+//! Memory during replays, as one page.
 
 mod axis;
 mod chart;
@@ -16,20 +16,20 @@ use crate::commands::bench::device_line;
 struct Series {
     label: String,
     look: Look,
-    /// The most bytes in each moment.
+    /// The highest bytes in each interval.
     values: Vec<u64>,
     /// The operation that failed, counted from 1.
     failed: Option<usize>,
 }
 
-/// How a line is drawn.
+/// The style of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
-    /// What the program asked for.
+    /// The bytes that the program requested.
     Requested,
-    /// What the recorded program held itself.
+    /// The bytes that the recorded program held.
     Recorded,
-    /// What a configuration held, by its number.
+    /// The bytes that a configuration held, by its number.
     Config(usize),
 }
 
@@ -44,12 +44,12 @@ impl Series {
 struct Chart {
     name: String,
     operations: usize,
-    /// Operations in a moment.
+    /// Operations per interval.
     step: usize,
     series: Vec<Series>,
 }
 
-/// Goes once more through every trace with every configuration, and draws what is held.
+/// Replays every trace once more with every configuration, and draws the held memory.
 pub(super) fn page(target: &Target, traces: &[Trace], configs: &[Named], limit: Option<u64>) -> String {
     let charts: Vec<Chart> = traces
         .iter()
@@ -95,7 +95,7 @@ impl Chart {
     }
 }
 
-/// The most that the recorded program held in each moment.
+/// Returns the highest bytes that the recorded program held in each interval.
 fn moments(recorded: &Recorded, operations: usize, step: usize) -> Vec<u64> {
     let mut values = Vec::new();
     let mut changes = recorded.reserved.iter().peekable();

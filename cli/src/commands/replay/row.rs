@@ -9,16 +9,16 @@ use serde::Serialize;
 use super::named::Named;
 use crate::error::CliError;
 
-/// What one trace needed with one configuration.
+/// The result of one trace with one configuration.
 #[derive(Debug, Serialize)]
 pub(super) struct Row<T> {
     pub(super) trace: String,
     pub(super) backend: String,
-    /// What `--compare` calls the configuration; absent if the user wrote it.
+    /// The name of the configuration in `--compare`; absent if it is from the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<&'static str>,
     pub(super) config: String,
-    /// The most bytes that the recorded program held itself; absent if the trace does not say.
+    /// The highest bytes that the recorded program held; absent if the trace does not contain it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) recorded_peak_reserved: Option<u64>,
     #[serde(flatten)]
@@ -37,13 +37,13 @@ impl<T> Row<T> {
         }
     }
 
-    /// What to call the configuration in a table.
+    /// Returns the name of the configuration in a table.
     pub(super) fn label(&self) -> &str {
         self.name.unwrap_or(&self.config)
     }
 }
 
-/// What can end early.
+/// A result that can end early.
 pub(super) trait Found: Serialize {
     fn failure(&self) -> Option<&Failure>;
 }
@@ -60,7 +60,7 @@ impl Found for Fit {
     }
 }
 
-/// What stands in a table where a figure should.
+/// Returns the text in place of a missing figure.
 pub(super) fn missing(found: &impl Found) -> &'static str {
     match found.failure() {
         Some(failure) if failure.is_out_of_memory() => "out of memory",
@@ -69,7 +69,7 @@ pub(super) fn missing(found: &impl Found) -> &'static str {
     }
 }
 
-/// Writes why rows ended early, where `shown` says that it is to be.
+/// Writes why rows ended early, for those that `shown` selects.
 pub(super) fn write_failures<T: Found>(
     out: &mut dyn Write,
     rows: &[Row<T>],
@@ -83,7 +83,7 @@ pub(super) fn write_failures<T: Found>(
     Ok(())
 }
 
-/// An error if a row ended early.
+/// Returns an error if a row ended early.
 pub(super) fn judge<T: Found>(rows: &[Row<T>]) -> Result<(), CliError> {
     let failed = rows.iter().filter(|row| row.found.failure().is_some()).count();
     if failed == 0 {

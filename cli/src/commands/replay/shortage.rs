@@ -1,4 +1,4 @@
-//! Which configuration runs out of memory first.
+//! Reports which configuration runs out of memory first.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,9 +8,9 @@ use cachette_benches::replay::{Outcome, Pass};
 
 use super::row::{Row, write_failures};
 
-/// Writes where each trace ran out of memory, and other failures.
+/// Writes the operation at which each trace ran out of memory, and other failures.
 ///
-/// `rows` has those of the first trace first, one for each of `configs` configurations.
+/// `rows` contains all `configs` configurations of the first trace, then those of the next.
 pub(super) fn write(out: &mut dyn Write, rows: &[Row<Outcome>], configs: usize) -> io::Result<()> {
     for shortage in rows.chunks(configs).filter_map(Shortage::of) {
         writeln!(out, "{shortage}")?;
@@ -18,7 +18,7 @@ pub(super) fn write(out: &mut dyn Write, rows: &[Row<Outcome>], configs: usize) 
     write_failures(out, rows, |failure| !failure.is_out_of_memory())
 }
 
-/// Where one trace ran out of memory with which configurations, the first place first.
+/// The operations at which one trace ran out of memory, with their configurations, in order.
 #[derive(Debug, Default)]
 struct Shortage<'a> {
     trace: &'a str,
@@ -28,7 +28,7 @@ struct Shortage<'a> {
 }
 
 impl<'a> Shortage<'a> {
-    /// The summary of one trace's rows; `None` if none ran out of memory.
+    /// Returns the summary of one trace's rows; `None` if none ran out of memory.
     fn of(rows: &'a [Row<Outcome>]) -> Option<Self> {
         let mut shortage = Self::default();
         for row in rows {

@@ -1,4 +1,4 @@
-//! Sizes as users write them.
+//! Sizes in command-line arguments.
 
 /// The letters that may end a size.
 const UNITS: [(char, u64); 4] = [('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30), ('T', 1 << 40)];
@@ -14,7 +14,7 @@ fn read(text: &str) -> Option<u64> {
         Some((letter, unit)) => (text.strip_suffix(*letter)?, *unit),
         None => (text, 1),
     };
-    // `parse` would take a plus sign.
+    // `parse` would accept a plus sign.
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }

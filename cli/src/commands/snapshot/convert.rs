@@ -1,4 +1,4 @@
-//! `cachette snapshot convert`: the same in another format.
+//! `cachette snapshot convert`: converts between formats.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

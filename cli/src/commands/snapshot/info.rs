@@ -1,4 +1,4 @@
-//! `cachette snapshot info`: what was held, by whom, and what happened.
+//! `cachette snapshot info`: memory, allocation sites and events.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

@@ -23,7 +23,7 @@ impl Memory {
         let largest = segment.blocks.iter().filter(|block| is_free(block)).map(|block| block.bytes).max().unwrap_or(0);
         self.segments += 1;
         self.elastic += usize::from(segment.elastic);
-        // A file may say anything; no sum of it must stop us.
+        // A file may contain any number, so the sums must not overflow.
         for (sum, bytes) in [
             (&mut self.reserved, segment.bytes),
             (&mut self.allocated, segment.bytes_in(BlockState::Allocated)),

@@ -1,28 +1,28 @@
-//! Round numbers for the edge of a chart.
+//! Round numbers for the axis of a chart.
 
 /// Numbers from 0 up in steps of 1, 2 or 5 times a power of ten.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Axis {
-    /// What the numbers are in.
+    /// The unit of the numbers.
     pub(super) unit: u64,
     /// The name of the unit.
     pub(super) name: &'static str,
-    /// Between two marks, in units.
+    /// The distance of two marks, in units.
     pub(super) step: f64,
-    /// The last mark, at least as large as what is shown.
+    /// The number of the last mark, which is at least the largest shown value.
     pub(super) marks: u32,
 }
 
 const UNITS: [(u64, &str); 4] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes")];
 
 impl Axis {
-    /// For bytes up to `most`, with about `marks` marks.
+    /// Returns an axis for bytes up to `most`, with about `marks` marks.
     pub(super) fn bytes(most: u64, marks: u32) -> Self {
         let (unit, name) = UNITS.into_iter().find(|(unit, _)| most >= *unit).unwrap_or((1, "bytes"));
         Self::new(most, marks, unit, name)
     }
 
-    /// For a count up to `most`.
+    /// Returns an axis for a count up to `most`.
     pub(super) fn count(most: u64, marks: u32) -> Self {
         Self::new(most, marks, 1, "")
     }
@@ -38,12 +38,12 @@ impl Axis {
         let rough = most / f64::from(marks);
         let power = 10_f64.powf(rough.log10().floor());
         let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= rough * 0.999).unwrap_or(10.0);
-        // Nothing that is counted in ones has marks between them.
+        // An axis of single items has no fractional marks.
         let step = if unit == 1 { (factor * power).max(1.0) } else { factor * power };
         Self { unit, name, step, marks: (most / step - 1e-9).ceil().max(1.0) as u32 }
     }
 
-    /// The marks, as the part of the whole axis that they are at, and their texts.
+    /// Returns the marks: their position as a fraction of the axis, and their text.
     pub(super) fn all(self) -> impl Iterator<Item = (f64, String)> {
         (0..=self.marks).map(move |mark| {
             let at = f64::from(mark) / f64::from(self.marks);
@@ -52,7 +52,7 @@ impl Axis {
     }
 
     fn text(self, number: f64) -> String {
-        // As many digits after the point as the step has.
+        // As many decimals as the step has.
         let digits = (-self.step.log10()).ceil().max(0.0);
         let digits = if digits > 2.5 {
             3
@@ -65,14 +65,14 @@ impl Axis {
         if self.name.is_empty() { text } else { format!("{text} {}", self.name) }
     }
 
-    /// The whole axis, in what is measured.
+    /// The length of the axis, in measured units.
     #[expect(clippy::cast_precision_loss, reason = "a picture has a few thousand points")]
     pub(super) fn length(self) -> f64 {
         f64::from(self.marks) * self.step * self.unit as f64
     }
 }
 
-/// Digits in groups of three.
+/// Groups digits by three.
 pub(super) fn grouped(number: &str) -> String {
     let (whole, rest) = number.split_at(number.find('.').unwrap_or(number.len()));
     let mut text = String::new();

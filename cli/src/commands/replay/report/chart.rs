@@ -1,4 +1,4 @@
-//! One trace as a picture.
+//! The chart of one trace.
 
 use std::fmt::{self, Write};
 
@@ -6,18 +6,18 @@ use super::axis::{Axis, grouped};
 use super::page::Escaped;
 use super::{Chart, Look, Series};
 
-/// The size of the picture, and the room around the plot.
+/// The size of the chart, and the margins around the plot.
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 380.0;
 const LEFT: f64 = 84.0;
 const RIGHT: f64 = 24.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 48.0;
-/// Configurations with a colour of their own.
+/// The number of configurations with a distinct colour.
 const COLOURS: usize = 5;
 
 impl Look {
-    /// The classes of the style sheet.
+    /// Returns the classes of the style sheet.
     pub(super) fn class(self) -> String {
         match self {
             Self::Requested => "requested".to_owned(),
@@ -28,7 +28,7 @@ impl Look {
     }
 }
 
-/// Where things are in the picture.
+/// The coordinates of the chart.
 struct Plot {
     rows: Axis,
     columns: Axis,
@@ -107,7 +107,7 @@ impl Plot {
         Ok(())
     }
 
-    /// Writes the values as steps, and gives where they end.
+    /// Writes the values as steps. Returns the end point.
     fn write_steps(&self, out: &mut String, series: &Series, step: usize) -> Result<Option<(f64, f64)>, fmt::Error> {
         let mut end = None;
         let mut before = None;
@@ -116,7 +116,7 @@ impl Plot {
             let y = self.y(*value);
             match before {
                 None => write!(out, "M{x:.1} {y:.1}")?,
-                // Nothing changes: the next step draws this one too.
+                // The value is unchanged, so the next step draws this one too.
                 Some(before) if before == *value => (),
                 Some(_) => write!(out, "H{x:.1}V{y:.1}")?,
             }
@@ -131,7 +131,7 @@ impl Plot {
     }
 }
 
-/// Writes the picture of a trace.
+/// Writes the chart of a trace.
 pub(super) fn write(out: &mut String, chart: &Chart) -> fmt::Result {
     let plot = Plot::new(chart);
     write!(

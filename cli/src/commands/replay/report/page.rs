@@ -1,4 +1,4 @@
-//! The page around the pictures.
+//! The page around the charts.
 
 use std::fmt::{self, Display, Write};
 
@@ -11,10 +11,10 @@ use super::{Chart, Look, chart};
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// The whole page; it needs nothing else.
+/// Returns the whole page. It is self-contained.
 pub(super) fn html(device: &str, charts: &[Chart]) -> String {
     let mut out = String::new();
-    // A string takes whatever is written to it.
+    // Writing to a string cannot fail.
     let _ = write_page(&mut out, device, charts);
     out
 }
@@ -52,7 +52,7 @@ fn write_section(out: &mut String, chart: &Chart) -> fmt::Result {
     out.write_str("</section>\n")
 }
 
-/// The peak of each line, which also says what its colour means.
+/// Writes the peak of each line, and the meaning of its colour.
 fn write_legend(out: &mut String, chart: &Chart) -> fmt::Result {
     let peak_of = |look| {
         let mut series = chart.series.iter();
@@ -94,7 +94,7 @@ fn part(peak: u64, whole: Option<u64>) -> String {
     }
 }
 
-/// What the script shows under the pointer.
+/// Writes the data that the script shows under the pointer.
 fn write_data(out: &mut String, chart: &Chart) -> fmt::Result {
     let series: Vec<_> =
         chart.series.iter().map(|series| json!([series.label, series.look.class(), series.values])).collect();
@@ -103,12 +103,12 @@ fn write_data(out: &mut String, chart: &Chart) -> fmt::Result {
         "step": chart.step,
         "series": series,
     });
-    // No text of a user must end the element it lies in.
+    // A text from the user must not close the element that contains it.
     let data = data.to_string().replace('<', "\\u003c");
     writeln!(out, "<script type=\"application/json\" class=\"data\">{data}</script>")
 }
 
-/// A text that is no part of the page's own.
+/// A text that needs HTML escapes.
 pub(super) struct Escaped<'a>(pub(super) &'a str);
 
 impl Display for Escaped<'_> {
