@@ -8,7 +8,7 @@ use cachette_hal::{AnyDevice, Backend, BackendInfo, LoadError, Ordinal, Result};
 use crate::device::CudaDevice;
 use crate::library::{Driver, candidates};
 
-/// libcuda, loaded; clones are the same driver.
+/// The loaded libcuda; clones share the driver.
 #[derive(Clone, Debug)]
 pub struct CudaBackend {
     driver: Arc<Driver>,
@@ -18,7 +18,7 @@ impl CudaBackend {
     /// Loads the driver.
     ///
     /// It uses the file that `CACHETTE_CUDA_LIBRARY` names, if that is set. Otherwise it uses the copy of
-    /// `libcuda.so.1` that the process has loaded already, or the one that the system finds.
+    /// `libcuda.so.1` that the process has already loaded, or the one that the system finds.
     pub fn load() -> Result<Self, LoadError> {
         // SAFETY: the names are the driver's, and the user who sets the variable promises the same of the file.
         unsafe { Self::load_from(&candidates()) }

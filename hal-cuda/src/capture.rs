@@ -41,7 +41,7 @@ impl CudaCapture {
 
     /// Makes a recording ready to launch.
     ///
-    /// The thread is in relaxed mode meanwhile: the driver may allocate, which would break another capture.
+    /// The thread is in relaxed mode during the call: the driver may allocate, which would break another capture.
     fn instantiate(&self, recording: CUgraph) -> Result<Graph> {
         let mode = self.exchange(RELAXED)?;
         let mut executable = ptr::null_mut();
@@ -159,7 +159,7 @@ impl Capture for CudaCapture {
     }
 }
 
-/// The capture status of a stream, from the driver's answer.
+/// Converts the driver's result to the capture status of a stream.
 fn read_status(status: Status, state: u32, id: u64) -> Result<CaptureStatus> {
     if status == CAPTURE_IMPLICIT {
         // The default stream is never captured.
@@ -173,7 +173,7 @@ fn read_status(status: Status, state: u32, id: u64) -> Result<CaptureStatus> {
     })
 }
 
-/// A mode as the driver numbers it.
+/// The driver's number of a mode.
 const fn number(mode: CaptureMode) -> u32 {
     match mode {
         CaptureMode::Global => GLOBAL,

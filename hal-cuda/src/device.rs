@@ -24,7 +24,7 @@ use crate::transfer::CudaTransfer;
 use crate::types::{Status, handle, pointer, size};
 use crate::virtual_memory::CudaVirtualMemory;
 
-/// An NVIDIA device; clones are the same device.
+/// An NVIDIA device; clones share the device.
 #[derive(Clone, Debug)]
 pub struct CudaDevice {
     parts: Arc<Parts>,

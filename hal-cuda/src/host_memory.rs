@@ -11,16 +11,16 @@ use crate::device::{device_ptr, sized_call};
 use crate::probe::Property;
 use crate::symbols::HostMemoryCalls;
 
-/// Page-locked for every device, and reached by all of them.
+/// Page-locked for every device, and accessible from all of them.
 const ALLOCATED: u32 = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-/// The same for memory of the caller's.
+/// The same for memory of the caller.
 const REGISTERED: u32 = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
 
-/// Page-locked memory that one device is asked for.
+/// Page-locked host memory of one device.
 pub(crate) type CudaHostMemory = Group<HostMemoryCalls>;
 
 impl CudaHostMemory {
-    /// Checks what the group needs.
+    /// Checks the requirements of the group.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         let calls = context.symbols().host_memory?;
         Property::MAPS_HOST_MEMORY.need(context.core(), context.device())?;
@@ -57,7 +57,7 @@ impl HostMemory for CudaHostMemory {
         let call = "cuMemHostGetDevicePointer_v2";
         let mut at = 0;
         let look_up = self.calls.cuMemHostGetDevicePointer_v2;
-        // SAFETY: the driver writes one address, and looks the pointer up without following it.
+        // SAFETY: the driver writes one address, and looks the pointer up without dereferencing it.
         self.context.call(call, || unsafe { look_up(&raw mut at, ptr.as_ptr().cast(), 0) })?;
         device_ptr(call, at)
     }

@@ -1,4 +1,4 @@
-//! Memory named by a token in another process.
+//! Memory shared with another process by a token.
 
 use std::ffi::c_char;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::symbols::IpcCalls;
 pub(crate) type CudaIpc = Group<IpcCalls>;
 
 impl CudaIpc {
-    /// Checks what the group needs.
+    /// Checks the requirements of the group.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         let calls = context.symbols().ipc?;
         Property::IPC.need(context.core(), context.device())?;
         Ok(Self { context: Arc::clone(context), calls })
     }
 
-    /// Where the allocation begins that holds `at`.
+    /// Returns the start of the allocation that contains `at`.
     fn base(&self, at: DevicePtr) -> Result<u64> {
         let (mut base, mut bytes) = (0, 0);
         // SAFETY: the driver writes an address and a size.
@@ -37,7 +37,7 @@ impl Ipc for CudaIpc {
     unsafe fn export_token(&self, base: DevicePtr) -> Result<IpcToken> {
         let call = "cuIpcGetMemHandle";
         let _entered = self.context.enter()?;
-        // The driver would name the whole allocation, and the importer would not know the offset.
+        // The driver would export the whole allocation, and the importer would not have the offset.
         if self.base(base).map_err(nameless)? != base.address() {
             return Err(Error::new(ErrorKind::InvalidValue, call));
         }

@@ -2,7 +2,7 @@
 //!
 //! [`CudaBackend::load`] finds the driver, which must support CUDA 12.0 or newer, and resolves its functions once. The
 //! build needs no part of CUDA. A program also starts without a driver: a [`LoadError`](cachette_hal::LoadError) then
-//! says what was tried and what to do.
+//! contains the attempts and the remedy.
 //!
 //! | file | contents |
 //! |---|---|
@@ -21,9 +21,9 @@
 //!
 //! # What the driver decides
 //!
-//! * A live handle of another device is passed on. The driver refuses it where mixing would do harm, and otherwise
+//! * A live handle of another device is passed on. The driver rejects it where mixing would do harm, and otherwise
 //!   performs the call.
-//! * A call that the driver refuses because the process is exiting fails with
+//! * A call that the driver rejects because the process exits fails with
 //!   [`ErrorKind::ShuttingDown`](cachette_hal::ErrorKind::ShuttingDown).
 //! * In a forked child every call fails with [`ErrorKind::DeviceLost`](cachette_hal::ErrorKind::DeviceLost),
 //!   except that `poll` may still succeed.

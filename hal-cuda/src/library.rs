@@ -1,4 +1,4 @@
-//! libcuda: where it is searched, and its functions.
+//! libcuda: its candidates and its functions.
 
 use std::env;
 use std::ffi::c_int;
@@ -23,7 +23,7 @@ pub(crate) struct Driver {
     pub(crate) symbols: Symbols,
 }
 
-/// Where the driver is searched, best first.
+/// The candidates for the driver, best first.
 ///
 /// If the variable names a file, that is the only candidate. A copy that the process has loaded already comes before
 /// the system's, so that the whole process shares one driver.
@@ -55,7 +55,7 @@ impl Driver {
         Ok(Self { info: BackendInfo::new("cuda", Vendor::Nvidia, version, name, emulated), symbols })
     }
 
-    /// How many devices the driver shows.
+    /// The number of visible devices.
     pub(crate) fn device_count(&self) -> Result<u32> {
         count(&self.symbols.core)
     }

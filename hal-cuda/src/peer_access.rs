@@ -1,4 +1,4 @@
-//! One device reaching another's memory.
+//! Access from one device to another's memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,17 +11,17 @@ use crate::device::find;
 use crate::status::{PEER_ALREADY_ENABLED, PEER_NOT_ENABLED, accept};
 use crate::symbols::PeerAccessCalls;
 
-/// The peers that one device reaches.
+/// The peers that one device can access.
 #[derive(Debug)]
 pub(crate) struct CudaPeerAccess {
     context: Arc<Context>,
     calls: PeerAccessCalls,
-    /// Contexts of the reachable devices: access would end if the last user of such a context released it.
+    /// Contexts of the accessible devices: access would end if the last user of such a context released it.
     reached: Mutex<BTreeMap<CUdevice, Arc<Context>>>,
 }
 
 impl CudaPeerAccess {
-    /// Checks what the group needs.
+    /// Checks the requirements of the group.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         Ok(Self { calls: context.symbols().peer_access?, context: Arc::clone(context), reached: Mutex::default() })
     }

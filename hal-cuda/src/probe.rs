@@ -33,13 +33,13 @@ macro_rules! properties {
 properties! {
     /// Addresses and physical memory are separate.
     VIRTUAL_MEMORY = CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
-    /// Network cards reach physical memory that is created for them.
+    /// Network cards can access physical memory that is created for them.
     RDMA = CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED;
     /// Physical memory can be exported as a file descriptor.
     FILE_DESCRIPTOR = CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
-    /// There are stream-ordered pools.
+    /// The device has stream-ordered pools.
     POOLS = CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED;
-    /// The device reaches page-locked host memory.
+    /// The device can access page-locked host memory.
     MAPS_HOST_MEMORY = CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY;
     /// Memory can be shared with other processes.
     IPC = CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED;
@@ -50,10 +50,10 @@ properties! {
 impl Property {
     /// Physical memory can be exported by a fabric handle.
     ///
-    /// By number: cudarc has the name only where it is built for CUDA 12.4 or newer.
+    /// By number: cudarc has the name only if it is built for CUDA 12.4 or newer.
     pub(crate) const FABRIC: Self = Self { attribute: 128, name: "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED" };
 
-    /// Whether the device has it; a property that the driver does not know is absent.
+    /// Returns whether the device has it; a property that the driver does not recognise is absent.
     pub(crate) fn has(self, core: &CoreCalls, device: CUdevice) -> bool {
         number(core, device, self.attribute).is_ok_and(|value| value != 0)
     }

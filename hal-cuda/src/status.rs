@@ -17,9 +17,9 @@ pub(crate) const NOT_SUPPORTED: Status = Code::CUDA_ERROR_NOT_SUPPORTED as Statu
 pub(crate) const UNKNOWN: Status = Code::CUDA_ERROR_UNKNOWN as Status;
 /// The device is held by another process, or switched off for computing.
 pub(crate) const DEVICE_UNAVAILABLE: Status = 46;
-/// Access to the peer was enabled before.
+/// Access to the peer is already enabled.
 pub(crate) const PEER_ALREADY_ENABLED: Status = Code::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as Status;
-/// Access to the peer was not enabled, or not any more.
+/// Access to the peer is not enabled.
 pub(crate) const PEER_NOT_ENABLED: Status = Code::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED as Status;
 /// A query of the default stream while a stream that waits for it is captured.
 pub(crate) const CAPTURE_IMPLICIT: Status = Code::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT as Status;
@@ -32,7 +32,7 @@ pub(crate) const fn check(call: &'static str, status: Status) -> Result<()> {
     Err(Error::from_status(kind(status), call, status))
 }
 
-/// Accepts one status as success: the call had been made before.
+/// Accepts one status as success: the state was already set.
 pub(crate) fn accept(status: Status, result: Result<()>) -> Result<()> {
     match result {
         Err(error) if error.status() == Some(status) => Ok(()),

@@ -12,7 +12,7 @@ use crate::status::check;
 use crate::symbols::StreamOrderedCalls;
 use crate::types::{handle, pointer, size};
 
-/// The device's default pool, which other users of the device in the process use too.
+/// The device's default pool, which other users of the device in the process also use.
 #[derive(Debug)]
 pub(crate) struct CudaStreamOrdered {
     context: Arc<Context>,
@@ -21,7 +21,7 @@ pub(crate) struct CudaStreamOrdered {
 }
 
 impl CudaStreamOrdered {
-    /// Checks what the group needs, and finds the pool.
+    /// Checks the requirements of the group, and finds the pool.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         let calls = context.symbols().stream_ordered?;
         Property::POOLS.need(context.core(), context.device())?;

@@ -17,7 +17,7 @@ use cudarc::driver::sys::{
 use crate::types::{AccessRight, BackingProperties, Status};
 
 symbol_table! {
-    /// What every driver must have.
+    /// The functions that every driver must have.
     pub(crate) struct CoreCalls {
         required {
             cuInit: fn(flags: c_uint) -> Status;
@@ -102,7 +102,7 @@ symbol_table! {
         }
     }
 
-    /// Memory named by a token in another process.
+    /// Memory shared with another process by a token.
     pub(crate) struct IpcCalls {
         required {
             cuMemGetAddressRange_v2: fn(base: *mut CUdeviceptr, bytes: *mut usize, at: CUdeviceptr) -> Status;
@@ -135,7 +135,7 @@ symbol_table! {
         }
     }
 
-    /// One device reaching another's memory.
+    /// Access from one device to another's memory.
     pub(crate) struct PeerAccessCalls {
         required {
             cuDeviceCanAccessPeer: fn(can: *mut c_int, device: CUdevice, peer: CUdevice) -> Status;

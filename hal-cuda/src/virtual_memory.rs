@@ -22,7 +22,7 @@ use crate::symbols::VirtualMemoryCalls;
 use crate::types::{AccessRight, BackingProperties, pointer, size};
 
 const DESCRIPTOR: Handles = Handles::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-/// `CU_MEM_HANDLE_TYPE_FABRIC`; cudarc has the name only where it is built for CUDA 12.3 or newer.
+/// `CU_MEM_HANDLE_TYPE_FABRIC`; cudarc has the name only if it is built for CUDA 12.3 or newer.
 const FABRIC: Handles = Handles(8);
 
 /// Virtual memory of one device.
@@ -33,14 +33,14 @@ pub(crate) struct CudaVirtualMemory {
     granularity: Granularity,
     /// Whether memory can be created for network cards; if so, all memory is.
     rdma: bool,
-    /// Whether memory can leave the process as a file descriptor, or why not.
+    /// Whether memory can be exported as a file descriptor, or why not.
     descriptors: Result<(), Reason>,
-    /// Whether memory can leave the process by a fabric handle, or why not.
+    /// Whether memory can be exported by a fabric handle, or why not.
     fabric: Result<(), Reason>,
 }
 
 impl CudaVirtualMemory {
-    /// Checks what the group needs, and reads the granularity.
+    /// Checks the requirements of the group, and reads the granularity.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         let (core, device) = (context.core(), context.device());
         let calls = context.symbols().virtual_memory?;
@@ -65,18 +65,18 @@ impl CudaVirtualMemory {
     fn mapped_at(&self, at: u64) -> Result<u64> {
         let call = "cuMemRetainAllocationHandle";
         let mut backing = 0;
-        // SAFETY: the driver looks the address up without following it, and writes one handle.
+        // SAFETY: the driver looks the address up without dereferencing it, and writes one handle.
         let status = unsafe { (self.calls.cuMemRetainAllocationHandle)(&raw mut backing, pointer(size(at))) };
         check(call, status)?;
-        // SAFETY: the handle was retained just now; its number is still good to compare.
+        // SAFETY: the handle was just retained; its number stays valid for comparison.
         let status = unsafe { (self.calls.cuMemRelease)(backing) };
         check("cuMemRelease", status)?;
         Ok(backing)
     }
 
-    /// Rejects a range that holds no mapping, or several.
+    /// Rejects a range that contains no mapping, or several.
     ///
-    /// The driver unmaps every mapping in a range, and accepts an empty range; it only refuses to split a mapping.
+    /// The driver unmaps every mapping in a range, and accepts an empty range; it only rejects a split of a mapping.
     /// Adjacent mappings of one backing count as one here.
     fn check_one_mapping(&self, at: DevicePtr, bytes: u64) -> Result<()> {
         let invalid = Error::new(ErrorKind::InvalidValue, "cuMemUnmap");
@@ -95,7 +95,7 @@ impl CudaVirtualMemory {
         Ok(Backing::from_raw(size(backing), bytes))
     }
 
-    /// The access rights in the driver's terms.
+    /// Converts the access rights to the driver's form.
     fn rights(access: &[Access]) -> Result<Vec<AccessRight>> {
         let right = |access: &Access| match *access {
             Access::None(on) => Ok(AccessRight::new(number(on)?, Flags::CU_MEM_ACCESS_FLAGS_PROT_NONE)),
@@ -107,7 +107,7 @@ impl CudaVirtualMemory {
     }
 }
 
-/// The driver's number for a device; `cuDeviceGet` gives the same.
+/// The driver's number for a device; `cuDeviceGet` returns the same.
 fn number(ordinal: Ordinal) -> Result<CUdevice> {
     let none = Error::new(ErrorKind::NoSuchDevice, "cuMemSetAccess");
     CUdevice::try_from(ordinal.0).map_err(|_| none)
@@ -227,7 +227,7 @@ impl VirtualMemory for CudaVirtualMemory {
         if descriptor < 0 {
             return Err(Error::new(ErrorKind::Other, call));
         }
-        // SAFETY: the driver has opened it for the caller alone.
+        // SAFETY: the driver has opened it for this caller only.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 
@@ -282,9 +282,9 @@ fn unreached(error: Error) -> Error {
     }
 }
 
-/// The error of an import whose handle is not one of the driver's.
+/// The error of an import whose handle is not from the driver.
 ///
-/// The driver reports a refusal of the operating system, an unknown device or an unknown failure, depending on the
+/// The driver reports a rejection by the operating system, an unknown device or an unknown failure, depending on the
 /// kind of descriptor.
 fn foreign(error: Error) -> Error {
     match error.kind() {

@@ -8,7 +8,7 @@ use cachette_hal::{AnyDevice, Backend, BackendInfo, LoadError, Ordinal, Result};
 use crate::device::HipDevice;
 use crate::library::{Driver, candidates};
 
-/// libamdhip64, loaded; clones are the same driver.
+/// The loaded libamdhip64; clones share the driver.
 #[derive(Clone, Debug)]
 pub struct HipBackend {
     driver: Arc<Driver>,

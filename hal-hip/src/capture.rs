@@ -41,7 +41,7 @@ impl HipCapture {
 
     /// Makes a recording ready to launch.
     ///
-    /// The thread is in relaxed mode meanwhile: the driver may allocate, which would break another capture.
+    /// The thread is in relaxed mode during the call: the driver may allocate, which would break another capture.
     fn instantiate(&self, recording: GraphHandle) -> Result<Graph> {
         let mut executable = 0;
         let instantiate = self.calls.hipGraphInstantiateWithFlags;
@@ -53,7 +53,7 @@ impl HipCapture {
         Ok(Graph::from_raw(executable))
     }
 
-    /// Ends a capture, and detaches one that gives no graph from its streams.
+    /// Ends a capture. Detaches a capture that produces no graph from its streams.
     ///
     /// # Safety
     ///
@@ -225,7 +225,7 @@ impl Capture for HipCapture {
     }
 }
 
-/// The capture status of a stream, from the driver's answer.
+/// Converts the driver's result to the capture status of a stream.
 fn read_status(call: &'static str, state: c_int, id: u64) -> Result<CaptureStatus> {
     match (state, NonZeroU64::new(id)) {
         (IDLE, _) => Ok(CaptureStatus::Idle),
@@ -235,7 +235,7 @@ fn read_status(call: &'static str, state: c_int, id: u64) -> Result<CaptureStatu
     }
 }
 
-/// A mode as the driver numbers it.
+/// The driver's number of a mode.
 const fn number(mode: CaptureMode) -> c_int {
     match mode {
         CaptureMode::Global => GLOBAL,

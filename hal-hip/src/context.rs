@@ -54,7 +54,7 @@ impl Context {
         if previous == self.device {
             return Ok(Entered { context: self, previous: None, thread: PhantomData });
         }
-        // SAFETY: it takes numbers only.
+        // SAFETY: the only argument is a number.
         let status = unsafe { (self.core().hipSetDevice)(self.device) };
         self.check("hipSetDevice", status)?;
         Ok(Entered { context: self, previous: Some(previous), thread: PhantomData })

@@ -33,7 +33,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_micros(1);
 /// The longest pause of a wait, so that it ends soon after its event.
 const LONGEST_PAUSE: Duration = Duration::from_micros(256);
 
-/// An AMD device; clones are the same device.
+/// An AMD device; clones share the device.
 #[derive(Clone, Debug)]
 pub struct HipDevice {
     parts: Arc<Parts>,
@@ -55,7 +55,7 @@ struct Parts {
 }
 
 impl HipDevice {
-    /// Opens the device at `ordinal` and probes its features, once in a process.
+    /// Opens the device at `ordinal` and probes its features, once per process.
     pub(crate) fn open(driver: &Arc<Driver>, ordinal: Ordinal) -> Result<Self> {
         let device = find(driver, "hipGetDeviceCount", ordinal)?;
         if let Some(opened) = driver.devices().get(&ordinal) {
@@ -194,7 +194,7 @@ impl Device for HipDevice {
     }
 
     fn create_event(&self) -> Result<Event> {
-        // Without the second flag the host and peers may not see what the work before the event wrote.
+        // Without the second flag, the host and peers may not see the writes of the work before the event.
         let flags = EVENT_DISABLE_TIMING | EVENT_RELEASE_TO_SYSTEM;
         let mut event = 0;
         // SAFETY: the driver writes one handle.

@@ -58,7 +58,7 @@ impl Ends {
         self.table().get(&stream) == Some(&End::Left)
     }
 
-    /// Forgets a destroyed stream, whose handle may be reused.
+    /// Removes a destroyed stream, whose handle may be reused.
     pub(crate) fn forget(&self, stream: StreamHandle) {
         self.table().remove(&stream);
     }

@@ -21,7 +21,7 @@ pub(crate) struct HipHostCalls {
 }
 
 impl HipHostCalls {
-    /// Checks what the group needs.
+    /// Checks the requirements of the group.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         let capture = HipCapture::new(context, context.symbols().capture).ok();
         Ok(Self { calls: context.symbols().host_calls?, context: Arc::clone(context), capture })

@@ -11,7 +11,7 @@ use crate::types::{
     HOST_MALLOC_COHERENT, HOST_MALLOC_MAPPED, HOST_MALLOC_PORTABLE, HOST_REGISTER_MAPPED, HOST_REGISTER_PORTABLE,
 };
 
-/// Page-locked for every device, and reached by all of them. The environment decides about coherence if no flag does.
+/// Page-locked for and accessible from every device. Without a flag, the environment decides the coherence.
 const ALLOCATED: u32 = HOST_MALLOC_PORTABLE | HOST_MALLOC_MAPPED | HOST_MALLOC_COHERENT;
 /// The same for memory of the caller.
 const REGISTERED: u32 = HOST_REGISTER_PORTABLE | HOST_REGISTER_MAPPED;
@@ -48,10 +48,10 @@ impl HostMemory for HipHostMemory {
         let call = "hipHostGetDevicePointer";
         let mut at = 0;
         let look_up = self.calls.hipHostGetDevicePointer;
-        // SAFETY: the driver writes one address, and looks the pointer up without following it.
+        // SAFETY: the driver writes one address, and looks the pointer up without dereferencing it.
         let answer = self.context.call(call, || unsafe { look_up(&raw mut at, ptr.as_ptr().cast(), 0) });
         answer.map_err(|error| match (error.kind(), error.status()) {
-            // The driver's status for an address that it does not know.
+            // The driver's status for an unknown address.
             (ErrorKind::InvalidHandle, Some(_)) => error.with_kind(ErrorKind::InvalidValue),
             _ => error,
         })?;

@@ -1,4 +1,4 @@
-//! Memory named by a token in another process.
+//! Memory shared with another process by a token.
 
 use cachette_hal::{DevicePtr, Error, ErrorKind, Ipc, IpcToken, Recovery, Result};
 
@@ -11,7 +11,7 @@ use crate::types::{IPC_LAZY_ENABLE_PEER_ACCESS, IpcMemHandle};
 pub(crate) type HipIpc = Group<IpcCalls>;
 
 impl HipIpc {
-    /// Where the allocation begins that holds `at`.
+    /// Returns the start of the allocation that contains `at`.
     fn base(&self, at: DevicePtr) -> Result<u64> {
         let (call, at) = ("hipMemGetAddressRange", at.address());
         let (mut base, mut bytes) = (0, 0);
@@ -25,8 +25,8 @@ impl HipIpc {
 impl Ipc for HipIpc {
     unsafe fn export_token(&self, base: DevicePtr) -> Result<IpcToken> {
         let call = "hipIpcGetMemHandle";
-        // For mapped memory, drivers up to 7.2 crash the kernel. For an interior address the driver would name the
-        // whole allocation, and the importer would not know the offset.
+        // For mapped memory, drivers up to 7.2 crash the kernel. For an interior address the driver would export the
+        // whole allocation, and the importer would not have the offset.
         let is_mapped = self.context.driver().ledger.holds(base.address());
         if is_mapped || self.base(base).map_err(refused)? != base.address() {
             return Err(Error::new(ErrorKind::InvalidValue, call));

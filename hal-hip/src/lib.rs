@@ -1,8 +1,8 @@
 //! AMD GPUs through libamdhip64, loaded at run time.
 //!
 //! [`HipBackend::load`] finds the driver, which must be HIP 6.0 or newer, and resolves its functions once. The build
-//! needs no part of ROCm. A program also starts without a driver: a [`LoadError`](cachette_hal::LoadError) then says
-//! what was tried and what to do.
+//! needs no part of ROCm. A program also starts without a driver: a [`LoadError`](cachette_hal::LoadError) then
+//! contains the attempts and the remedy.
 //!
 //! The crate `cachette-hal-cuda` has the same files with the same structs. What a driver or device lacks is a missing
 //! group with its reason. Defects of drivers are handled here:

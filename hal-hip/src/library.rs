@@ -1,4 +1,4 @@
-//! libamdhip64: where it is searched, and its functions.
+//! libamdhip64: its candidates and its functions.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -21,14 +21,14 @@ pub const LIBRARY_VARIABLE: &str = "CACHETTE_HIP_LIBRARY";
 /// The oldest version whose structures are laid out as this crate expects.
 pub const OLDEST: Version = Version::new(6, 0);
 
-/// Sonames by HIP's major version, newest first. The last one is too old, and is opened only to say so.
+/// Sonames by HIP's major version, newest first. The last one is too old, and is opened only to report that.
 const NAMES: [&str; 4] = ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", "libamdhip64.so.5"];
-/// How the file of every copy begins.
+/// The prefix of the file name of every copy.
 const STEM: &str = "libamdhip64";
 /// Exported by a library that emulates the driver.
 const EMULATED: &str = "cachette_emulated_library";
 
-/// Where the driver is searched, best first.
+/// The candidates for the driver, best first.
 ///
 /// If [`LIBRARY_VARIABLE`] names a file, that is the only candidate. A copy that the process has loaded already comes
 /// before the others, because two HIP runtimes in one process conflict. Its file may be renamed, as in wheels of
@@ -54,7 +54,7 @@ fn list(library: Option<OsString>, rocm: Option<OsString>, packed: Option<PathBu
 
 /// The driver: its functions, resolved once, and the state that must be common to all its users.
 ///
-/// The process has one for each library, because the ledger must know every mapping.
+/// The process has one for each library, because the ledger must contain every mapping.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) info: BackendInfo,
@@ -102,7 +102,7 @@ impl Driver {
         driver
     }
 
-    /// How many devices the driver shows.
+    /// The number of visible devices.
     pub(crate) fn device_count(&self) -> Result<u32> {
         let mut count = 0;
         // SAFETY: the driver writes one number.
@@ -132,7 +132,7 @@ impl Driver {
         Err(Error::from_status(kind_of(status), call, status))
     }
 
-    /// Clears the thread's last error, which the caller would otherwise take for one of its calls.
+    /// Clears the thread's last error, which the caller would otherwise attribute to one of its calls.
     fn clear_error(&self) {
         // The status is known already.
         // SAFETY: it takes nothing.

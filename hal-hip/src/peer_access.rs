@@ -1,4 +1,4 @@
-//! One device reaching another's memory.
+//! Access from one device to another's memory.
 
 use std::ffi::c_int;
 
@@ -9,7 +9,7 @@ use crate::device::find;
 use crate::status::{PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED, accept};
 use crate::symbols::PeerAccessCalls;
 
-/// The peers that one device reaches.
+/// The peers that one device can access.
 pub(crate) type HipPeerAccess = Group<PeerAccessCalls>;
 
 impl HipPeerAccess {
@@ -36,7 +36,7 @@ impl PeerAccess for HipPeerAccess {
     fn enable_peer(&self, peer: Ordinal) -> Result<()> {
         let call = "hipDeviceEnablePeerAccess";
         let peer = self.peer(call, peer)?;
-        // SAFETY: it takes numbers only.
+        // SAFETY: the arguments are numbers.
         let enabled = self.context.call(call, || unsafe { (self.calls.hipDeviceEnablePeerAccess)(peer, 0) });
         accept(PEER_ACCESS_ALREADY_ENABLED, enabled)
     }
@@ -44,7 +44,7 @@ impl PeerAccess for HipPeerAccess {
     fn disable_peer(&self, peer: Ordinal) -> Result<()> {
         let call = "hipDeviceDisablePeerAccess";
         let peer = self.peer(call, peer)?;
-        // SAFETY: it takes numbers only.
+        // SAFETY: the arguments are numbers.
         let disabled = self.context.call(call, || unsafe { (self.calls.hipDeviceDisablePeerAccess)(peer) });
         accept(PEER_ACCESS_NOT_ENABLED, disabled)
     }

@@ -53,7 +53,7 @@ impl Property {
     /// Addresses and physical memory are separate.
     pub(crate) const VIRTUAL_MEMORY: Self =
         Self { attribute: ATTRIBUTE_VIRTUAL_MEMORY, name: "hipDeviceAttributeVirtualMemoryManagementSupported" };
-    /// There are stream-ordered pools.
+    /// The device has stream-ordered pools.
     pub(crate) const POOLS: Self =
         Self { attribute: ATTRIBUTE_MEMORY_POOLS, name: "hipDeviceAttributeMemoryPoolsSupported" };
 
@@ -98,8 +98,8 @@ pub(crate) fn check_aliases(architecture: Option<&str>) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Whether unmapped memory becomes free while its addresses stay reserved. The first release with this is not known;
-/// an unnecessary new reservation does no harm.
+/// Returns whether unmapped memory becomes free while its addresses stay reserved. The first release with this
+/// behaviour is unknown; an unnecessary new reservation does no harm.
 pub(crate) fn frees_under_reservation(found: Version) -> Result<(), Reason> {
     let needs = Version::new(7, 14);
     if found < needs {

@@ -96,7 +96,7 @@ pub(crate) const fn is_no_device(status: Status) -> bool {
     matches!(status, NO_DEVICE | INVALID_DEVICE)
 }
 
-/// Accepts one status as success: the call had been made before.
+/// Accepts one status as success: the state was already set.
 pub(crate) fn accept(status: Status, result: Result<()>) -> Result<()> {
     match result {
         Err(error) if error.status() == Some(status) => Ok(()),

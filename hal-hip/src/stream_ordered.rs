@@ -15,19 +15,19 @@ use crate::types::{MEMORY_TYPE_DEVICE, PointerAttribute, PoolHandle};
 /// Bytes of each of the test's allocations.
 const TEST_BYTES: usize = 1 << 20;
 
-/// The device's default pool, which other users of the device in the process use too.
+/// The device's default pool, which other users of the device in the process also use.
 #[derive(Debug)]
 pub(crate) struct HipStreamOrdered {
     context: Arc<Context>,
     calls: StreamOrderedCalls,
     /// Set by the first use.
     pool: OnceLock<PoolHandle>,
-    /// The result of the test, once it was made.
+    /// The result of the test, after the test.
     test: OnceLock<Result<(), Reason>>,
 }
 
 impl HipStreamOrdered {
-    /// Checks what the group needs; [`tested`](Self::tested) is needed as well.
+    /// Checks the requirements of the group; [`tested`](Self::tested) must also succeed.
     pub(crate) fn probe(context: &Arc<Context>, architecture: Option<&str>) -> Result<Self, Reason> {
         let calls = context.symbols().stream_ordered?;
         Property::POOLS.need(context)?;
@@ -44,7 +44,7 @@ impl HipStreamOrdered {
             Ok(())
         } else {
             match self.test(device) {
-                // A capture prevents the test and says nothing about the pool, so the next caller tests again.
+                // A capture prevents the test, whatever the state of the pool, so the next caller tests again.
                 Err(Trouble::Call(error)) if is_about_capture(error) => {
                     return Err(Reason::SelfTestFailed("a stream is being captured"));
                 }
@@ -54,7 +54,7 @@ impl HipStreamOrdered {
         *self.test.get_or_init(|| outcome)
     }
 
-    /// Allocates twice, fills both differently, reads both back and frees them.
+    /// Allocates twice, fills both with different bytes, reads both back and frees them.
     fn test(&self, device: &HipDevice) -> Result<(), Trouble> {
         let transfer = device.transfer().map_err(Error::from)?;
         let _relaxed = match device.capture() {
@@ -96,7 +96,7 @@ impl HipStreamOrdered {
         Ok(*self.pool.get_or_init(|| pool))
     }
 
-    /// Whether the driver knows an address as memory of this device.
+    /// Returns whether the driver recognises an address as memory of this device.
     fn knows(&self, at: DevicePtr) -> bool {
         let mut found = PointerAttribute {
             kind: -1,
@@ -107,7 +107,7 @@ impl HipStreamOrdered {
             allocation_flags: 0,
         };
         let look_up = self.calls.hipPointerGetAttributes;
-        // SAFETY: the driver writes one structure, and looks the address up without following it.
+        // SAFETY: the driver writes one structure, and looks the address up without dereferencing it.
         let asked = self.context.call("hipPointerGetAttributes", || unsafe { look_up(&raw mut found, at.address()) });
         asked.is_ok() && found.kind == MEMORY_TYPE_DEVICE && found.device == self.context.device()
     }
@@ -125,18 +125,18 @@ fn test_block(
     unsafe { transfer.fill(block, byte, TEST_BYTES as u64, stream.get()) }?;
     // SAFETY: 1 and 3, as above. 4. The buffer is read only after the stream has finished.
     let queued = unsafe { transfer.download(found.as_mut_ptr(), block, TEST_BYTES, stream.get()) };
-    // Before any return, because the buffer ends with this function.
+    // This comes before any return, because the buffer is dropped with this function.
     stream.synchronize()?;
     queued?;
     if found.iter().all(|found| *found == byte) { Ok(()) } else { Err(Trouble::Content) }
 }
 
-/// How the test of the pool failed.
+/// Why the test of the pool failed.
 #[derive(Debug)]
 enum Trouble {
     /// A call failed.
     Call(Error),
-    /// The pool returned an address that the driver does not know.
+    /// The pool returned an address that the driver does not recognise.
     Unknown,
     /// The bytes read differ from the bytes written.
     Content,

@@ -24,7 +24,7 @@ symbol_table! {
         }
     }
 
-    /// What every driver must have.
+    /// The functions that every driver must have.
     pub struct CoreCalls {
         required {
             hipInit: fn(flags: c_uint) -> Status;
@@ -101,7 +101,7 @@ symbol_table! {
         }
     }
 
-    /// Memory named by a token in another process.
+    /// Memory shared with another process by a token.
     pub struct IpcCalls {
         required {
             hipIpcGetMemHandle: fn(handle: *mut IpcMemHandle, address: Address) -> Status;
@@ -135,7 +135,7 @@ symbol_table! {
         }
     }
 
-    /// One device reaching another's memory.
+    /// Access from one device to another's memory.
     pub struct PeerAccessCalls {
         required {
             hipDeviceCanAccessPeer: fn(can: *mut c_int, device: c_int, peer: c_int) -> Status;

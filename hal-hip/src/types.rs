@@ -22,14 +22,14 @@ pub type GraphExecHandle = usize;
 pub type PoolHandle = usize;
 /// `hipMemGenericAllocationHandle_t`.
 pub type BackingHandle = usize;
-/// `hipDeviceptr_t`, or a `void*` that names device memory.
+/// `hipDeviceptr_t`, or a `void*` to device memory.
 pub type Address = u64;
 /// A `size_t` that counts device memory.
 pub type Bytes = u64;
 /// `hipHostFn_t`.
 pub type HostFn = unsafe extern "C" fn(data: *mut c_void);
 
-/// Where memory lies.
+/// The location of memory.
 #[doc(alias = "hipMemLocation")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -55,7 +55,7 @@ impl MemLocation {
 pub struct MemAllocationFlags {
     /// Compression.
     pub compression_type: c_uchar,
-    /// Whether other hardware may reach it.
+    /// Whether other hardware may access it.
     pub gpu_direct_rdma_capable: c_uchar,
     /// Its purpose.
     pub usage: c_ushort,
@@ -70,7 +70,7 @@ pub struct MemAllocationProp {
     pub kind: c_int,
     /// How it can be exported: [`MEM_HANDLE_TYPE_NONE`] or [`MEM_HANDLE_TYPE_FILE_DESCRIPTOR`].
     pub requested_handle_type: c_int,
-    /// Where it lies.
+    /// Its location.
     pub location: MemLocation,
     /// Unused on Linux.
     pub win32_handle_meta_data: *mut c_void,
@@ -120,7 +120,7 @@ pub struct IpcMemHandle {
     pub reserved: [u8; 64],
 }
 
-/// What the driver knows of an address.
+/// The attributes of an address.
 #[doc(alias = "hipPointerAttribute_t")]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -129,9 +129,9 @@ pub struct PointerAttribute {
     pub kind: c_int,
     /// The device it belongs to.
     pub device: c_int,
-    /// The address under which the device sees it.
+    /// The device address.
     pub device_pointer: Address,
-    /// The address under which the host sees it.
+    /// The host address.
     pub host_pointer: *mut c_void,
     /// Whether it migrates.
     pub is_managed: c_int,
@@ -161,7 +161,7 @@ pub struct DeviceProp {
     gap_392: [u8; 4],
     /// Whether the device shares its memory with the host.
     pub integrated: c_int,
-    /// Whether it reaches page-locked host memory.
+    /// Whether it can access page-locked host memory.
     pub can_map_host_memory: c_int,
     gap_404: [u8; 180],
     /// Number of the PCI bus.
@@ -170,7 +170,7 @@ pub struct DeviceProp {
     /// Whether it has managed memory.
     pub managed_memory: c_int,
     gap_656: [u8; 16],
-    /// Whether it reaches all host memory.
+    /// Whether it can access all host memory.
     pub pageable_memory_access: c_int,
     /// Whether host and device may use managed memory at once.
     pub concurrent_managed_access: c_int,
@@ -178,7 +178,7 @@ pub struct DeviceProp {
     /// Architecture with its features, such as `gfx942:sramecc+:xnack-`, ended by a zero byte.
     pub gcn_arch_name: [c_char; 256],
     gap_1416: [u8; 48],
-    /// Whether the host reaches all device memory.
+    /// Whether the host can access all device memory.
     pub is_large_bar: c_int,
     /// Revision of the chip.
     pub asic_revision: c_int,
@@ -230,7 +230,7 @@ constants! {
     MEM_ACCESS_READ: c_int = 1, "hipMemAccessFlagsProtRead";
     /// Access to read and write.
     MEM_ACCESS_READ_WRITE: c_int = 3, "hipMemAccessFlagsProtReadWrite";
-    /// Memory that the driver does not know.
+    /// Memory that the driver does not recognise.
     MEMORY_TYPE_UNREGISTERED: c_int = 0, "hipMemoryTypeUnregistered";
     /// Page-locked host memory.
     MEMORY_TYPE_HOST: c_int = 1, "hipMemoryTypeHost";
@@ -242,7 +242,7 @@ constants! {
     ATTRIBUTE_INTEGRATED: c_int = 16, "hipDeviceAttributeIntegrated";
     /// Whether it has managed memory.
     ATTRIBUTE_MANAGED_MEMORY: c_int = 24, "hipDeviceAttributeManagedMemory";
-    /// Whether it reaches all host memory.
+    /// Whether it can access all host memory.
     ATTRIBUTE_PAGEABLE_MEMORY_ACCESS: c_int = 65, "hipDeviceAttributePageableMemoryAccess";
     /// Whether host and device share one address space.
     ATTRIBUTE_UNIFIED_ADDRESSING: c_int = 85, "hipDeviceAttributeUnifiedAddressing";
@@ -250,21 +250,21 @@ constants! {
     ATTRIBUTE_MEMORY_POOLS: c_int = 88, "hipDeviceAttributeMemoryPoolsSupported";
     /// Whether there is virtual memory.
     ATTRIBUTE_VIRTUAL_MEMORY: c_int = 89, "hipDeviceAttributeVirtualMemoryManagementSupported";
-    /// Whether the host reaches all device memory.
+    /// Whether the host can access all device memory.
     ATTRIBUTE_LARGE_BAR: c_int = 10_011, "hipDeviceAttributeIsLargeBar";
     /// Whether there is fine-grained device memory.
     ATTRIBUTE_FINE_GRAIN: c_int = 10_016, "hipDeviceAttributeFineGrainSupport";
-    /// A capture that binds every thread.
+    /// A capture that restricts every thread.
     CAPTURE_MODE_GLOBAL: c_int = 0, "hipStreamCaptureModeGlobal";
-    /// A capture that binds its own thread.
+    /// A capture that restricts its own thread.
     CAPTURE_MODE_THREAD_LOCAL: c_int = 1, "hipStreamCaptureModeThreadLocal";
-    /// A capture that binds no thread.
+    /// A capture that restricts no thread.
     CAPTURE_MODE_RELAXED: c_int = 2, "hipStreamCaptureModeRelaxed";
     /// Not capturing.
     CAPTURE_STATUS_NONE: c_int = 0, "hipStreamCaptureStatusNone";
     /// Capturing.
     CAPTURE_STATUS_ACTIVE: c_int = 1, "hipStreamCaptureStatusActive";
-    /// Broken.
+    /// Invalidated.
     CAPTURE_STATUS_INVALIDATED: c_int = 2, "hipStreamCaptureStatusInvalidated";
     /// An event without timing.
     EVENT_DISABLE_TIMING: c_uint = 2, "hipEventDisableTiming";

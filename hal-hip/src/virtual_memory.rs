@@ -40,7 +40,7 @@ pub(crate) struct HipVirtualMemory {
 }
 
 impl HipVirtualMemory {
-    /// Checks what the group needs, and reads the granularity; the device is current.
+    /// Checks the requirements of the group, and reads the granularity. The device is current.
     pub(crate) fn probe(context: &Arc<Context>, architecture: Option<&str>) -> Result<Self, Reason> {
         let calls = context.symbols().virtual_memory?;
         Property::VIRTUAL_MEMORY.need(context)?;
@@ -55,7 +55,7 @@ impl HipVirtualMemory {
         &self.context.driver().ledger
     }
 
-    /// Rejects zero, and what is not a multiple of the granularity.
+    /// Rejects zero, and values that are not multiples of the granularity.
     fn check_granularity(&self, call: &'static str, value: u64) -> Result<()> {
         if value == 0 || !value.is_multiple_of(self.granularity.minimum) {
             return Err(invalid(call));
@@ -81,7 +81,7 @@ impl HipVirtualMemory {
         Err(Error::new(ErrorKind::OutOfMemory, call))
     }
 
-    /// The access rights in the driver's terms; a device that does not exist is rejected, because the driver may not.
+    /// Converts the access rights to the driver's form. Rejects missing devices, because the driver may not.
     fn rights(&self, access: &[Access]) -> Result<Vec<MemAccessDesc>> {
         let call = "hipMemSetAccess";
         let count = self.context.driver().device_count()?;
@@ -106,7 +106,7 @@ impl HipVirtualMemory {
         self.context.call("hipMemSetAccess", || unsafe { set(at, bytes, rights.as_ptr(), rights.len()) })
     }
 
-    /// Sets the rights of one mapping, and notes what the result says about it.
+    /// Sets the rights of one mapping, and records the result in the ledger.
     fn grant(&self, at: u64, mapping: &Mapping, rights: &[MemAccessDesc]) -> Result<()> {
         let granted = self.set_rights(at, mapping.bytes, rights);
         if granted.is_ok() {
@@ -132,7 +132,7 @@ impl HipVirtualMemory {
         MemAccessDesc::new(self.context.device(), flags)
     }
 
-    /// Whether the driver has really mapped a range.
+    /// Returns whether the driver has really mapped a range.
     ///
     /// A map whose rights were never set may have failed without an error, and must then not be unmapped.
     fn is_mapped(&self, at: u64, bytes: u64, proof: Proof) -> bool {
@@ -144,7 +144,7 @@ impl HipVirtualMemory {
     }
 }
 
-/// The coarser of the driver's granularities, and at least [`FLOOR`].
+/// Returns the coarser of the driver's granularities, at least [`FLOOR`].
 fn granularity(context: &Context, calls: &VirtualMemoryCalls) -> Result<Granularity> {
     let properties = MemAllocationProp::new(context.device(), MEM_HANDLE_TYPE_NONE);
     let mut coarsest = FLOOR;
@@ -290,7 +290,7 @@ impl VirtualMemory for HipVirtualMemory {
         let export = self.calls.hipMemExportToShareableHandle;
         // SAFETY: 1. is the caller's promise; for this kind of handle the driver writes a descriptor.
         self.context.call(call, || unsafe { export(place, backing.raw(), DESCRIPTOR, 0) })?;
-        // SAFETY: the driver has opened it for the caller alone.
+        // SAFETY: the driver has opened it for this caller only.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 

@@ -9,7 +9,7 @@ use crate::defect::Defect;
 use crate::device::HostDevice;
 use crate::machine::Machine;
 
-/// A driver of devices made of host memory; clones are the same driver.
+/// A driver of devices made of host memory; clones share the driver.
 ///
 /// When the last clone and device is dropped, it releases holds, stops and joins the worker threads, drops queued work
 /// that has not begun, and unmaps all memory.
@@ -63,7 +63,7 @@ impl Backend for HostBackend {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // A forked child has no workers to stop, and a thread that does not exist there may hold a lock.
+        // A forked child has no workers to stop, and a thread that is missing there may hold a lock.
         if !self.machine.is_child() {
             self.machine.shut_down();
         }

@@ -13,7 +13,7 @@ use crate::physical::Charge;
 /// The name of backings in the lists of open files, by which an import recognises them.
 pub(crate) const BACKING: &CStr = c"cachette-backing";
 
-/// Physical memory; it is freed with the last of its handle and its mappings.
+/// Physical memory. It is freed when its handle and all of its mappings are gone.
 #[derive(Debug)]
 pub(crate) struct BackingMemory {
     bytes: u64,
@@ -22,17 +22,17 @@ pub(crate) struct BackingMemory {
     memory: Option<Memory>,
     /// `None` if the memory is accounted for in another process.
     charge: Mutex<Option<Charge>>,
-    /// Mappings of it that are being unmapped; a defect looks at it.
+    /// The number of its mappings that are being unmapped; a defect reads it.
     pub(crate) unmapping: AtomicUsize,
 }
 
 impl BackingMemory {
-    /// Joins memory with its accounting.
+    /// Creates a backing from memory and its accounting.
     pub(crate) const fn new(bytes: u64, sharing: Sharing, memory: Option<Memory>, charge: Option<Charge>) -> Self {
         Self { bytes, sharing, memory, charge: Mutex::new(charge), unmapping: AtomicUsize::new(0) }
     }
 
-    /// Bytes of it.
+    /// Its size in bytes.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }

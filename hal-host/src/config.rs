@@ -79,9 +79,9 @@ macro_rules! setters {
 }
 
 setters! {
-    /// Reports aliases as incoherent, as for some devices; they stay coherent here.
+    /// Reports aliases as incoherent, as some devices do; they stay coherent here.
     without_aliases() => habits.no_aliases = true;
-    /// Refuses to map a backing a second time without announcing it, as some drivers sometimes do.
+    /// Rejects a second mapping of a backing without announcing it, as some drivers sometimes do.
     refusing_aliases() => habits.refuses_aliases = true;
     /// Frees unmapped memory only when its addresses are released, as some drivers do.
     withholding() => habits.withholds = true;
@@ -89,19 +89,19 @@ setters! {
     ///
     /// Queued work that has not finished and uses the freed memory then makes its device fault.
     free_without_waiting() => frees_at_once = true;
-    /// How many devices there are.
+    /// Sets the number of devices.
     devices(devices: u32) => devices = devices;
-    /// Bytes of memory of each device.
+    /// Sets the memory of each device, in bytes.
     capacity(bytes: u64) => capacity = bytes;
-    /// Smallest legal and best granularity of virtual memory, in bytes.
+    /// Sets the smallest and the recommended granularity of virtual memory, in bytes.
     granularity(minimum: u64, recommended: u64) => granularity = Granularity { minimum, recommended };
-    /// Alignment of every allocation, in bytes.
+    /// Sets the alignment of every allocation, in bytes.
     base_alignment(bytes: u64) => alignment = bytes;
     /// Runs queued work only on request, in an order drawn from `seed`.
     stepped(seed: u64) => seed = Some(seed);
     /// Makes memory phantom: only addresses and accounting, never read or written.
     phantom(phantom: bool) => phantom = phantom;
-    /// Whether the devices can reach each other's memory.
+    /// Sets whether the devices can access each other's memory.
     peers(peers: bool) => peers = peers;
 }
 
@@ -128,13 +128,13 @@ impl HostConfig {
         self
     }
 
-    /// Whether the devices have this defect.
+    /// Returns whether the devices have this defect.
     #[cfg(feature = "defects")]
     pub(crate) fn lies(&self, defect: Defect) -> bool {
         self.defects.contains(&defect)
     }
 
-    /// Whether the devices have this defect: never, without the feature that plants them.
+    /// Returns whether the devices have this defect: never, without the feature that plants them.
     #[cfg(not(feature = "defects"))]
     #[expect(clippy::unused_self, reason = "the same signature with and without defects")]
     pub(crate) const fn lies(&self, _: Defect) -> bool {
@@ -177,15 +177,15 @@ pub enum ConfigError {
     /// An alignment that is not a power of two.
     #[error("a base alignment of {0} bytes was asked for; it must be a power of two")]
     Alignment(u64),
-    /// Granularities that do not fit each other.
+    /// Granularities that do not match each other.
     #[error(
         "granularities of {minimum} and {recommended} bytes were asked for; both must be powers of two, \
          and the recommended one a multiple of the minimum"
     )]
     Granularity {
-        /// The smallest legal one.
+        /// The smallest granularity.
         minimum: u64,
-        /// The recommended one.
+        /// The recommended granularity.
         recommended: u64,
     },
     /// A granularity finer than the host can map.
@@ -194,7 +194,7 @@ pub enum ConfigError {
          {smallest} bytes"
     )]
     GranularityBelowPage {
-        /// The granularity requested.
+        /// The requested granularity.
         minimum: u64,
         /// The host's page size.
         smallest: u64,

@@ -6,7 +6,7 @@ use crate::device::HostDevice;
 use crate::engine::{Hold, StepRecord};
 use crate::space::Kind;
 
-/// How many resources of a device are live.
+/// The number of live resources of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Live {
@@ -42,18 +42,18 @@ impl HostDevice {
         self.unit().script.plan(None, nth, kind);
     }
 
-    /// Removes every failure that has not happened.
+    /// Removes every planned failure.
     pub fn clear_failures(&self) {
         self.unit().script.clear();
     }
 
-    /// Calls of this kind so far, including failed ones.
+    /// Returns the number of calls of this kind so far, including failed ones.
     #[must_use]
     pub fn calls(&self, call: Call) -> u64 {
         self.unit().script.calls(call)
     }
 
-    /// Calls of all kinds so far, including failed ones.
+    /// Returns the number of calls of all kinds so far, including failed ones.
     #[must_use]
     pub fn total_calls(&self) -> u64 {
         self.unit().script.total()
@@ -86,7 +86,7 @@ impl HostDevice {
     }
 }
 
-/// Looking inside.
+/// Inspection.
 impl HostDevice {
     /// Bytes of physical memory in use.
     #[must_use]
@@ -94,7 +94,7 @@ impl HostDevice {
         self.unit().physical.used()
     }
 
-    /// Counts what is live.
+    /// Counts the live resources.
     #[must_use]
     pub fn live(&self) -> Live {
         let (machine, index) = (self.machine(), self.index());

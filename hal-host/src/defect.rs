@@ -50,9 +50,9 @@ defects! {
     WrongKindOnExhaustion,
     /// Captured work also runs at once.
     CaptureExecutesEagerly,
-    /// A copy overtakes fills that were queued before it.
+    /// A copy runs before fills that were queued earlier.
     CopiesOutOfOrder,
-    /// `create_event` returns a handle that is live already.
+    /// `create_event` returns a handle that is already live.
     HandlesReused,
     /// Allocations are not aligned.
     MisalignedAllocation,
@@ -70,9 +70,9 @@ defects! {
     DeviceAddressOfAnything,
     /// A graph runs only the first time.
     GraphRunsOnce,
-    /// All captures have one number.
+    /// All captures have the same number.
     CaptureIdReused,
-    /// A new capture has nodes already.
+    /// A new capture already has nodes.
     FreshCaptureHasNodes,
     /// The frontier of a capture never changes.
     FrontierStaysBehind,
@@ -90,7 +90,7 @@ defects! {
     DependenciesOnEverything,
     /// A captured wait waits for all work captured so far.
     CapturedWaitTakesAll,
-    /// A thread in relaxed mode is bound like any other.
+    /// A thread in relaxed mode is restricted like any other.
     RelaxedModeIgnored,
     /// Enabling a peer twice is an error.
     EnableTwiceFails,
@@ -100,7 +100,7 @@ defects! {
     TrimDoesNothing,
     /// Memory freed in stream order is reused before the stream reaches the free.
     StreamOrderedFreeEarly,
-    /// `memory_info` always returns the same.
+    /// `memory_info` always returns the same values.
     MemoryInfoFixed,
     /// A fill misses its last byte.
     FillShort,
@@ -122,13 +122,13 @@ defects! {
     FabricImportsAnything,
     /// Calls of virtual memory wait for the whole device.
     VirtualMemoryWaits,
-    /// `unmap` also removes the mapping behind it.
+    /// `unmap` also removes the mapping after it.
     UnmapTakesNeighbour,
     /// Addresses that are mapped again show the first mapping.
     RemapShowsOldContent,
     /// Rights are set for the first of several mappings only.
     AccessStopsAtFirstMapping,
-    /// Setting the rights of a range removes those of the mapping behind it.
+    /// Setting the rights of a range removes those of the mapping after it.
     AccessTakesFromNeighbour,
     /// The memory of a destroyed backing counts as free from its first unmap on.
     AliasedMemoryFreedEarly,
@@ -136,7 +136,7 @@ defects! {
     MapFailsBesideUnmap,
     /// Only a few reservations can exist.
     ReservationsRunOut,
-    /// No more addresses can be reserved than there is memory.
+    /// No more addresses can be reserved than the device has memory.
     ReservationBoundByMemory,
 }
 

@@ -13,7 +13,7 @@ use crate::extent::Extent;
 use crate::machine::{Machine, Unit, check, error};
 use crate::space::{Kind, Range, Space};
 
-/// A device made of host memory; clones are the same device.
+/// A device made of host memory; clones share the device.
 #[derive(Clone, Debug)]
 pub struct HostDevice {
     owner: Arc<Owner>,
@@ -209,7 +209,7 @@ impl Device for HostDevice {
     group_accessors!(with_feature);
 }
 
-/// A device address that is known not to be zero.
+/// Converts a device address that is not zero.
 pub(crate) fn device_ptr(call: Call, address: u64) -> Result<DevicePtr> {
     DevicePtr::new(address).ok_or(error(call, ErrorKind::Other))
 }

@@ -1,4 +1,4 @@
-//! Streams, events and graphs: what is queued, what runs, what has finished.
+//! Streams, events and graphs: queued, running and finished work.
 //!
 //! One lock guards all of it. Work runs outside of the lock: on one thread for each stream or, in stepped mode, on the
 //! thread that requests a step.
@@ -35,7 +35,7 @@ pub(crate) use stream::StreamKey;
 pub use work::{Hold, WorkKind};
 pub(crate) use work::{Task, Work};
 
-/// Runs what is queued.
+/// Runs the queued work.
 #[derive(Debug)]
 pub(crate) struct Engine {
     state: Mutex<State>,
@@ -47,10 +47,10 @@ pub(crate) struct Engine {
     workers: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// All that the engine's lock guards.
+/// The state under the engine's lock.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// In order of key, so that a choice among them can be replayed.
+    /// In order of key, so that a random choice can be replayed.
     streams: BTreeMap<StreamKey, StreamState>,
     events: HashMap<usize, EventState>,
     graphs: HashMap<usize, GraphState>,
@@ -60,12 +60,12 @@ pub(crate) struct State {
     log: Vec<StepRecord>,
     /// Polls since the last step that found their event pending.
     idle_polls: u32,
-    /// Whether the workers are to stop.
+    /// Whether the workers must stop.
     stop: bool,
 }
 
 impl Engine {
-    /// An engine with nothing but the default stream of every device.
+    /// Creates an engine with only the default stream of every device.
     pub(crate) fn new(seed: Option<u64>, devices: usize) -> Self {
         let state = State {
             streams: (0..devices).map(|device| (StreamKey::default_of(device), StreamState::new(device))).collect(),
@@ -89,7 +89,7 @@ impl Machine {
 
     /// Puts work at the end of a stream's queue.
     ///
-    /// Work that cannot block runs at once if nothing is before it, so that a stream with only such work needs no
+    /// Work that cannot block runs at once if nothing precedes it, so that a stream with only such work needs no
     /// thread.
     fn enqueue(self: &Arc<Self>, call: Call, state: &mut State, key: StreamKey, work: Work) -> Result<()> {
         let threaded = state.random.is_none();
@@ -103,13 +103,13 @@ impl Machine {
         check(!threaded || self.start_worker(stream, key).is_ok(), call, ErrorKind::Refused)?;
         self.units[stream.device()]
             .pending
-            // Relaxed: who waits reads the queues under the lock.
+            // Relaxed: a thread that waits reads the queues under the lock.
             .fetch_add(1, Ordering::Relaxed);
         stream.push(work, &self.config);
         Ok(())
     }
 
-    /// Notes that the work a stream was running has finished.
+    /// Records that the running work of a stream has finished.
     fn finish(&self, state: &mut State, key: StreamKey) {
         if let Some(stream) = state.streams.get_mut(&key) {
             stream.finish();
@@ -140,7 +140,7 @@ impl Machine {
         }
     }
 
-    /// Releases the lock until something has happened.
+    /// Releases the lock until there is progress.
     fn wait_progress<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.engine.progress.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner)
     }

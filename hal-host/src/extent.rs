@@ -82,7 +82,7 @@ impl Extent {
         self.memory.as_ref()
     }
 
-    /// Gives phantom addresses back.
+    /// Frees phantom addresses.
     pub(crate) fn give_back(&self, addresses: &mut Addresses) {
         addresses.give_back(self.start, self.bytes, self.alignment);
     }

@@ -8,13 +8,13 @@ use rustix::process::{Pid, getpid};
 
 use crate::mapping::{Region, host_len, page_bytes};
 
-/// Remembers the process in which it was created.
+/// Records the process in which it was created.
 #[derive(Debug)]
 pub(crate) struct ForkGuard {
     pid: Pid,
-    /// One page that holds [`HERE`], and that the kernel wipes in a forked child.
+    /// One page that contains [`HERE`], and that the kernel clears in a forked child.
     ///
-    /// A read is cheap, while a query of the process's number is a system call. `None` if the kernel cannot wipe it.
+    /// A read is cheap, while a query of the process id is a system call. `None` if the kernel cannot clear it.
     page: Option<Region>,
 }
 
@@ -22,12 +22,12 @@ pub(crate) struct ForkGuard {
 const HERE: u32 = 1;
 
 impl ForkGuard {
-    /// Remembers this process.
+    /// Records this process.
     pub(crate) fn new() -> Self {
         Self { pid: getpid(), page: Region::anonymous(page_bytes()).ok().and_then(mark) }
     }
 
-    /// Whether this is a child of the process that created the guard.
+    /// Returns whether this is a child of the process that created the guard.
     pub(crate) fn is_child(&self) -> bool {
         match &self.page {
             // Relaxed: the value never changes within a process.
@@ -37,13 +37,13 @@ impl ForkGuard {
     }
 }
 
-/// Asks the kernel to wipe the page on fork, and writes [`HERE`] into it.
+/// Makes the kernel clear the page on fork, and writes [`HERE`] into it.
 fn mark(page: Region) -> Option<Region> {
     let address = ptr::with_exposed_provenance_mut(host_len(page.start()));
     let bytes = host_len(page_bytes());
-    // SAFETY: the page is whole, mapped, and nothing is in it yet.
+    // SAFETY: the page is whole, mapped, and still unused.
     unsafe { madvise(address, bytes, Advice::LinuxWipeOnFork) }.ok()?;
-    // Relaxed: a thread gets the guard only after this.
+    // Relaxed: a thread gets the guard only after this store.
     cell(&page).store(HERE, Ordering::Relaxed);
     Some(page)
 }

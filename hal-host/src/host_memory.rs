@@ -11,7 +11,7 @@ use crate::mapping::{Region, host_len, kind_of, page_bytes};
 use crate::space::{Kind, Range};
 
 impl HostDevice {
-    /// Removes the range at `ptr`, if it is of this device and `wanted`.
+    /// Removes the range at `ptr`, if it belongs to this device and is `wanted`.
     fn remove_host(&self, call: Call, ptr: NonNull<u8>, wanted: impl FnOnce(&Range) -> bool) -> Result<Range> {
         let mut space = self.machine().write_space();
         space.remove(address(ptr), self.index(), wanted).ok_or(error(call, ErrorKind::InvalidValue))
@@ -67,7 +67,7 @@ impl HostMemory for HostDevice {
     }
 }
 
-/// A host pointer as a key of the table; host and device see page-locked memory at one address.
+/// Converts a host pointer to a key of the table. Host and device use one address for page-locked memory.
 fn address(ptr: NonNull<u8>) -> u64 {
     ptr.as_ptr().expose_provenance() as u64
 }

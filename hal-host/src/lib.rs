@@ -22,7 +22,7 @@
 //! | [`HostDevice::step`], [`HostDevice::run_until_idle`] | steps in stepped mode |
 //! | [`HostDevice::calls`], [`HostDevice::physical_bytes`], [`HostDevice::live`] | inspection |
 //!
-//! The feature `defects` adds devices that break one promise each, to prove that a suite would notice.
+//! The feature `defects` adds devices that break one promise each, to prove that a suite detects it.
 //!
 //! # Choices where drivers differ
 //!

@@ -16,10 +16,10 @@ use crate::pool::Pool;
 use crate::script::Script;
 use crate::space::Space;
 
-/// First handle; smaller numbers stand for devices.
+/// The first handle; smaller numbers are device indices.
 pub(crate) const FIRST_HANDLE: usize = 0x1000;
 
-/// Everything beneath a backend. Worker threads keep it alive; only owners stop them.
+/// The state of a backend. Worker threads keep it alive; only owners stop them.
 ///
 /// Locks are taken in this order: the engine's, a unit's pool, the space.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct Machine {
     pub(crate) space: RwLock<Space>,
     pub(crate) engine: Engine,
     forks: ForkGuard,
-    /// Next handle in stepped mode, where two runs must give the same.
+    /// The next handle in stepped mode, where two runs must return the same.
     next_handle: AtomicUsize,
 }
 
@@ -46,12 +46,12 @@ pub(crate) struct Unit {
     fault: AtomicBool,
     /// Pieces of work queued or running.
     pub(crate) pending: AtomicU64,
-    /// Captures begun, neither ended nor broken.
+    /// The number of captures that are neither ended nor broken.
     pub(crate) captures: AtomicUsize,
 }
 
 impl Machine {
-    /// Makes the devices; the configuration has been checked.
+    /// Creates the devices; the configuration has been checked.
     pub(crate) fn new(config: HostConfig) -> Arc<Self> {
         let units: Vec<_> = (0..config.devices).map(|ordinal| Unit::new(&config, ordinal)).collect();
         Arc::new(Self {
@@ -90,11 +90,11 @@ impl Machine {
         self.forks.is_child()
     }
 
-    /// A number that no handle has had.
+    /// Returns a number that no handle has had.
     pub(crate) fn handle(&self) -> usize {
         static NEXT: AtomicUsize = AtomicUsize::new(FIRST_HANDLE);
         let next = if self.config.seed.is_some() { &self.next_handle } else { &NEXT };
-        // Relaxed: only that no two calls get the same matters.
+        // Relaxed: only the numbers must differ.
         next.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -161,12 +161,12 @@ impl Unit {
     }
 }
 
-/// A failure of `call` before it had any effect.
+/// Returns a failure of `call`, before it had any effect.
 pub(crate) const fn fail<T>(call: Call, kind: ErrorKind) -> Result<T> {
     Err(error(call, kind))
 }
 
-/// The error of `call` before it had any effect.
+/// Returns an error of `call`, before it had any effect.
 pub(crate) const fn error(call: Call, kind: ErrorKind) -> Error {
     Error::new(kind, call.name())
 }

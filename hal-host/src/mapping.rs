@@ -1,4 +1,4 @@
-//! Regions of the process's address space, and the files that lie behind them.
+//! Regions of the process's address space, and the files behind them.
 //!
 //! With [`touch`](crate::touch) and [`fork`](crate::fork) this is the only code of the crate with `unsafe`.
 
@@ -19,12 +19,12 @@ pub(crate) fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// `bytes` as a length of host memory; a size that does not fit becomes one that cannot be allocated.
+/// Converts `bytes` to a length of host memory. A size that does not fit becomes one that cannot be allocated.
 pub(crate) fn host_len(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// The kind of an error of the operating system.
+/// Converts an error of the operating system to its kind.
 pub(crate) fn kind_of(error: Errno) -> ErrorKind {
     match error {
         Errno::NOMEM | Errno::NOSPC | Errno::FBIG | Errno::INVAL | Errno::OVERFLOW => ErrorKind::OutOfMemory,
@@ -32,7 +32,7 @@ pub(crate) fn kind_of(error: Errno) -> ErrorKind {
     }
 }
 
-/// A file of memory, whose pages can be mapped at several addresses.
+/// A memory file, whose pages can be mapped at several addresses.
 #[derive(Debug)]
 pub(crate) struct Memory {
     descriptor: OwnedFd,
@@ -42,7 +42,7 @@ pub(crate) struct Memory {
 impl Memory {
     /// Creates `bytes` bytes of zeroed memory; other processes recognise it by `name`.
     ///
-    /// The size is sealed: an access to a mapping of memory that has shrunk would kill the process.
+    /// The size is sealed: an access to a mapping of shrunk memory would kill the process.
     pub(crate) fn create(name: &CStr, bytes: u64) -> Result<Self, Errno> {
         raise_descriptor_limit();
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -53,8 +53,8 @@ impl Memory {
         Ok(Self { descriptor, inode })
     }
 
-    /// Takes a descriptor of another process's memory; `None` unless it was made by
-    /// [`create`](Self::create) with this name and exactly this size.
+    /// Adopts a descriptor of another process's memory. Returns `None` unless [`create`](Self::create) made it with
+    /// this name and exactly this size.
     pub(crate) fn adopt(descriptor: OwnedFd, name: &CStr, bytes: u64) -> Option<Self> {
         let link = format!("/proc/self/fd/{}", raw(descriptor.as_fd()));
         let target = rustix::fs::readlink(link, Vec::new()).ok()?;
@@ -67,7 +67,7 @@ impl Memory {
         ours.then_some(Self { descriptor, inode: status.st_ino })
     }
 
-    /// Number that no other live memory of the host has.
+    /// A number that is unique among the live memory of the host.
     pub(crate) const fn inode(&self) -> u64 {
         self.inode
     }
@@ -101,7 +101,7 @@ fn raise_descriptor_limit() {
 /// Whether writes through a mapping reach the memory itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writes {
-    /// They do, and every mapping sees them.
+    /// They do, and are visible in every mapping.
     Shared,
     /// They stay in the mapping.
     Private,
@@ -116,7 +116,7 @@ impl Writes {
     }
 }
 
-/// Addresses of this process that are used only here, unmapped when dropped.
+/// Addresses of this process that only this value uses. A drop unmaps them.
 #[derive(Debug)]
 pub(crate) struct Region {
     start: u64,
@@ -124,9 +124,9 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// Reserves addresses without memory; `wish` is honoured if those addresses are free.
+    /// Reserves addresses without memory, at `wish` if those addresses are free.
     ///
-    /// `alignment` is a power of two, and `bytes` a multiple of the page size; none is not a region.
+    /// `alignment` is a power of two, and `bytes` a multiple of the page size; an empty region is an error.
     pub(crate) fn reserve(bytes: u64, alignment: u64, wish: Option<u64>) -> Result<Self, Errno> {
         if bytes == 0 {
             return Err(Errno::INVAL);
@@ -141,7 +141,7 @@ impl Region {
         Ok(whole.cut(bytes, alignment))
     }
 
-    /// Makes zeroed memory that is not shared.
+    /// Creates zeroed memory that is not shared.
     pub(crate) fn anonymous(bytes: u64) -> Result<Self, Errno> {
         Self::anywhere(bytes, ProtFlags::READ | ProtFlags::WRITE)
     }
@@ -158,12 +158,12 @@ impl Region {
         self.start
     }
 
-    /// Puts the first `bytes` bytes of `memory` at the address `at` of this region.
+    /// Maps the first `bytes` bytes of `memory` at the address `at` of this region.
     pub(crate) fn place(&self, at: u64, bytes: u64, memory: &Memory, writes: Writes) -> Result<(), Errno> {
         let address = self.inside(at, bytes)?;
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         let flags = writes.flags() | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: what is replaced lies inside this region, which is used only here.
+        // SAFETY: the replaced range lies inside this region, which no other code uses.
         unsafe { mmap(address, host_len(bytes), rights, flags, &memory.descriptor, 0) }?;
         Ok(())
     }
@@ -173,7 +173,7 @@ impl Region {
         self.replace(at, bytes, ProtFlags::empty())
     }
 
-    /// Puts new zeroed memory at the address `at` of this region.
+    /// Maps new zeroed memory at the address `at` of this region.
     pub(crate) fn renew(&self, at: u64, bytes: u64) -> Result<(), Errno> {
         self.replace(at, bytes, ProtFlags::READ | ProtFlags::WRITE)
     }
@@ -186,7 +186,7 @@ impl Region {
         Ok(())
     }
 
-    /// The pointer to `at`, if all of `bytes` lies in this region.
+    /// Returns the pointer to `at`, if all of `bytes` lies in this region.
     fn inside(&self, at: u64, bytes: u64) -> Result<*mut c_void, Errno> {
         let end = at.checked_add(bytes).ok_or(Errno::FAULT)?;
         if at < self.start || end > self.start + self.bytes {
@@ -197,7 +197,7 @@ impl Region {
 
     fn anywhere(bytes: u64, rights: ProtFlags) -> Result<Self, Errno> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: without a fixed address nothing that exists is replaced.
+        // SAFETY: without a fixed address no existing mapping is replaced.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), host_len(bytes), rights, flags) }?;
         let start = start.expose_provenance() as u64;
         Ok(Self { start, bytes })
@@ -210,7 +210,7 @@ impl Region {
         }
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         let (address, none) = (pointer(at), ProtFlags::empty());
-        // SAFETY: the flag forbids to replace anything that exists.
+        // SAFETY: with this flag no existing mapping is replaced.
         let start = unsafe { mmap_anonymous(address, host_len(bytes), none, flags) }.ok()?;
         let start = start.expose_provenance() as u64;
         // A kernel without the flag treats the address as a hint.
@@ -218,7 +218,7 @@ impl Region {
         (start == at).then_some(region)
     }
 
-    /// Keeps `bytes` bytes aligned to `alignment` and unmaps what lies before and behind.
+    /// Keeps `bytes` bytes aligned to `alignment` and unmaps the rest before and after.
     fn cut(self, bytes: u64, alignment: u64) -> Self {
         let (start, end) = (self.start, self.start + self.bytes);
         let kept = start.next_multiple_of(alignment);
@@ -234,7 +234,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the region is this value's own, and it is not used after its drop.
+        // SAFETY: this value owns the region, and it is not used after its drop.
         let unmapped = unsafe { munmap(pointer(self.start), host_len(self.bytes)) };
         debug_assert!(unmapped.is_ok(), "a region could not be unmapped");
     }

@@ -2,28 +2,28 @@
 
 use std::collections::HashMap;
 
-/// Where phantom addresses begin: above the likely addresses of heaps.
+/// The start of phantom addresses: above the likely addresses of heaps.
 const FIRST: u64 = 0x7000_0000_0000;
 
-/// Where phantom addresses end: below what the host maps, since page-locked memory is in the same table.
+/// The end of phantom addresses: below the host's mappings, since page-locked memory is in the same table.
 const END: u64 = 0x7e00_0000_0000;
 
 /// Allocates ranges of addresses that never overlap, and reuses freed ranges.
 #[derive(Debug)]
 pub(crate) struct Addresses {
-    /// Every address from here on is unused.
+    /// All addresses from here on are unused.
     next: u64,
     /// Freed ranges, by size and alignment.
     returned: HashMap<(u64, u64), Vec<u64>>,
 }
 
 impl Addresses {
-    /// The whole space, unused.
+    /// Creates the unused space.
     pub(crate) fn new() -> Self {
         Self { next: FIRST, returned: HashMap::new() }
     }
 
-    /// Takes `bytes` addresses aligned to `alignment`; `None` where the space ends.
+    /// Allocates `bytes` addresses aligned to `alignment`. Returns `None` at the end of the space.
     ///
     /// A `wish` is honoured only in the unused end of the space.
     pub(crate) fn take(&mut self, bytes: u64, alignment: u64, wish: Option<u64>) -> Option<u64> {

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::config::HostConfig;
 use crate::defect::Defect;
 
-/// Physical memory of one device: how much there is, and how much is in use.
+/// The physical memory of one device: its size, and the bytes in use.
 ///
 /// `used <= capacity` always, unless a defect is planted.
 #[derive(Debug)]
 pub(crate) struct Physical {
     capacity: u64,
     used: AtomicU64,
-    /// Whether more than the capacity may be taken; a defect.
+    /// Whether more than the capacity may be used; a defect.
     boundless: bool,
     /// Whether freed memory is lost; a defect.
     leaky: bool,
@@ -30,18 +30,18 @@ impl Physical {
         })
     }
 
-    /// Bytes in all.
+    /// The size in bytes.
     pub(crate) const fn capacity(&self) -> u64 {
         self.capacity
     }
 
     /// Bytes in use.
     pub(crate) fn used(&self) -> u64 {
-        // Relaxed: a figure for people; no decision depends on it.
+        // Relaxed: for display only; no decision depends on it.
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Takes `bytes`; `None` if fewer are left.
+    /// Uses `bytes`. Returns `None` if fewer are left.
     pub(crate) fn take(self: &Arc<Self>, bytes: u64) -> Option<Charge> {
         let grown = |used: u64| {
             let sum = used.checked_add(bytes)?;

@@ -8,7 +8,7 @@ use crate::engine::StreamKey;
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     ranges: BTreeMap<u64, Held>,
-    /// Frees so far.
+    /// The number of frees so far.
     tickets: u64,
 }
 
@@ -22,7 +22,7 @@ struct Held {
 /// The state of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HeldState {
-    /// The caller has it.
+    /// A caller uses it.
     Live,
     /// It was freed, but the stream has not reached the free.
     Freeing { stream: StreamKey, ticket: u64 },
@@ -30,12 +30,12 @@ enum HeldState {
     Idle,
 }
 
-/// Which freed ranges an allocation may have.
+/// The freed ranges that an allocation may reuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reuse {
-    /// Those of the stream itself, and those whose stream has reached the free.
+    /// Ranges of the stream itself, and ranges whose stream has reached the free.
     Ordered,
-    /// Those of any stream at any time; a defect.
+    /// Ranges of any stream at any time; a defect.
     Early,
 }
 
@@ -46,7 +46,7 @@ impl Pool {
         self.ranges.insert(at, Held { bytes, state });
     }
 
-    /// Takes a freed range of this size for work that comes later in `stream`.
+    /// Reuses a freed range of this size for later work in `stream`.
     pub(crate) fn reuse(&mut self, bytes: u64, stream: StreamKey, reuse: Reuse) -> Option<u64> {
         let fits = |held: &Held| {
             let free = match held.state {
@@ -61,7 +61,7 @@ impl Pool {
         Some(*at)
     }
 
-    /// Notes that a range will be idle once the stream reaches the free, and numbers the free.
+    /// Records that a range becomes idle once the stream reaches the free. Returns the number of the free.
     pub(crate) fn begin_free(&mut self, at: u64, stream: StreamKey) -> Option<u64> {
         let held = self.ranges.get_mut(&at)?;
         if held.state != HeldState::Live {
@@ -73,7 +73,7 @@ impl Pool {
         Some(ticket)
     }
 
-    /// Notes that the stream has reached a free; `false` if the range was reused before.
+    /// Records that the stream has reached a free. Returns `false` if the range was reused before.
     pub(crate) fn end_free(&mut self, at: u64, ticket: u64) -> bool {
         self.settle(at, ticket, HeldState::Idle)
     }

@@ -5,12 +5,12 @@
 pub(crate) struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// Begins at `seed`.
+    /// Creates a generator that starts at `seed`.
     pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -19,7 +19,7 @@ impl SplitMix64 {
         mixed ^ (mixed >> 31)
     }
 
-    /// One of `0..count`; `count` is not zero.
+    /// Returns one of `0..count`; `count` is not zero.
     pub(crate) fn below(&mut self, count: usize) -> usize {
         let chosen = self.next() % count as u64;
         usize::try_from(chosen).unwrap_or(0)

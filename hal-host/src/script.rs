@@ -9,7 +9,7 @@ use cachette_hal::{Call, ErrorKind};
 #[derive(Debug)]
 pub(crate) struct Script {
     counts: Vec<AtomicU64>,
-    /// Whether `planned` holds anything, so that the usual call takes no lock.
+    /// Whether `planned` has entries, so that the usual call takes no lock.
     armed: AtomicBool,
     planned: Mutex<Vec<Planned>>,
 }
@@ -17,7 +17,7 @@ pub(crate) struct Script {
 /// One planned failure.
 #[derive(Debug)]
 struct Planned {
-    /// The kind of call that counts; every kind if `None`.
+    /// The kind of call that counts; `None` for every kind.
     call: Option<Call>,
     /// Calls until it happens; 1 is the next.
     left: u64,
@@ -31,7 +31,7 @@ impl Planned {
 }
 
 impl Script {
-    /// No call yet, and none that fails.
+    /// Creates a script without calls and failures.
     pub(crate) fn new() -> Self {
         Self {
             counts: Call::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
@@ -42,7 +42,7 @@ impl Script {
 
     /// Counts one call, and returns its planned failure.
     pub(crate) fn count(&self, call: Call) -> Option<ErrorKind> {
-        // Relaxed: a count alone.
+        // Relaxed: the count is independent of other data.
         self.counts[call as usize].fetch_add(1, Ordering::Relaxed);
         // Acquire: pairs with the release in `plan`.
         if !self.armed.load(Ordering::Acquire) {
@@ -58,7 +58,7 @@ impl Script {
         Some(planned.remove(due).kind)
     }
 
-    /// Makes the `nth` call from now fail; of one kind, or of any if `call` is `None`.
+    /// Makes the `nth` call from now fail: of one kind, or of any if `call` is `None`.
     pub(crate) fn plan(&self, call: Option<Call>, nth: u64, kind: ErrorKind) {
         let mut planned = self.planned();
         planned.push(Planned { call, left: nth.max(1), kind });
@@ -75,7 +75,7 @@ impl Script {
 
     /// Calls of one kind so far, including failed ones.
     pub(crate) fn calls(&self, call: Call) -> u64 {
-        // Relaxed: a count alone.
+        // Relaxed: the count is independent of other data.
         self.counts[call as usize].load(Ordering::Relaxed)
     }
 

@@ -12,7 +12,7 @@ use crate::mapping::{Memory, kind_of};
 use crate::token::{Named, TokenKey};
 
 impl HostDevice {
-    /// Why a backing cannot be exported in this way; `None` if it can.
+    /// Returns why a backing cannot be exported in this way; `None` if it can.
     pub(crate) fn sharing_obstacle(&self, sharing: Sharing) -> Option<Reason> {
         let config = &self.machine().config;
         if sharing == Sharing::Private {
@@ -35,7 +35,7 @@ impl HostDevice {
         }
     }
 
-    /// Another descriptor of a backing's memory.
+    /// Returns another descriptor of a backing's memory.
     pub(crate) fn descriptor_of(&self, call: Call, backing: &Backing) -> Result<OwnedFd> {
         let found = self.find_backing(call, backing)?;
         let is_exportable = found.sharing() == Sharing::FileDescriptor || self.lies(Defect::ExportsPrivate);
@@ -44,7 +44,7 @@ impl HostDevice {
         descriptor.map_err(|errno| error(call, kind_of(errno)))
     }
 
-    /// A backing of the memory behind a descriptor.
+    /// Creates a backing from the memory behind a descriptor.
     pub(crate) fn of_descriptor(&self, call: Call, fd: BorrowedFd<'_>, bytes: u64) -> Result<Backing> {
         self.check_sharing(call, Sharing::FileDescriptor)?;
         let descriptor = rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(|errno| error(call, kind_of(errno)))?;
@@ -52,7 +52,7 @@ impl HostDevice {
         Ok(self.enter_foreign(memory, bytes, Sharing::FileDescriptor))
     }
 
-    /// A backing's name among all processes of the host.
+    /// Returns a backing's name among all processes of the host.
     pub(crate) fn name_of(&self, call: Call, backing: &Backing) -> Result<FabricHandle> {
         let found = self.find_backing(call, backing)?;
         let is_exportable = found.sharing() == Sharing::Fabric || self.lies(Defect::ExportsFabricUnasked);
@@ -61,7 +61,7 @@ impl HostDevice {
         Ok(FabricHandle(key.encode(Named::Backing)))
     }
 
-    /// A backing of the memory that has this name.
+    /// Creates a backing from the memory with this name.
     pub(crate) fn of_name(&self, call: Call, name: &FabricHandle, bytes: u64) -> Result<Backing> {
         self.check_sharing(call, Sharing::Fabric)?;
         let key = TokenKey::decode(&name.0, Named::Backing).filter(|key| key.bytes == bytes);

@@ -11,15 +11,15 @@ use crate::token::TokenKey;
 
 /// One address space for all devices of a backend.
 ///
-/// Neither `ranges` nor `reservations` overlap among themselves; a mapping lies wholly inside one
-/// reservation, and nothing else lies inside any.
+/// Neither `ranges` nor `reservations` overlap among themselves. A mapping lies wholly inside one reservation, and
+/// nothing else lies inside any.
 #[derive(Debug)]
 pub(crate) struct Space {
     ranges: BTreeMap<u64, Range>,
     reservations: BTreeMap<u64, Reservation>,
     /// For each device, the devices whose allocations it may access, one bit each.
     reach: Vec<u64>,
-    /// Where addresses come from, if memory is phantom.
+    /// The source of addresses, if memory is phantom.
     pub(crate) addresses: Option<Addresses>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Space {
 pub(crate) struct Range {
     /// Never zero, unless a defect is planted.
     pub(crate) bytes: u64,
-    /// Index of the device it belongs to.
+    /// The index of its device.
     pub(crate) owner: usize,
     pub(crate) kind: Kind,
 }
@@ -45,7 +45,7 @@ pub(crate) enum Kind {
         /// Whether no device may access it.
         idle: bool,
     },
-    /// Backing, mapped.
+    /// A mapped backing.
     Mapping(Mapping),
     /// Page-locked host memory of the device.
     Pinned {
@@ -58,9 +58,9 @@ pub(crate) enum Kind {
     Opened {
         /// The memory; it is not accounted for in this process.
         extent: Extent,
-        /// Which allocation it is.
+        /// The allocation.
         key: TokenKey,
-        /// How often it was opened; never zero.
+        /// The number of times it is open; never zero.
         count: u64,
     },
 }
@@ -84,20 +84,20 @@ pub(crate) struct Reservation {
     pub(crate) region: Option<Region>,
     /// Pages that stay after an unmap, by address; none, unless a defect is planted.
     pub(crate) stale: BTreeMap<u64, u64>,
-    /// Unmapped memory that is freed with the addresses; none, unless the device is configured so.
+    /// Unmapped memory that is freed with the addresses; none, unless the device is configured to withhold it.
     pub(crate) withheld: Vec<Arc<BackingMemory>>,
 }
 
 /// A kind of access to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Read it.
+    /// A read.
     Read,
-    /// Write it.
+    /// A write.
     Write,
 }
 
-/// The bit that stands for a device.
+/// The bit of a device.
 pub(crate) const fn bit(device: usize) -> u64 {
     1 << device
 }
@@ -108,7 +108,7 @@ pub(crate) const fn set_bit(bits: &mut u64, device: usize, on: bool) {
 }
 
 impl Space {
-    /// An empty table for this many devices.
+    /// Creates an empty table for this many devices.
     pub(crate) fn new(devices: usize, phantom: bool) -> Self {
         Self {
             ranges: BTreeMap::new(),
@@ -147,13 +147,13 @@ impl Space {
         }
     }
 
-    /// The range that holds the address, with its start.
+    /// Returns the range that contains the address, with its start.
     pub(crate) fn containing(&self, at: u64) -> Option<(u64, &Range)> {
         let (start, range) = self.ranges.range(..=at).next_back()?;
         (at - start < range.bytes).then_some((*start, range))
     }
 
-    /// Whether any range lies in these addresses, wholly or in part.
+    /// Returns whether any range overlaps these addresses.
     pub(crate) fn overlaps(&self, at: u64, bytes: u64) -> bool {
         let end = at.saturating_add(bytes);
         self.ranges.range(..end).next_back().is_some_and(|(start, range)| start + range.bytes > at)
@@ -169,12 +169,12 @@ impl Space {
         self.ranges.get(&at)
     }
 
-    /// The range that starts here, to be changed.
+    /// The range that starts here, for changes.
     pub(crate) fn at_mut(&mut self, at: u64) -> Option<&mut Range> {
         self.ranges.get_mut(&at)
     }
 
-    /// Removes the range that starts here, if it is of this device and `wanted`.
+    /// Removes the range that starts here, if it belongs to this device and is `wanted`.
     pub(crate) fn remove(&mut self, at: u64, owner: usize, wanted: impl FnOnce(&Range) -> bool) -> Option<Range> {
         let range = self.ranges.get(&at)?;
         if range.owner != owner || !wanted(range) {
@@ -197,7 +197,7 @@ impl Space {
         self.reservations.insert(at, reservation);
     }
 
-    /// The device's reservation that holds all these addresses.
+    /// Returns the device's reservation that contains all these addresses.
     pub(crate) fn reservation(&self, at: u64, bytes: u64, owner: usize) -> Option<&Reservation> {
         let (start, reservation) = self.reservations.range(..=at).next_back()?;
         let end = at.checked_add(bytes)?;
@@ -205,14 +205,14 @@ impl Space {
         holds.then_some(reservation)
     }
 
-    /// The device's reservation that holds this address, to be changed.
+    /// Returns the device's reservation that contains this address, for changes.
     pub(crate) fn reservation_mut(&mut self, at: u64, owner: usize) -> Option<&mut Reservation> {
         let (start, reservation) = self.reservations.range_mut(..=at).next_back()?;
         let holds = at < start + reservation.bytes && reservation.owner == owner;
         holds.then_some(reservation)
     }
 
-    /// Whether exactly this was reserved by the device.
+    /// Returns whether the device has exactly this reservation.
     pub(crate) fn is_reservation(&self, at: u64, bytes: u64, owner: usize) -> bool {
         self.reservations.get(&at).is_some_and(|found| found.bytes == bytes && found.owner == owner)
     }
@@ -226,7 +226,7 @@ impl Space {
         Some(reservation)
     }
 
-    /// How many reservations the device has.
+    /// Returns the number of reservations of the device.
     pub(crate) fn reservations_of(&self, owner: usize) -> usize {
         let own = |found: &&Reservation| found.owner == owner;
         self.reservations.values().filter(own).count()

@@ -10,7 +10,7 @@ use crate::pool::{Pool, Reuse};
 use crate::space::{Kind, Range};
 
 impl HostDevice {
-    /// Allocates new memory for the pool; if there is none, frees the unused ranges first.
+    /// Allocates new memory for the pool. If there is none, frees the unused ranges first.
     fn grow_pool(&self, pool: &mut Pool, bytes: u64) -> Result<u64, ErrorKind> {
         let idle = false;
         let pooled = |extent| Kind::Pooled { extent, idle };

@@ -10,7 +10,7 @@ use crate::mapping::Memory;
 
 const VERSION: u32 = 1;
 
-/// What a token names.
+/// What a token refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Named {
     /// An allocation, by an inter-process token.
@@ -37,7 +37,7 @@ impl Named {
     }
 }
 
-/// Names one piece of memory among all processes of the host.
+/// Identifies one piece of memory among all processes of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TokenKey {
     pub(crate) process: Process,
@@ -51,11 +51,11 @@ pub(crate) struct TokenKey {
     pub(crate) memory_bytes: u64,
 }
 
-/// A process: its number, and when it began, because numbers are reused.
+/// A process: its id and its start time, because ids are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: i32,
-    /// In clock ticks since the host began.
+    /// In clock ticks since the boot of the host.
     pub(crate) began: u64,
 }
 
@@ -65,10 +65,10 @@ impl Process {
         Self::find(rustix::process::getpid().as_raw_nonzero().get())
     }
 
-    /// The process that has this number now.
+    /// Returns the process that currently has this id.
     pub(crate) fn find(pid: i32) -> Option<Self> {
         let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The second field is the program's name, in brackets, and may hold anything.
+        // The second field is the program's name, in brackets, and may contain any text.
         let (_, fields) = status.rsplit_once(')')?;
         let began = fields.split_ascii_whitespace().nth(19)?.parse().ok()?;
         Some(Self { pid, began })
@@ -123,19 +123,19 @@ impl TokenKey {
         sane.then_some(key)
     }
 
-    /// The memory that the key names, if its process still has it.
+    /// Returns the memory of the key, if its process still has it.
     pub(crate) fn reach(&self, named: Named) -> Option<Memory> {
         let path = format!("/proc/{}/fd/{}", self.process.pid, self.descriptor);
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let descriptor = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-        // The descriptor is open: from here on its number cannot be reused for another file.
+        // The descriptor is open, so its number cannot be reused for another file any more.
         let memory = Memory::adopt(descriptor, named.file(), self.memory_bytes)?;
         let same = memory.inode() == self.inode && Process::find(self.process.pid) == Some(self.process);
         same.then_some(memory)
     }
 }
 
-/// Takes the first `N` bytes.
+/// Splits off the first `N` bytes.
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (first, others) = rest.split_first_chunk()?;
     *rest = others;

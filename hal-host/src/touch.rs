@@ -1,4 +1,4 @@
-//! Reading and writing memory by address, with a check of the device's rights.
+//! Reads and writes memory by address, after a check of the device's rights.
 
 use std::ptr;
 
@@ -9,7 +9,7 @@ use crate::mapping::host_len;
 use crate::space::{Need, Space};
 
 impl Machine {
-    /// Reads and writes memory; `false`, without an access, if the device may not.
+    /// Reads and writes memory. Returns `false`, without an access, if the device has no right.
     pub(crate) fn touch(&self, device: usize, task: &Task, space: &Space) -> bool {
         let may = |at, bytes, need| space.permits(device, at, bytes, need);
         let permitted = match *task {
@@ -25,7 +25,7 @@ impl Machine {
         match *task {
             Task::Fill { at, byte, bytes } => {
                 let missed = u64::from(self.lies(Defect::FillShort));
-                // SAFETY: 1. `permits` found it all mapped, and the table is locked against changes.
+                // SAFETY: 1. `permits` found the range mapped, and the table is locked against changes.
                 unsafe { fill(at, byte, bytes.saturating_sub(missed)) };
             }
             Task::Copy { to, from, bytes } | Task::Upload { to, from, bytes } | Task::Download { to, from, bytes } => {

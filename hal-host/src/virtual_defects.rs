@@ -15,7 +15,7 @@ use crate::device::HostDevice;
 use crate::space::{Kind, Range, Space};
 use crate::virtual_memory::is_mapping_of;
 
-/// How many reservations there are, if the defect limits them.
+/// The number of reservations, if the defect limits them.
 const FEW: usize = 64;
 /// How long an unmap prevents a map of its backing, if the defect is planted.
 const WHILE: Duration = Duration::from_micros(200);
@@ -30,14 +30,14 @@ impl HostDevice {
         Ok(call)
     }
 
-    /// Whether a reservation is one too many, or too large.
+    /// Returns whether a reservation exceeds the limit on their number or size.
     pub(crate) fn is_refused_reservation(&self, space: &Space, bytes: u64) -> bool {
         let many = space.reservations_of(self.index()) >= FEW;
         let large = bytes > self.unit().physical.capacity();
         (many && self.lies(Defect::ReservationsRunOut)) || (large && self.lies(Defect::ReservationBoundByMemory))
     }
 
-    /// Puts zeroed memory in the place of a backing wherever it is mapped.
+    /// Replaces a backing by zeroed memory in all of its mappings.
     pub(crate) fn detach(&self, backing: &Arc<BackingMemory>) {
         let space = self.machine().read_space();
         for (at, _) in space.ranges().filter(|(_, range)| is_mapping_of(range, backing)) {
@@ -48,7 +48,7 @@ impl HostDevice {
         }
     }
 
-    /// Prevents a map of the backing at `at` elsewhere for a while, if the defect is planted.
+    /// Prevents another map of the backing at `at` for a while, if the defect is planted.
     pub(crate) fn keep_from_mapping(&self, at: u64) {
         if !self.lies(Defect::MapFailsBesideUnmap) {
             return;
@@ -57,19 +57,19 @@ impl HostDevice {
             Some(Kind::Mapping(mapping)) => Arc::clone(&mapping.backing),
             _ => return,
         };
-        // Relaxed: a count alone.
+        // Relaxed: the count is independent of other data.
         backing.unmapping.fetch_add(1, Relaxed);
         thread::sleep(WHILE);
         backing.unmapping.fetch_sub(1, Relaxed);
     }
 
-    /// Whether a backing cannot be mapped because it is being unmapped elsewhere.
+    /// Returns whether a backing cannot be mapped because it is being unmapped elsewhere.
     pub(crate) fn is_kept_from_mapping(&self, backing: &BackingMemory) -> bool {
-        // Relaxed: a count alone.
+        // Relaxed: the count is independent of other data.
         self.lies(Defect::MapFailsBesideUnmap) && backing.unmapping.load(Relaxed) > 0
     }
 
-    /// Removes the pages of a mapping, or only pretends to.
+    /// Removes the pages of a mapping, or only reports that.
     pub(crate) fn clear(&self, space: &mut Space, at: u64, bytes: u64) -> Result<(), Errno> {
         let keeps = self.lies(Defect::RemapShowsOldContent);
         let Some(reservation) = space.reservation_mut(at, self.index()) else { return Ok(()) };
@@ -102,7 +102,7 @@ impl HostDevice {
         }
     }
 
-    /// Counts unmapped memory as free although another mapping holds it, if its handle is gone.
+    /// Counts unmapped memory as free although another mapping uses it, if its handle is destroyed.
     pub(crate) fn free_early(&self, unmapped: Option<&Range>) {
         if self.lies(Defect::AliasedMemoryFreedEarly)
             && let Some(Kind::Mapping(mapping)) = unmapped.map(|range| &range.kind)

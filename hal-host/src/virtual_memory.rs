@@ -18,7 +18,7 @@ use crate::mapping::{Memory, Region, Writes, kind_of};
 use crate::space::{Kind, Mapping, Range, Reservation, Space, set_bit};
 
 impl HostDevice {
-    /// Rejects zero, and what is not a multiple of the smallest granularity.
+    /// Rejects zero, and values that are not multiples of the smallest granularity.
     fn check_granularity(&self, call: Call, value: u64) -> Result<()> {
         let minimum = self.machine().config.granularity.minimum;
         check(value.is_multiple_of(minimum), call, ErrorKind::InvalidValue)
@@ -31,7 +31,7 @@ impl HostDevice {
         }
     }
 
-    /// Gives a backing a handle.
+    /// Creates a handle for a backing.
     pub(crate) fn enter_backing(&self, memory: BackingMemory) -> Backing {
         let (handle, bytes) = (self.machine().handle(), memory.bytes());
         self.unit().backings().insert(handle, Arc::new(memory));
@@ -52,7 +52,7 @@ impl HostDevice {
         (next == end).then_some(starts)
     }
 
-    /// Devices whose rights change, with their new rights to read and to write.
+    /// Returns the devices whose rights change, with their new rights to read and to write.
     fn rights(&self, access: &[Access]) -> Result<Vec<(usize, bool, bool)>> {
         let call = Call::SetAccess;
         let right = |access: &Access| {
@@ -189,7 +189,7 @@ impl VirtualMemory for HostDevice {
             reservation.withheld.push(Arc::clone(&mapping.backing));
         }
         let neighbour = self.take_neighbour(&mut space, at + bytes);
-        // This mapping may free the memory, which must not happen under the lock.
+        // The end of this mapping may free the memory, which must not happen under the lock.
         drop(space);
         self.free_early(unmapped.as_ref());
         drop((unmapped, neighbour));

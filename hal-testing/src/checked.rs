@@ -1,4 +1,4 @@
-//! A device that knows every live handle and reports misuse.
+//! A device that tracks every live handle and reports misuse.
 
 mod device;
 mod groups;
@@ -14,19 +14,19 @@ use watch::Watch;
 
 use cachette_hal::{Device, DevicePtr, StreamRef};
 
-/// A device that knows every live handle and every live range, and reports misuse.
+/// A device that tracks every live handle and every live range, and reports misuse.
 ///
 /// A wrong call does not reach the driver. It fails with
 /// [`ErrorKind::InvalidHandle`](cachette_hal::ErrorKind::InvalidHandle) or
-/// [`ErrorKind::InvalidValue`](cachette_hal::ErrorKind::InvalidValue), and is kept as a [`Misuse`] that says what was
-/// done and where the handle came from. A call that fails in the driver changes nothing here. A request for zero bytes
-/// is passed on, because the driver must refuse it.
+/// [`ErrorKind::InvalidValue`](cachette_hal::ErrorKind::InvalidValue), and is recorded as a [`Misuse`] with the wrong
+/// call and the origin of the handle. A call that fails in the driver changes nothing here. A request for zero bytes is
+/// passed on, because the driver must reject it.
 ///
 /// Streams and memory created elsewhere must be registered by [`adopt_stream`](Self::adopt_stream) or
-/// [`adopt_memory`](Self::adopt_memory). Memory of a peer is not known here: once a peer is enabled, a transfer that
-/// touches no known memory is assumed to touch the peer's.
+/// [`adopt_memory`](Self::adopt_memory). Memory of a peer is unknown here: once a peer is enabled, a transfer outside
+/// known memory is assumed to access the peer's.
 ///
-/// The checks see the order of calls, not the work that is still running, so a breach of promise 2 of `cachette-hal`
+/// The checks see the order of calls, not the work that is still running, so a violation of promise 2 of `cachette-hal`
 /// is not found.
 ///
 /// ```
@@ -74,7 +74,7 @@ impl<D: Device> Checked<D> {
         ledger.adopt(Resource::Memory, at.address(), bytes);
     }
 
-    /// The device inside.
+    /// The wrapped device.
     pub const fn device(&self) -> &D {
         &self.device
     }
@@ -91,7 +91,7 @@ impl<D: Device> Checked<D> {
         self.watch.leaks()
     }
 
-    /// Returns the device inside, or every misuse and then every leak.
+    /// Returns the wrapped device, or every misuse and then every leak.
     pub fn finish(self) -> Result<D, Vec<Misuse>> {
         let mut misuses = self.misuses();
         misuses.extend(self.leaks());

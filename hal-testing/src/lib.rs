@@ -1,7 +1,7 @@
-//! Devices around a device, for tests and measurements.
+//! Wrappers around a device, for tests and measurements.
 //!
-//! [`Checked`] knows every live handle and rejects misuse before it reaches the driver. [`Traced`] reports every
-//! call to an observer. Both implement [`Device`](cachette_hal::Device), so they can be nested.
+//! [`Checked`] tracks every live handle and rejects misuse before it reaches the driver. [`Traced`] reports every call
+//! to an observer. Both implement [`Device`](cachette_hal::Device), so they can be nested.
 
 pub mod checked;
 mod forward;

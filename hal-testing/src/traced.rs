@@ -23,11 +23,11 @@ pub struct DriverCall {
     pub bytes: u64,
     /// The stream that was passed.
     pub stream: Option<StreamRef>,
-    /// When the driver was called.
+    /// The time of the call.
     pub started: Instant,
-    /// How long the driver took.
+    /// The duration of the call.
     pub took: Duration,
-    /// What the driver returned.
+    /// The result of the driver.
     pub outcome: Result<(), Error>,
 }
 
@@ -55,7 +55,7 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
 /// A device that reports every call to an observer, with its time and outcome.
 ///
-/// Only what reaches the driver is reported. [`Device::info`], the accessors of groups and
+/// Only calls that reach the driver are reported. [`Device::info`], the accessors of groups and
 /// [`VirtualMemory::granularity`](cachette_hal::VirtualMemory::granularity) are not driver calls.
 ///
 /// ```
@@ -88,12 +88,12 @@ impl<D: Device> Traced<D> {
         Self { device, observer: Box::new(observer) }
     }
 
-    /// The device inside.
+    /// The wrapped device.
     pub const fn device(&self) -> &D {
         &self.device
     }
 
-    /// Returns the device inside.
+    /// Returns the wrapped device.
     pub fn into_inner(self) -> D {
         self.device
     }
@@ -103,7 +103,7 @@ impl<D: Device> Traced<D> {
         self.report_new(facts, run, |_| facts.subject)
     }
 
-    /// Makes one call that creates something, and reports it with the handle or address that `number` reads.
+    /// Makes one call that creates a resource, and reports it with the handle or address that `number` reads.
     fn report_new<T>(
         &self,
         facts: Facts,
@@ -132,7 +132,7 @@ impl<D: fmt::Debug> fmt::Debug for Traced<D> {
     }
 }
 
-/// What is known of a call before it is made.
+/// The facts about a call before it is made.
 #[derive(Clone, Copy)]
 struct Facts {
     call: Call,
@@ -142,7 +142,7 @@ struct Facts {
 }
 
 impl Facts {
-    /// A call that names nothing.
+    /// A call without a subject.
     const fn of(call: Call) -> Self {
         Self { call, subject: 0, bytes: 0, stream: None }
     }

@@ -14,7 +14,7 @@ pub struct BackendInfo {
     pub vendor: Vendor,
     /// The driver's version.
     pub version: Version,
-    /// The library that was loaded, or a text in its place.
+    /// The loaded library, or a text in its place.
     pub library: String,
     /// Whether the library emulates the vendor's. Its results say nothing about the vendor's.
     pub emulated: bool,
@@ -33,15 +33,15 @@ impl BackendInfo {
 /// Each backend has its constructor (a library to search, a configuration), which is not part of the trait. A backend
 /// also has an inherent method that opens its device type, for static dispatch.
 pub trait Backend: Debug + Send + Sync {
-    /// Facts; no driver call.
+    /// The facts, without a driver call.
     fn info(&self) -> &BackendInfo;
 
-    /// How many devices the driver shows.
+    /// The number of visible devices.
     fn device_count(&self) -> Result<u32>;
 
     /// Opens one device; [`ErrorKind::NoSuchDevice`](crate::ErrorKind::NoSuchDevice) if there is none.
     ///
-    /// Opening a device twice gives two objects for one device: memory, streams and events of one are valid with the
+    /// Opening a device twice returns two objects for one device: memory, streams and events of one are valid with the
     /// other.
     fn open(&self, ordinal: Ordinal) -> Result<AnyDevice>;
 }

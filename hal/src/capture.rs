@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 
 use crate::{Graph, Result, StreamRef};
 
-/// Number of one capture; no two captures of a process share one.
+/// The id of a capture, unique in the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CaptureId(pub NonZeroU64);
 
@@ -23,7 +23,7 @@ pub enum CaptureStatus {
 
 /// A piece of work in the graph that a capture is recording.
 ///
-/// Its number is the driver's; another capture may reuse it after this one ends.
+/// Its number comes from the driver; another capture may reuse it after this one ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct CaptureNode(usize);
@@ -44,15 +44,15 @@ impl CaptureNode {
 
 /// The threads to which a capture forbids calls.
 ///
-/// It forbids calls that could wait for the device or allocate from the driver. Such a call fails with
+/// It forbids calls that could wait for the device or allocate from the driver. A forbidden call fails with
 /// [`ErrorKind::CaptureForbids`](crate::ErrorKind::CaptureForbids) and breaks the capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureMode {
-    /// To every thread that is itself in this mode.
+    /// Every thread that is itself in this mode.
     Global,
-    /// To the thread that began the capture.
+    /// The thread that began the capture.
     ThreadLocal,
-    /// To no thread; a thread in this mode is not bound by any capture.
+    /// No thread; a thread in this mode is not restricted by any capture.
     Relaxed,
 }
 

@@ -15,7 +15,7 @@ pub type AnyDevice = Arc<dyn Device>;
 ///
 /// The crate's documentation states the safety contract and the guarantees of every call.
 pub trait Device: Debug + Send + Sync {
-    /// Facts; no driver call.
+    /// The facts, without a driver call.
     fn info(&self) -> &DeviceInfo;
 
     /// Free and total memory now, over all processes.
@@ -53,7 +53,7 @@ pub trait Device: Debug + Send + Sync {
     #[doc(alias = "hipStreamDestroy")]
     unsafe fn destroy_stream(&self, stream: Stream) -> Result<()>;
 
-    /// Blocks the host until everything queued in the stream so far has finished.
+    /// Blocks the host until all work queued in the stream so far has finished.
     ///
     /// # Safety
     ///
@@ -62,7 +62,7 @@ pub trait Device: Debug + Send + Sync {
     #[doc(alias = "hipStreamSynchronize")]
     unsafe fn synchronize(&self, stream: StreamRef) -> Result<()>;
 
-    /// Blocks the host until everything queued in any stream of the device so far has finished.
+    /// Blocks the host until all work queued in any stream of the device so far has finished.
     #[doc(alias = "cuCtxSynchronize")]
     #[doc(alias = "hipDeviceSynchronize")]
     fn synchronize_device(&self) -> Result<()>;
@@ -90,7 +90,7 @@ pub trait Device: Debug + Send + Sync {
     #[doc(alias = "hipEventRecord")]
     unsafe fn record(&self, event: &Event, stream: StreamRef) -> Result<()>;
 
-    /// Whether the work before the last record has finished; does not block.
+    /// Returns whether the work before the last record has finished; does not block.
     ///
     /// # Safety
     ///
@@ -107,7 +107,7 @@ pub trait Device: Debug + Send + Sync {
     #[doc(alias = "cuEventSynchronize")]
     unsafe fn wait(&self, event: &Event) -> Result<()>;
 
-    /// Makes later work in `stream` wait for the last record of `event`; later records do not matter.
+    /// Makes later work in `stream` wait for the last record of `event`; later records have no effect.
     ///
     /// # Safety
     ///
@@ -156,7 +156,7 @@ pub trait Device: Debug + Send + Sync {
         Err(Missing::unimplemented(Feature::HostCalls))
     }
 
-    /// Why `feature` is absent; `None` if it is present.
+    /// Returns why `feature` is absent; `None` if it is present.
     fn missing(&self, feature: Feature) -> Option<Missing> {
         match feature {
             Feature::VirtualMemory => self.virtual_memory().err(),
@@ -192,7 +192,7 @@ macro_rules! group_accessors {
     };
 }
 
-/// Asks the device behind a pointer for a group.
+/// Calls the accessor of a group on the device behind a pointer.
 macro_rules! pointee {
     ($pointer:expr, $accessor:ident, $group:ident) => {
         (**$pointer).$accessor()

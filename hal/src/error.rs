@@ -1,4 +1,4 @@
-//! Failures of driver calls, by what an allocator can do about them.
+//! Failures of driver calls, by their remedy.
 
 use std::fmt;
 
@@ -8,20 +8,20 @@ use crate::worded::worded;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 worded! {
-    /// What went wrong.
+    /// The kind of failure.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum ErrorKind {
         /// The device, the driver or the address space has no room left for this request.
         OutOfMemory = "out of memory",
-        /// An argument lies outside what the driver accepts.
+        /// An argument is outside the range that the driver accepts.
         InvalidValue = "invalid value",
-        /// A pointer, stream, event or other handle is not known to the driver.
+        /// The driver does not recognise a pointer, stream, event or other handle.
         InvalidHandle = "invalid handle",
-        /// The driver shows no device with this ordinal.
+        /// The driver has no device with this ordinal.
         NoSuchDevice = "no such device",
         /// The call is forbidden while a stream is being captured.
         CaptureForbids = "not allowed while a stream is captured",
-        /// The stream's capture was broken by an earlier call and gave no graph.
+        /// An earlier call broke the stream's capture, which produced no graph.
         CaptureBroken = "the capture was broken",
         /// The vendor, driver or device does not support the request.
         Unsupported = "not supported",
@@ -35,15 +35,15 @@ worded! {
         DeviceLost = "the device is lost",
         /// The process is exiting and the driver has shut down.
         ShuttingDown = "the driver is shutting down",
-        /// A status this crate has no name for.
+        /// A status without a name in this crate.
         Other = "unknown failure",
     }
-    /// The kind in words.
+    /// The kind as text.
     describe
 }
 
 impl ErrorKind {
-    /// The one remedy for this kind.
+    /// Returns the remedy for this kind.
     #[must_use]
     pub const fn recovery(self) -> Recovery {
         match self {
@@ -57,7 +57,7 @@ impl ErrorKind {
         }
     }
 
-    /// Whether no work runs on the device after this.
+    /// Returns whether no work runs on the device after this.
     #[must_use]
     pub const fn stops_work(self) -> bool {
         matches!(self, Self::Fault | Self::DeviceLost | Self::ShuttingDown)
@@ -65,16 +65,16 @@ impl ErrorKind {
 }
 
 worded! {
-    /// What a caller can sensibly do about an [`ErrorKind`].
+    /// The remedy for an [`ErrorKind`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Recovery {
-        /// Give memory back, then try once more.
+        /// Release memory, then try once more.
         ReleaseAndRetry = "give memory back and try again",
         /// End the capture, or switch the thread to relaxed mode, then try again.
         RetryOutsideCapture = "end the capture or use relaxed capture mode, then try again",
         /// The caller broke the contract and must be changed.
         FixCaller = "the call was wrong; change the caller",
-        /// Take the path that does not need it.
+        /// Use the path that does not need it.
         DoWithout = "do without it on this device",
         /// Share the memory by a file descriptor.
         UseDescriptor = "use a file descriptor, or give the process a channel to the fabric",
@@ -83,11 +83,11 @@ worded! {
         /// Stop using the device.
         Abandon = "stop using the device",
     }
-    /// The remedy in words, as advice.
+    /// The remedy as text.
     advice
 }
 
-/// A failed driver call: small, `Copy`, and made without allocating.
+/// A failed driver call: small, `Copy`, and created without an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -102,19 +102,19 @@ impl Error {
         Self { kind, call, status: None }
     }
 
-    /// Describes a call that the driver answered with `status`.
+    /// Describes a call that returned `status`.
     #[must_use]
     pub const fn from_status(kind: ErrorKind, call: &'static str, status: i32) -> Self {
         Self { kind, call, status: Some(status) }
     }
 
-    /// The same failure in another class, for a call whose status has a special meaning.
+    /// Returns the same failure with another kind, for a call whose status has a special meaning.
     #[must_use]
     pub const fn with_kind(self, kind: ErrorKind) -> Self {
         Self { kind, ..self }
     }
 
-    /// The class of the failure.
+    /// The kind of the failure.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
@@ -126,13 +126,13 @@ impl Error {
         self.call
     }
 
-    /// The vendor's own status, if the driver gave one.
+    /// The vendor's own status, if the driver returned one.
     #[must_use]
     pub const fn status(&self) -> Option<i32> {
         self.status
     }
 
-    /// The one remedy; see [`ErrorKind::recovery`].
+    /// The remedy; see [`ErrorKind::recovery`].
     #[must_use]
     pub const fn recovery(&self) -> Recovery {
         self.kind.recovery()

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// Address in device memory; a number, never dereferenced on the host.
+/// An address in device memory: a number that the host never dereferences.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct DevicePtr(NonZeroU64);

@@ -9,7 +9,7 @@ use crate::{Result, StreamRef};
 /// A host function that a stream runs once.
 pub type HostFunction = Box<dyn FnOnce() + Send + 'static>;
 
-/// Gives a function to a driver that takes a C function and one pointer.
+/// Passes a function to a driver that accepts a C function and one pointer.
 ///
 /// `queue` succeeds if the driver will call the C function, once and with this pointer. It fails if the driver will not;
 /// the function is then dropped.
@@ -33,7 +33,7 @@ pub fn queue_host_function(
 unsafe extern "C" fn run(data: *mut c_void) {
     // SAFETY: the caller's promise.
     let function = unsafe { Box::from_raw(data.cast::<HostFunction>()) };
-    // A panic was reported when it began, and must not unwind into the driver.
+    // A panic was reported when it occurred, and must not unwind into the driver.
     let _ = catch_unwind(AssertUnwindSafe(function));
 }
 

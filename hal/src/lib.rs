@@ -31,7 +31,7 @@
 //!
 //! 1. **Live.** Every handle and address comes from this device, or from the vendor's library for the same device. It
 //!    has not been destroyed, freed, released or closed since. No other thread destroys it during the call.
-//! 2. **Idle.** No unfinished or later work uses what is given back.
+//! 2. **Idle.** No unfinished or later work uses the memory or handle that is released.
 //! 3. **Inside.** A range of addresses lies wholly inside memory that stays live and accessible to this device until
 //!    the work has finished.
 //! 4. **Still.** Host memory that queued work uses stays valid until the work has finished. Until then it is not
@@ -88,5 +88,5 @@ pub use virtual_memory::{Access, FabricHandle, Granularity, Sharing, VirtualMemo
 #[cfg(not(target_os = "linux"))]
 compile_error!("Cachette supports Linux only");
 
-// Device addresses and sizes are 64 bits wide, and so is everything that counts them.
+// Device addresses and sizes are 64 bits wide, and so are all counts of them.
 const _: () = assert!(usize::BITS == 64, "Cachette needs a 64-bit target");

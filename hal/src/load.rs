@@ -106,7 +106,7 @@ impl Library {
     ///
     /// # Safety
     ///
-    /// Each candidate is what its name says, so that its initialisers are sound to run.
+    /// Each candidate is the library that it names, so that its initialisers are sound to run.
     pub unsafe fn open_first(candidates: &[Candidate]) -> Result<Self, LoadError> {
         let mut tried = Vec::new();
         for candidate in candidates {
@@ -137,8 +137,8 @@ impl Library {
     #[must_use]
     pub unsafe fn find<F: Copy>(&self, symbol: &str) -> Option<F> {
         // A symbol may be defined as null, which a function pointer may not be; so the option is read.
-        // SAFETY: `Option` of a function pointer is laid out as C's pointer; that `F` is one is the
-        // caller's promise. What is found outlives `self`, for the library is never closed.
+        // SAFETY: `Option` of a function pointer has the layout of C's pointer; that `F` is one is the caller's
+        // promise. The function outlives `self`, since the library is never closed.
         let found = unsafe { self.library.get::<Option<F>>(symbol.as_bytes()) };
         found.ok().and_then(|found| *found)
     }
@@ -164,7 +164,7 @@ fn find_file(maps: &str, stem: &str) -> Option<PathBuf> {
     paths.into_iter().find(is_such).map(Path::to_path_buf)
 }
 
-/// Removes from the loader's text what the reader knows already.
+/// Removes redundant parts of the loader's text.
 fn shorten(text: &str, name: &str) -> String {
     let text = text.strip_prefix(name).unwrap_or(text);
     text.strip_prefix(": ").unwrap_or(text).replace("cannot open shared object file: ", "")

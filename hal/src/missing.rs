@@ -51,13 +51,13 @@ pub enum Reason {
         /// Version found.
         found: Version,
     },
-    /// The device says it cannot; the text is the property it lacks.
+    /// The device lacks a property; the text is its name.
     DeviceLacks(&'static str),
-    /// It failed its self-test; the text says how.
+    /// It failed its self-test; the text is the reason.
     SelfTestFailed(&'static str),
-    /// It is unsafe here; the text says why, and names the variable that overrides the guard.
+    /// It is unsafe here; the text has the reason, and the variable that overrides the guard.
     Guarded(&'static str),
-    /// It was switched off; the text says by what.
+    /// It was switched off; the text is the cause.
     SwitchedOff(&'static str),
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for Reason {
 }
 
 impl From<LoadError> for Reason {
-    /// The reason that a group is absent when its functions could not be resolved: the first missing symbol.
+    /// Returns why a group is absent if its functions could not be resolved: the first missing symbol.
     fn from(error: LoadError) -> Self {
         match error {
             LoadError::SymbolsMissing { symbols, .. } => {

@@ -6,7 +6,7 @@ use crate::{DevicePtr, Result, StreamRef};
 
 /// The vendor's stream-ordered pool: always the device's default pool, even if another one is current.
 pub trait StreamOrdered: Debug + Send + Sync {
-    /// Allocates; the memory may be used by work queued in `stream` from now on.
+    /// Allocates memory. Work queued in `stream` from now on may use it.
     ///
     /// # Safety
     ///
@@ -17,7 +17,7 @@ pub trait StreamOrdered: Debug + Send + Sync {
     #[doc(alias = "hipMallocFromPoolAsync")]
     unsafe fn allocate_on(&self, bytes: u64, stream: StreamRef) -> Result<DevicePtr>;
 
-    /// Frees once everything queued in `stream` so far has finished.
+    /// Frees memory once all work queued in `stream` so far has finished.
     ///
     /// # Safety
     ///

@@ -9,9 +9,9 @@ use crate::{Backing, DevicePtr, Ordinal, Reason, Result};
 /// Backings, reservations and their addresses are multiples of these sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granularity {
-    /// Smallest legal; a power of two.
+    /// The smallest legal size; a power of two.
     pub minimum: u64,
-    /// Best for speed; a multiple of `minimum`.
+    /// The fastest size; a multiple of `minimum`.
     pub recommended: u64,
 }
 
@@ -50,8 +50,8 @@ impl fmt::Display for Sharing {
 
 /// A backing's name in another process of the same fabric; its bytes are opaque.
 ///
-/// It is valid while the backing or a mapping of it lives. It is not a secret: every process of the fabric that knows
-/// it can import the backing.
+/// It is valid while the backing or a mapping of it lives. It is not a secret: every process of the fabric that has it
+/// can import the backing.
 #[doc(alias = "CUmemFabricHandle")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
@@ -73,25 +73,25 @@ impl Debug for FabricHandle {
 /// backing may be mapped at several addresses at once: they are aliases of the same bytes, coherent in
 /// stream order.
 ///
-/// No call here waits for queued work: the caller promises that nothing uses what it gives back.
+/// No call here waits for queued work: the caller promises that no work uses what is released.
 pub trait VirtualMemory: Debug + Send + Sync {
-    /// The granularity of sizes and addresses; no driver call.
+    /// The granularity of sizes and addresses, without a driver call.
     fn granularity(&self) -> Granularity;
 
-    /// Whether a backing can be exported in this way, or why not; no driver call.
+    /// Returns whether a backing can be exported in this way, or why not. Makes no driver call.
     ///
     /// [`Sharing::Private`] always succeeds. Even if the device has a fabric, this process may have no access to it:
     /// then [`create_backing`](Self::create_backing) fails.
     fn shares(&self, sharing: Sharing) -> Result<(), Reason>;
 
-    /// Whether a backing that is mapped at several addresses shows the same bytes at each, in stream order, or
-    /// why not; no driver call.
+    /// Returns whether a backing that is mapped at several addresses shows the same bytes at each, in stream order, or
+    /// why not. Makes no driver call.
     ///
     /// If not, memory must be unmapped at one address before it is used at another.
     fn aliases(&self) -> Result<(), Reason>;
 
-    /// Whether memory that is unmapped and destroyed becomes free while its addresses stay reserved, or why not; no
-    /// driver call.
+    /// Returns whether memory that is unmapped and destroyed becomes free while its addresses stay reserved, or why
+    /// not. Makes no driver call.
     ///
     /// If not, the reservation must be released and made again before the memory becomes free.
     fn frees_under_reservation(&self) -> Result<(), Reason>;

@@ -1,6 +1,6 @@
-//! Enumerations whose variants stand for words.
+//! Enumerations whose variants have texts.
 
-/// Declares an enumeration, the list `ALL` of its variants, and a method that gives the words of each.
+/// Declares an enumeration, the list `ALL` of its variants, and a method that returns the text of each.
 macro_rules! worded {
     (
         $(#[$attribute:meta])*

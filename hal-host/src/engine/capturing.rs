@@ -56,7 +56,7 @@ pub(super) struct CaptureState {
 }
 
 impl CaptureState {
-    /// Whether the call is forbidden to the calling thread, which is in `mode`.
+    /// Returns whether the call is forbidden to the calling thread, which is in `mode`.
     fn binds(&self, mode: CaptureMode) -> bool {
         let everyone = mode == CaptureMode::Global && self.mode == CaptureMode::Global;
         let own = self.thread == thread::current().id() && self.mode != CaptureMode::Relaxed;
@@ -72,7 +72,7 @@ impl CaptureState {
 }
 
 impl State {
-    /// The capture a stream takes part in; `None` if it takes part in none.
+    /// Returns the capture that contains a stream; `None` if there is none.
     fn capture_of(&mut self, call: Call, key: StreamKey) -> Result<Option<(u64, &mut CaptureState)>> {
         let id = self.streams.get(&key).and_then(|stream| stream.capture);
         let Some((id, capture)) = id.and_then(|id| Some((id, self.captures.get_mut(&id)?))) else { return Ok(None) };
@@ -90,7 +90,7 @@ impl State {
         Ok(true)
     }
 
-    /// The stream's capture and its current end in it; `None` if it has none.
+    /// Returns the stream's capture and its current end in it; `None` if it has none.
     pub(super) fn capture_end(&mut self, call: Call, key: StreamKey) -> Result<Option<(u64, Vec<Node>)>> {
         let capture = self.capture_of(call, key)?;
         Ok(capture.map(|(id, capture)| (id, capture.ends.get(&key).cloned().unwrap_or_default())))
@@ -98,7 +98,7 @@ impl State {
 }
 
 impl Machine {
-    /// Fails, and breaks what it must, if a capture forbids the call to this thread.
+    /// Fails if a capture forbids the call to this thread, and breaks that capture.
     pub(crate) fn check_captures(&self, device: usize, call: Call) -> Result<()> {
         // Acquire: pairs with the release in `begin_capture`; usually there is none.
         if self.units[device].captures.load(Ordering::Acquire) == 0 || !FORBIDDEN.contains(&call) {
@@ -122,7 +122,7 @@ impl Machine {
         fail(call, ErrorKind::CaptureForbids)
     }
 
-    /// Breaks a capture, if it is still there and whole.
+    /// Breaks a capture, if it still exists and is not broken.
     pub(super) fn break_capture(&self, state: &mut State, id: u64) {
         if let Some(capture) = state.captures.get_mut(&id)
             && !capture.broken
@@ -139,7 +139,7 @@ impl Machine {
         fail(call, ErrorKind::CaptureForbids)
     }
 
-    /// Makes a stream part of a capture, its next work coming after these nodes.
+    /// Adds a stream to a capture. Its next work depends on these nodes.
     pub(super) fn join_capture(&self, state: &mut State, key: StreamKey, id: u64, after: &[Node]) -> Result<()> {
         let call = Call::StreamWait;
         let joined = state.capture_of(call, key)?.map(|(joined, _)| joined);
@@ -157,7 +157,7 @@ impl Machine {
                 end.dedup();
                 Ok(())
             }
-            // Over, another stream's, or one that cannot be captured.
+            // The capture has ended, belongs to another stream, or the stream cannot be captured.
             _ => {
                 for broken in joined.into_iter().chain([id]) {
                     self.break_capture(state, broken);
@@ -206,7 +206,7 @@ impl Machine {
         let free = |stream: &&mut super::StreamState| stream.capture.is_none();
         let stream = state.streams.get_mut(&key).filter(free).ok_or(error(call, ErrorKind::InvalidValue))?;
         check(!key.is_default_of(device), call, ErrorKind::InvalidValue)?;
-        // Relaxed: only that no two captures get the same matters.
+        // Relaxed: only the numbers must differ.
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         stream.capture = Some(id);
         let capture = CaptureState {
@@ -224,7 +224,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Ends a capture and makes its graph.
+    /// Ends a capture and creates its graph.
     pub(crate) fn end_capture(&self, device: usize, stream: StreamRef) -> Result<Graph> {
         let call = Call::EndCapture;
         let mut state = self.state();
@@ -243,7 +243,7 @@ impl Machine {
         Ok(Graph::from_raw(handle))
     }
 
-    /// Counts one capture fewer.
+    /// Decrements the number of captures.
     fn uncount_capture(&self, device: usize) {
         // Release: as in `begin_capture`.
         self.units[device].captures.fetch_sub(1, Ordering::Release);

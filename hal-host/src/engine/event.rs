@@ -11,20 +11,20 @@ use super::work::Work;
 use crate::defect::Defect;
 use crate::machine::{Machine, check, fail};
 
-/// One place in a stream, which the stream has reached or not.
+/// A position in a stream, which the stream has reached or not.
 ///
 /// Every record creates a new one, so that a later record does not affect a wait for an old one.
 #[derive(Debug, Default)]
 pub(crate) struct Marker(AtomicBool);
 
 impl Marker {
-    /// Whether everything before it has finished.
+    /// Returns whether all work before it has finished.
     pub(super) fn is_done(&self) -> bool {
-        // Acquire: pairs with the release in `finish`, and so shows the work before the mark.
+        // Acquire: pairs with the release in `finish`, so that the work before the mark is visible.
         self.0.load(Ordering::Acquire)
     }
 
-    /// Notes that everything before it has finished.
+    /// Records that all work before it has finished.
     pub(super) fn finish(&self) {
         // Release: pairs with the acquire in `is_done`.
         self.0.store(true, Ordering::Release);
@@ -38,16 +38,16 @@ pub(super) struct EventState {
     last: Record,
 }
 
-/// What an event marks.
+/// The last record of an event.
 #[derive(Clone, Debug)]
 pub(super) enum Record {
-    /// Nothing yet.
+    /// Never recorded.
     Never,
-    /// A place in a stream.
+    /// A position in a stream.
     Marked(Arc<Marker>),
-    /// A place in a capture: the nodes that come before it.
+    /// A position in a capture: the nodes before it.
     Captured {
-        /// The capture, which may be over.
+        /// The capture, which may have ended.
         capture: u64,
         /// Nodes of its graph.
         after: Vec<Node>,
@@ -62,7 +62,7 @@ impl State {
         }
     }
 
-    /// The newest mark of an event, if it has one.
+    /// Returns the newest mark of an event, if it has one.
     pub(super) fn newest(&self, event: usize) -> Option<&Marker> {
         match &self.events.get(&event)?.last {
             Record::Marked(marker) => Some(marker),
@@ -86,7 +86,7 @@ impl Machine {
         Event::from_raw(handle)
     }
 
-    /// Destroys an event; waits that are queued keep their mark.
+    /// Destroys an event; queued waits keep their mark.
     pub(crate) fn destroy_event(&self, device: usize, event: &Event) -> Result<()> {
         let mut state = self.state();
         let owner = state.find_event(Call::DestroyEvent, event)?.device;
@@ -118,7 +118,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Whether a stream has reached the last mark.
+    /// Returns whether a stream has reached the last mark.
     pub(crate) fn poll(&self, event: &Event) -> Result<Progress> {
         let marker = self.marker(Call::Poll, event)?;
         if self.lies(Defect::EventDoneTooEarly) || marker.is_none_or(|marker| marker.is_done()) {
@@ -139,7 +139,7 @@ impl Machine {
         self.check_fault(device, Call::Wait)
     }
 
-    /// The last mark, if there is one. A query of a captured record breaks the capture.
+    /// Returns the last mark, if there is one. A query of a captured record breaks the capture.
     fn marker(&self, call: Call, event: &Event) -> Result<Option<Arc<Marker>>> {
         let mut state = self.state();
         match state.find_event(call, event)?.last.clone() {
@@ -152,7 +152,7 @@ impl Machine {
         }
     }
 
-    /// Makes a stream wait for the mark an event has now.
+    /// Makes a stream wait for the current mark of an event.
     pub(crate) fn stream_wait(self: &Arc<Self>, device: usize, stream: StreamRef, event: &Event) -> Result<()> {
         let call = Call::StreamWait;
         let mut state = self.state();
@@ -165,7 +165,7 @@ impl Machine {
             Record::Never => Ok(()),
             Record::Captured { capture, after } => self.join_capture(&mut state, key, capture, &after),
             Record::Marked(marker) => {
-                // A graph cannot depend on what happened to run before it.
+                // A graph cannot depend on work outside of it.
                 self.forbid_in_capture(&mut state, call, key)?;
                 let follow = self.lies(Defect::StreamWaitFollowsLaterRecords).then(|| event.raw());
                 self.enqueue(call, &mut state, key, Work::Wait { marker, follow })
@@ -173,7 +173,7 @@ impl Machine {
         }
     }
 
-    /// How many events of the device are live.
+    /// Returns the number of live events of the device.
     pub(crate) fn live_events(&self, device: usize) -> usize {
         let own = |event: &&EventState| event.device == device;
         self.state().events.values().filter(own).count()

@@ -1,4 +1,4 @@
-//! Running one piece of work.
+//! Runs one piece of work.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,7 +8,7 @@ use crate::defect::Defect;
 use crate::machine::Machine;
 
 impl Machine {
-    /// Runs a piece of work for a device; what can block has been waited for.
+    /// Runs a piece of work for a device, after all waits for it have ended.
     ///
     /// After a fault no work runs, but events still complete, so that no thread waits forever.
     pub(super) fn execute(&self, device: usize, work: Work) {
@@ -45,7 +45,7 @@ impl Machine {
 
     /// Runs a graph's tasks in an order that its edges permit.
     fn replay(&self, body: &GraphBody) {
-        // An order is drawn only in stepped mode; with threads the lock may be held already.
+        // A random order is drawn only in stepped mode; with threads the lock may already be held.
         let order = match self.config.seed {
             Some(_) => body.order(self.state().random.as_mut()),
             None => body.order(None),

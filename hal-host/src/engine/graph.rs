@@ -21,10 +21,10 @@ pub(super) struct GraphState {
     pub(super) body: Arc<GraphBody>,
 }
 
-/// Captured work. Launches that are queued keep it.
+/// Captured work. Queued launches keep it alive.
 #[derive(Debug, Default)]
 pub(crate) struct GraphBody {
-    /// Every node comes after all it depends on.
+    /// Every node comes after all nodes it depends on.
     steps: Vec<Step>,
     launched: AtomicBool,
 }
@@ -40,7 +40,7 @@ pub(super) struct Step {
 }
 
 impl GraphBody {
-    /// Adds work behind some nodes that are there already.
+    /// Adds work after existing nodes.
     pub(super) fn push(&mut self, device: usize, task: Task, after: Vec<Node>) -> Node {
         self.steps.push(Step { device, task, after });
         self.steps.len() - 1
@@ -82,7 +82,7 @@ impl GraphBody {
         order
     }
 
-    /// The nodes that a node directly depends on; `None` if there is no such node.
+    /// Returns the nodes that a node directly depends on; `None` if there is no such node.
     pub(super) fn before(&self, node: Node) -> Option<&[Node]> {
         self.steps.get(node).map(|step| step.after.as_slice())
     }
@@ -92,9 +92,9 @@ impl GraphBody {
         &self.steps[node]
     }
 
-    /// Marks the graph as launched; returns whether it was before.
+    /// Marks the graph as launched; returns whether it was launched before.
     pub(super) fn mark_launched(&self) -> bool {
-        // Relaxed: a flag alone.
+        // Relaxed: the flag is independent of other data.
         self.launched.swap(true, Ordering::Relaxed)
     }
 }
@@ -126,7 +126,7 @@ impl Machine {
         Ok(())
     }
 
-    /// How many graphs of the device are live.
+    /// Returns the number of live graphs of the device.
     pub(crate) fn live_graphs(&self, device: usize) -> usize {
         let own = |graph: &&GraphState| graph.device == device;
         self.state().graphs.values().filter(own).count()

@@ -1,10 +1,10 @@
-//! Memory that work in flight uses.
+//! Memory used by unfinished work.
 
 use super::work::{Task, Work};
 use crate::machine::Machine;
 
 impl Task {
-    /// Whether it touches device memory of this range.
+    /// Returns whether it accesses device memory of this range.
     fn touches(&self, at: u64, bytes: u64) -> bool {
         let end = at.saturating_add(bytes);
         let meets = |start: u64, length: u64| start < end && at < start.saturating_add(length);
@@ -19,7 +19,7 @@ impl Task {
 }
 
 impl Machine {
-    /// Frees memory at once by `remove`, and makes every device fault whose unfinished work uses it.
+    /// Frees memory at once by `remove`. Raises a fault on every device whose unfinished work uses it.
     ///
     /// That work would otherwise access other memory at the same addresses.
     pub(crate) fn remove_at_once<T>(&self, at: u64, bytes: u64, remove: impl FnOnce() -> T) -> T {
@@ -34,7 +34,7 @@ impl Machine {
     }
 }
 
-/// The task in a piece of work, if it is one.
+/// Returns the task of a piece of work, if it is one.
 pub(super) const fn task_of(work: &Work) -> Option<&Task> {
     match work {
         Work::Task(task) => Some(task),

@@ -8,23 +8,23 @@ use super::stream::StreamKey;
 use crate::defect::Defect;
 use crate::machine::{Machine, check, error};
 
-/// Bits of a node's number that say which of its capture's it is.
+/// The bits of a node's number that hold its position in the capture.
 const PLACE_BITS: u32 = 32;
 
-/// The number of a node: its capture, and its place there counted from one, so that none is zero.
+/// Returns the number of a node: its capture, and its position there counted from one, so that no number is zero.
 fn number(capture: u64, node: Node) -> CaptureNode {
     let capture = usize::try_from(capture).unwrap_or_default();
     CaptureNode::from_raw((capture << PLACE_BITS) | (node + 1))
 }
 
-/// The capture and the place that a number says.
+/// Decodes a number into the capture and the position.
 fn place(node: CaptureNode) -> Option<(u64, Node)> {
     let place = node.raw() & ((1 << PLACE_BITS) - 1);
     Some(((node.raw() >> PLACE_BITS) as u64, place.checked_sub(1)?))
 }
 
 impl Machine {
-    /// Appends the nodes that the stream's next work depends on; returns the capture status.
+    /// Appends the nodes that the stream's next work depends on. Returns the capture status.
     pub(crate) fn frontier(
         &self,
         device: usize,

@@ -7,7 +7,7 @@ use super::stream::StreamKey;
 use super::work::WorkKind;
 use crate::machine::{Machine, lock};
 
-/// One step that was run.
+/// One completed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct StepRecord {
@@ -15,17 +15,17 @@ pub struct StepRecord {
     pub sequence: u64,
     /// The device whose stream ran.
     pub device: Ordinal,
-    /// The stream, by the handle it has or had.
+    /// The stream, by its current or former handle.
     pub stream: StreamRef,
-    /// What it ran.
+    /// The kind of work that ran.
     pub work: WorkKind,
 }
 
-/// How many polls find their event pending before the device runs a step by itself.
+/// The number of failed polls before the device runs a step by itself.
 const POLLS_BEFORE_A_STEP: u32 = 32;
 
 impl State {
-    /// Draws one of the streams whose next piece of work could run.
+    /// Draws one of the streams whose next piece of work can run.
     fn draw(&mut self) -> Option<StreamKey> {
         let ready = |key: &StreamKey| {
             self.streams.get(key).and_then(|stream| stream.head()).is_some_and(|work| work.is_ready(self))
@@ -65,10 +65,10 @@ impl Machine {
         Some(record)
     }
 
-    /// Takes note of a poll that found its event pending.
+    /// Counts a poll that found its event pending.
     ///
-    /// A host that keeps polling is waiting, so a step is run after some polls. A loop of polls then ends on this
-    /// device as on one that runs by itself.
+    /// A host that keeps polling is waiting, so a step runs after some polls. A polling loop then ends on this device,
+    /// as on one that runs by itself.
     pub(crate) fn polled_in_vain(&self) {
         let mut state = self.state();
         state.idle_polls += 1;

@@ -13,12 +13,12 @@ use crate::config::HostConfig;
 use crate::defect::Defect;
 use crate::machine::{FIRST_HANDLE, Machine, check, error, fail};
 
-/// Names a stream among all devices: its handle or, for a default stream, its device.
+/// Identifies a stream among all devices: its handle or, for a default stream, its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct StreamKey(usize);
 
 impl StreamKey {
-    /// The default stream of a device. Handles begin above every index of a device.
+    /// The default stream of a device. Handles are larger than every device index.
     pub(crate) const fn default_of(device: usize) -> Self {
         Self(device)
     }
@@ -26,18 +26,18 @@ impl StreamKey {
     const fn new(device: usize, stream: StreamRef) -> Self {
         match stream.raw() {
             0 => Self::default_of(device),
-            // Would be taken for the default stream of a device.
+            // Would be mistaken for the default stream of a device.
             1..FIRST_HANDLE => Self(usize::MAX),
             handle => Self(handle),
         }
     }
 
-    /// Whether it is the default stream of this device.
+    /// Returns whether it is the default stream of this device.
     pub(super) const fn is_default_of(self, device: usize) -> bool {
         self.0 == device
     }
 
-    /// The handle by which callers know it.
+    /// The handle that callers use.
     pub(super) const fn stream(self, device: usize) -> StreamRef {
         if self.is_default_of(device) { StreamRef::DEFAULT } else { StreamRef::from_raw(self.0) }
     }
@@ -50,15 +50,15 @@ pub(super) struct StreamState {
     queue: VecDeque<Work>,
     /// Whether a piece of work has left the queue and not finished.
     running: bool,
-    /// The task that is running, if the work that runs is one.
+    /// The running task, if the running work is one.
     current: Option<Task>,
-    /// Pieces of work ever queued; `issued = finished + queue.len() + running`.
+    /// Pieces of work queued so far; `issued = finished + queue.len() + running`.
     issued: u64,
     /// Pieces of work that have finished.
     finished: u64,
-    /// Whether the handle is gone and only the queue is left.
+    /// Whether the handle is destroyed and only the queue is left.
     pub(super) destroyed: bool,
-    /// The capture this stream takes part in.
+    /// The capture that contains this stream.
     pub(super) capture: Option<u64>,
     /// Notified when work is queued; set once there is a worker.
     pub(super) wake: Option<Arc<Condvar>>,
@@ -79,12 +79,12 @@ impl StreamState {
         }
     }
 
-    /// Index of the device it belongs to.
+    /// The index of its device.
     pub(super) const fn device(&self) -> usize {
         self.device
     }
 
-    /// Whether nothing is queued and nothing runs.
+    /// Returns whether nothing is queued or running.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.is_empty() && !self.running
     }
@@ -103,7 +103,7 @@ impl StreamState {
         }
     }
 
-    /// The next piece of work, unless one runs already.
+    /// Returns the next piece of work, unless one is running.
     pub(super) fn head(&self) -> Option<&Work> {
         self.queue.front().filter(|_| !self.running)
     }
@@ -116,7 +116,7 @@ impl StreamState {
         Some(work)
     }
 
-    /// Notes that the work from [`begin`](Self::begin) has finished.
+    /// Records that the work from [`begin`](Self::begin) has finished.
     pub(super) fn finish(&mut self) {
         self.running = false;
         self.current = None;
@@ -130,7 +130,7 @@ impl StreamState {
 }
 
 impl State {
-    /// The stream's key, if the handle is one of the device's live streams.
+    /// Returns the stream's key, if the handle is a live stream of the device.
     pub(super) fn find_stream(&self, call: Call, device: usize, stream: StreamRef) -> Result<StreamKey> {
         let key = StreamKey::new(device, stream);
         match self.streams.get(&key) {
@@ -139,14 +139,14 @@ impl State {
         }
     }
 
-    /// The stream's key, if the handle is a live stream of any device: events tie devices together.
+    /// Returns the stream's key, if the handle is a live stream of any device: events connect devices.
     pub(super) fn find_any_stream(&self, call: Call, device: usize, stream: StreamRef) -> Result<StreamKey> {
         let key = StreamKey::new(device, stream);
         let owner = self.streams.get(&key).map_or(device, StreamState::device);
         self.find_stream(call, owner, stream)
     }
 
-    /// Whether everything up to `issued` has finished in a stream.
+    /// Returns whether all work up to `issued` has finished in a stream.
     fn has_reached(&self, key: StreamKey, issued: u64) -> bool {
         self.streams.get(&key).is_none_or(|stream| stream.finished >= issued)
     }
@@ -181,7 +181,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Counts everything queued as finished without running it; a defect.
+    /// Counts all queued work as finished without running it; a defect.
     fn drop_queue(&self, stream: &mut StreamState) {
         for work in stream.queue.drain(..) {
             if let Work::Record(marker) = work {
@@ -204,7 +204,7 @@ impl Machine {
         self.enqueue(call, &mut state, key, Work::Task(task))
     }
 
-    /// Queues work that cannot be captured; `CaptureForbids` breaks a capture it is tried in.
+    /// Queues work that cannot be captured; `CaptureForbids` breaks the capture of the stream.
     pub(crate) fn submit_uncaptured(
         self: &Arc<Self>,
         call: Call,
@@ -218,7 +218,7 @@ impl Machine {
         self.enqueue(call, &mut state, key, work)
     }
 
-    /// The stream's key, if it is not being captured; a capture is broken by the attempt.
+    /// Returns the stream's key, if it is not being captured; otherwise the attempt breaks the capture.
     pub(crate) fn uncaptured(&self, call: Call, device: usize, stream: StreamRef) -> Result<StreamKey> {
         let mut state = self.state();
         let key = state.find_stream(call, device, stream)?;
@@ -233,7 +233,7 @@ impl Machine {
         Ok(hold)
     }
 
-    /// Blocks until everything queued in a stream so far has finished.
+    /// Blocks until all work queued in a stream so far has finished.
     pub(crate) fn synchronize(&self, device: usize, stream: StreamRef) -> Result<()> {
         let call = Call::Synchronize;
         let key = self.uncaptured(call, device, stream)?;
@@ -245,7 +245,7 @@ impl Machine {
         self.check_fault(device, call)
     }
 
-    /// Blocks until everything queued in the device so far has finished.
+    /// Blocks until all work queued in the device so far has finished.
     pub(crate) fn wait_idle(&self, call: Call, device: usize) -> Result<()> {
         // Acquire: pairs with the release where work is counted as finished.
         if self.units[device].pending.load(Ordering::Acquire) != 0 {
@@ -257,7 +257,7 @@ impl Machine {
         self.check_fault(device, call)
     }
 
-    /// How many streams of the device have a live handle, without the default one.
+    /// Returns the number of streams of the device with a live handle, without the default one.
     pub(crate) fn live_streams(&self, device: usize) -> usize {
         let live = |(key, stream): &(&StreamKey, &StreamState)| {
             stream.device == device && !stream.destroyed && !key.is_default_of(device)

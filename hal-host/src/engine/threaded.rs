@@ -24,7 +24,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Runs a stream's work until the stream is gone or everything stops.
+    /// Runs a stream's work until the stream is gone or the engine stops.
     fn work(&self, key: StreamKey, wake: &Condvar) {
         let mut state = self.state();
         loop {
@@ -61,7 +61,7 @@ impl Machine {
         self.engine.progress.notify_all();
     }
 
-    /// Stops the workers and waits until they have; work that has not begun is dropped.
+    /// Stops the workers and waits for their end; work that has not begun is dropped.
     pub(crate) fn shut_down(&self) {
         let mut state = self.state();
         state.stop = true;
@@ -70,7 +70,7 @@ impl Machine {
         drop(state);
         let workers = std::mem::take(&mut *lock(&self.engine.workers));
         for worker in workers {
-            // A host function may have held the last owner; a thread cannot wait for itself.
+            // A host function may have held the last owner; a thread cannot join itself.
             if worker.thread().id() != thread::current().id() {
                 let _ = worker.join();
             }

@@ -11,9 +11,9 @@ use super::event::Marker;
 use super::graph::GraphBody;
 use crate::machine::Machine;
 
-/// Work that can be run any number of times, and so can be captured.
+/// Work that can run any number of times, and so can be captured.
 ///
-/// Host memory is kept as an exposed address: work crosses threads.
+/// Host memory is stored as an exposed address, since work crosses threads.
 #[derive(Clone, Debug)]
 pub(crate) enum Task {
     /// Sets every byte.
@@ -28,17 +28,17 @@ pub(crate) enum Task {
     Launch(Arc<GraphBody>),
 }
 
-/// Anything a stream's queue can hold.
+/// An entry of a stream's queue.
 pub(crate) enum Work {
     /// Work that can also be captured.
     Task(Task),
-    /// Marks that everything before has finished.
+    /// Marks that all work before it has finished.
     Record(Arc<Marker>),
-    /// Waits for a mark, or for the newest of the event `follow` (a defect).
+    /// Waits for a mark, or for the newest mark of the event `follow` (a defect).
     Wait {
-        /// What is waited for.
+        /// The mark to wait for.
         marker: Arc<Marker>,
-        /// The event whose later records count too.
+        /// The event whose later records also count.
         follow: Option<usize>,
     },
     /// Calls the host.
@@ -47,7 +47,7 @@ pub(crate) enum Work {
     Hold(Arc<Gate>),
     /// Returns memory to the pool.
     Free {
-        /// Where the memory begins.
+        /// The start of the memory.
         at: u64,
         /// The number of the free.
         ticket: u64,
@@ -55,7 +55,7 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// Whether it could run now.
+    /// Returns whether it can run now.
     pub(super) fn is_ready(&self, state: &State) -> bool {
         match self {
             Self::Wait { marker, follow } => match follow.and_then(|event| state.newest(event)) {
@@ -67,7 +67,7 @@ impl Work {
         }
     }
 
-    /// Whether it is too short to be worth a separate thread.
+    /// Returns whether it is too short to need a separate thread.
     pub(super) fn is_instant(&self, phantom: bool, state: &State) -> bool {
         match self {
             Self::Record(_) => true,
@@ -77,7 +77,7 @@ impl Work {
         }
     }
 
-    /// What sort of work it is.
+    /// Returns the kind of work.
     pub(super) const fn kind(&self) -> WorkKind {
         match self {
             Self::Task(Task::Fill { .. }) => WorkKind::Fill,
@@ -100,7 +100,7 @@ impl fmt::Debug for Work {
     }
 }
 
-/// What sort of work a stream ran.
+/// The kind of work that a stream ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WorkKind {
@@ -126,7 +126,7 @@ pub enum WorkKind {
     Free,
 }
 
-/// What a hold waits for.
+/// The flag that a hold waits for.
 #[derive(Debug, Default)]
 pub(crate) struct Gate(AtomicBool);
 
@@ -146,14 +146,14 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// A closed hold, and the work that waits for it.
+    /// Creates a closed hold, and the work that waits for it.
     pub(super) fn new(machine: &Arc<Machine>) -> (Self, Work) {
         let gate = Arc::<Gate>::default();
         let hold = Self { gate: Arc::clone(&gate), machine: Arc::downgrade(machine) };
         (hold, Work::Hold(gate))
     }
 
-    /// Lets the stream continue.
+    /// Resumes the stream.
     pub fn release(self) {
         drop(self);
     }

@@ -20,7 +20,7 @@ impl<D: Device> Device for Checked<D> {
 
     unsafe fn free(&self, ptr: DevicePtr) -> Result<()> {
         let key = (Resource::Memory, ptr.address());
-        // SAFETY: 1. The ledger holds `ptr` as live. 2. The caller's promise.
+        // SAFETY: 1. The ledger lists `ptr` as live. 2. The caller's promise.
         self.watch.end(Call::Free, key, || unsafe { self.device.free(ptr) })
     }
 
@@ -34,7 +34,7 @@ impl<D: Device> Device for Checked<D> {
         let key = (Resource::Stream, stream.raw() as u64);
         let call = Call::DestroyStream;
         self.watch.check(|ledger| ledger.not_captured(call, key))?;
-        // SAFETY: 1. The ledger holds `stream` as live.
+        // SAFETY: 1. The ledger lists `stream` as live.
         self.watch.end(call, key, || unsafe { self.device.destroy_stream(stream) })
     }
 
@@ -56,7 +56,7 @@ impl<D: Device> Device for Checked<D> {
 
     unsafe fn destroy_event(&self, event: Event) -> Result<()> {
         let key = (Resource::Event, event.raw() as u64);
-        // SAFETY: 1. The ledger holds `event` as live.
+        // SAFETY: 1. The ledger lists `event` as live.
         self.watch.end(Call::DestroyEvent, key, || unsafe { self.device.destroy_event(event) })
     }
 

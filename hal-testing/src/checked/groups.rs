@@ -42,7 +42,7 @@ impl<D: Device> HostMemory for Checked<D> {
     unsafe fn free_pinned(&self, ptr: NonNull<u8>) -> Result<()> {
         let group = self.device.host_memory()?;
         let key = (Resource::PinnedMemory, address(ptr));
-        // SAFETY: 1. The ledger holds `ptr` as live. 2. The caller's promise.
+        // SAFETY: 1. The ledger lists `ptr` as live. 2. The caller's promise.
         self.watch.end(Call::FreePinned, key, || unsafe { group.free_pinned(ptr) })
     }
 
@@ -57,7 +57,7 @@ impl<D: Device> HostMemory for Checked<D> {
     unsafe fn unregister(&self, ptr: NonNull<u8>) -> Result<()> {
         let group = self.device.host_memory()?;
         let key = (Resource::RegisteredMemory, address(ptr));
-        // SAFETY: 1. The ledger holds `ptr` as registered. 2. The caller's promise.
+        // SAFETY: 1. The ledger lists `ptr` as registered. 2. The caller's promise.
         self.watch.end(Call::Unregister, key, || unsafe { group.unregister(ptr) })
     }
 
@@ -85,7 +85,7 @@ impl<D: Device> Ipc for Checked<D> {
     unsafe fn close_token(&self, base: DevicePtr) -> Result<()> {
         let group = self.device.ipc()?;
         let key = (Resource::OpenedMemory, base.address());
-        // SAFETY: 1. The ledger holds `base` as opened. 2. The caller's promise.
+        // SAFETY: 1. The ledger lists `base` as opened. 2. The caller's promise.
         self.watch.end(Call::CloseToken, key, || unsafe { group.close_token(base) })
     }
 }
@@ -129,7 +129,7 @@ impl<D: Device> Capture for Checked<D> {
         let group = self.device.capture()?;
         let call = Call::EndCapture;
         let key = (Resource::Stream, stream.raw() as u64);
-        // The capture is over even where the driver's call fails, so nothing is undone then.
+        // The capture ends even if the driver's call fails, so nothing is undone then.
         self.watch.check(|ledger| ledger.take_capture(call, key))?;
         // SAFETY: 1. Checked above.
         let graph = unsafe { group.end_capture(stream) }?;
@@ -148,7 +148,7 @@ impl<D: Device> Capture for Checked<D> {
     unsafe fn destroy_graph(&self, graph: Graph) -> Result<()> {
         let group = self.device.capture()?;
         let key = (Resource::Graph, graph.raw() as u64);
-        // SAFETY: 1. The ledger holds `graph` as live.
+        // SAFETY: 1. The ledger lists `graph` as live.
         self.watch.end(Call::DestroyGraph, key, || unsafe { group.destroy_graph(graph) })
     }
 
@@ -220,7 +220,7 @@ impl<D: Device> HostCalls for Checked<D> {
 }
 
 impl<D: Device> Checked<D> {
-    /// Fails unless the range lies in live memory. The driver itself refuses a range of zero bytes.
+    /// Fails unless the range lies in live memory. The driver itself rejects a range of zero bytes.
     fn check_range(&self, call: Call, at: DevicePtr, bytes: u64) -> Result<()> {
         if bytes == 0 {
             return Ok(());

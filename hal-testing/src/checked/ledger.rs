@@ -1,11 +1,11 @@
-//! The live and the recently ended resources of a device, with the calls that made them.
+//! The live and the recently ended resources of a device, with the calls that created them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::misuse::{Misuse, MisuseKind, Origin, Resource};
 use cachette_hal::{Call, Ordinal, StreamRef};
 
-/// How many ended resources are remembered.
+/// The number of remembered ended resources.
 const REMEMBERED: usize = 4096;
 
 /// The result of a check.
@@ -17,17 +17,17 @@ pub(super) type Key = (Resource, u64);
 /// One live resource.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Zero for handles, and for opened memory, whose size is not known.
+    /// Zero for handles, and for opened memory, whose size is unknown.
     pub(super) bytes: u64,
     /// `None` for an adopted resource.
     pub(super) origin: Option<Origin>,
-    /// How often it must be ended: drivers return the same handle when memory is opened or imported twice.
+    /// The number of times it must be ended: drivers return the same handle when memory is opened or imported twice.
     holds: u32,
     /// The call in progress that ends it.
     pub(super) ending: Option<Origin>,
     /// The call that began a capture on it.
     pub(super) capture: Option<Origin>,
-    /// The device's address of page-locked memory, once it was queried.
+    /// The device address of page-locked memory, after its query.
     pub(super) alias: Option<u64>,
 }
 
@@ -36,7 +36,7 @@ impl Entry {
         Self { bytes, origin, holds: 1, ending: None, capture: None, alias: None }
     }
 
-    /// Whether it may be used.
+    /// Returns whether it may be used.
     pub(super) const fn is_live(&self) -> bool {
         self.ending.is_none()
     }
@@ -61,21 +61,21 @@ pub(super) struct Ending {
     shared: bool,
 }
 
-/// The live and the recently ended resources of a device, with the calls that made them.
+/// The live and the recently ended resources of a device, with the calls that created them.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    /// Live ranges of one kind never overlap. This holds for mappings too: an alias has its separate addresses.
+    /// Live ranges of one kind never overlap, including mappings: an alias has separate addresses.
     pub(super) live: BTreeMap<Key, Entry>,
-    /// The youngest at the back; at most [`REMEMBERED`].
+    /// The youngest at the end; at most [`REMEMBERED`].
     ended: VecDeque<Ended>,
-    /// Devices whose memory this device may reach. This ledger does not know that memory.
+    /// Devices whose memory this device may access. This ledger does not contain that memory.
     pub(super) peers: BTreeSet<Ordinal>,
     /// Every misuse so far, in order.
     pub(super) misuses: Vec<Misuse>,
 }
 
 impl Ledger {
-    /// A ledger that holds the default stream only.
+    /// Creates a ledger that contains only the default stream.
     pub(super) fn new() -> Self {
         let mut ledger =
             Self { live: BTreeMap::new(), ended: VecDeque::new(), peers: BTreeSet::new(), misuses: Vec::new() };
@@ -83,12 +83,12 @@ impl Ledger {
         ledger
     }
 
-    /// Notes a resource made elsewhere, unless it is known already.
+    /// Records a resource that was created elsewhere, unless it is already known.
     pub(super) fn adopt(&mut self, resource: Resource, number: u64, bytes: u64) {
         self.live.entry((resource, number)).or_insert_with(|| Entry::new(bytes, None));
     }
 
-    /// Notes a resource that the driver has just created.
+    /// Records a resource that the driver has just created.
     ///
     /// The driver may reuse a handle or an address before the call that ends its previous use has returned. An entry
     /// that is still being ended is therefore replaced.
@@ -113,7 +113,7 @@ impl Ledger {
         }
     }
 
-    /// Removes a note whose driver call failed.
+    /// Removes a record whose driver call failed.
     pub(super) fn undo_note(&mut self, key: Key, sequence: u64) {
         let is_ours = |entry: &Entry| entry.origin.as_ref().is_some_and(|o| o.sequence == sequence);
         if self.live.get(&key).is_some_and(is_ours) {
@@ -130,7 +130,7 @@ impl Ledger {
         Err(self.describe_end(key, MisuseKind::UsedAfterEnd, misuse))
     }
 
-    /// Marks a resource as being ended by `by`; fails if it may not be.
+    /// Marks a resource as being ended by `by`; fails if that is misuse.
     pub(super) fn begin_end(&mut self, key: Key, by: Origin) -> Finding<Ending> {
         let (resource, number) = key;
         let call = by.call;
@@ -155,7 +155,7 @@ impl Ledger {
         Err(misuse)
     }
 
-    /// Completes an end: the resource is gone, or live again if the driver refused.
+    /// Completes an end: the resource is gone, or live again if the driver failed.
     pub(super) fn finish_end(&mut self, ending: Ending, is_ended: bool) {
         let Ending { key, by, shared } = ending;
         let Some(entry) = self.live.get_mut(&key) else { return };
@@ -230,13 +230,13 @@ impl Ledger {
             .collect()
     }
 
-    /// The range of one kind in which an address lies.
+    /// Returns the range of one kind that contains an address.
     pub(super) fn containing(&self, resource: Resource, address: u64) -> Option<(Key, &Entry)> {
         let (&key, entry) = self.live.range((resource, 0)..=(resource, address)).next_back()?;
         (address - key.1 < entry.bytes.max(1)).then_some((key, entry))
     }
 
-    /// The youngest ended resource for which `is_it` holds.
+    /// Returns the youngest ended resource for which `is_it` holds.
     pub(super) fn remembered(&self, is_it: impl Fn(&Ended) -> bool) -> Option<&Ended> {
         self.ended.iter().rev().find(|ended| is_it(ended))
     }
@@ -281,7 +281,7 @@ const ADDRESSED: [Resource; 7] = [
     Resource::Reservation,
 ];
 
-/// Adds what is known of a live resource.
+/// Adds the facts about a live resource.
 pub(super) fn with_entry(mut misuse: Misuse, key: Key, entry: &Entry) -> Misuse {
     (misuse.resource, misuse.start) = key;
     misuse.size = entry.bytes;
@@ -290,7 +290,7 @@ pub(super) fn with_entry(mut misuse: Misuse, key: Key, entry: &Entry) -> Misuse 
     misuse
 }
 
-/// Adds what is remembered of an ended resource.
+/// Adds the facts about an ended resource.
 pub(super) fn with_ended(mut misuse: Misuse, ended: &Ended) -> Misuse {
     (misuse.resource, misuse.start) = ended.key;
     misuse.size = ended.bytes;

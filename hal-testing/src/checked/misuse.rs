@@ -7,10 +7,10 @@ use std::thread;
 
 use cachette_hal::{Call, ErrorKind};
 
-/// Declares [`Resource`]: for each kind its name, the call that gives it back, and the participle of that verb.
+/// Declares [`Resource`]: for each kind its name, the call that ends it, and the participle of that verb.
 macro_rules! resources {
     ($($(#[$doc:meta])* $kind:ident: $name:literal, $ended_by:ident, $participle:literal;)*) => {
-        /// A kind of resource that a caller of a device must give back.
+        /// A kind of resource that a caller of a device must release.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum Resource {
@@ -26,7 +26,7 @@ macro_rules! resources {
                 }
             }
 
-            /// The call that gives it back.
+            /// The call that ends it.
             #[must_use]
             pub const fn ended_by(self) -> Call {
                 match self {
@@ -50,7 +50,7 @@ resources! {
     StreamOrderedMemory: "stream-ordered memory", FreeOn, "freed";
     /// From `allocate_pinned`.
     PinnedMemory: "pinned memory", FreePinned, "freed";
-    /// Host memory given to `register`.
+    /// Host memory passed to `register`.
     RegisteredMemory: "registered memory", Unregister, "unregistered";
     /// From `open_token`.
     OpenedMemory: "opened memory", CloseToken, "closed";
@@ -74,16 +74,16 @@ impl fmt::Display for Resource {
     }
 }
 
-/// One call that made or ended a [`Resource`].
+/// A call that created or ended a [`Resource`].
 #[derive(Clone, Debug)]
 pub struct Origin {
     /// The call.
     pub call: Call,
-    /// Its place in the order of all calls that make or end something; no two share one.
+    /// Its unique position in the order of all calls that create or end a resource.
     pub sequence: u64,
-    /// The calling thread's name, or its number where it has none.
+    /// The calling thread's name, or its number if it has none.
     pub thread: String,
-    /// The call stack, if `RUST_BACKTRACE` asks for one.
+    /// The call stack, if `RUST_BACKTRACE` enables it.
     pub backtrace: Option<Arc<Backtrace>>,
 }
 
@@ -112,15 +112,15 @@ impl fmt::Display for Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MisuseKind {
-    /// Given back a second time.
+    /// Ended a second time.
     EndedTwice,
-    /// Used after it was given back.
+    /// Used after its end.
     UsedAfterEnd,
-    /// Not known to this device.
+    /// Unknown to this device.
     Foreign,
-    /// Given back by a call that belongs to another [`Resource`], or though it was only adopted.
+    /// Ended by the call of another [`Resource`], or although it was only adopted.
     WrongCall,
-    /// An address inside something, where its start is needed.
+    /// An address inside a resource, instead of its start.
     Interior,
     /// The range is not one whole mapping, nor adjacent whole mappings where those are allowed.
     NotMapped,
@@ -130,15 +130,15 @@ pub enum MisuseKind {
     NotReserved,
     /// A mapping lives in the reservation.
     StillMapped,
-    /// The size is not the one it was made with.
+    /// The size differs from that of its creation.
     WrongSize,
     /// No capture was begun on the stream.
     NotCaptured,
     /// A capture that was begun on the stream has not ended.
     StillCaptured,
-    /// The range leaves live memory, or was never in it.
+    /// The range extends beyond live memory, or was never in it.
     OutOfBounds,
-    /// Never given back.
+    /// Never ended.
     Leaked,
 }
 
@@ -166,39 +166,39 @@ impl MisuseKind {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Misuse {
-    /// How the device was misused.
+    /// The kind of misuse.
     pub what: MisuseKind,
-    /// The wrong call; of a leak, the call that should have been made.
+    /// The wrong call; for a leak, the missing call.
     pub call: Call,
-    /// The handle or address that the call was given.
+    /// The handle or address that was passed.
     pub subject: u64,
-    /// The size that the call was given; zero if none.
+    /// The size that was passed; zero if none.
     pub bytes: u64,
-    /// What the subject is, was, should have been, lies in or meets.
+    /// The resource that the subject is, was, should be, lies in or overlaps.
     pub resource: Resource,
-    /// Where that resource starts; the subject itself where it is a handle.
+    /// The start of that resource; the subject itself if it is a handle.
     pub start: u64,
-    /// How many bytes that resource has; zero if none, or if unknown.
+    /// The bytes of that resource; zero if none, or if unknown.
     pub size: u64,
-    /// The call that made that resource, `None` if none was seen; of
-    /// [`MisuseKind::StillCaptured`], the call that began the capture.
+    /// The call that created that resource, or `None` if unknown. For [`MisuseKind::StillCaptured`], the call that
+    /// began the capture.
     pub origin: Option<Origin>,
-    /// The call that ended that resource, if one did.
+    /// The call that ended that resource, if any.
     pub ended: Option<Origin>,
 }
 
 impl Misuse {
-    /// Misuse of a resource that is not known.
+    /// Creates a misuse of an unknown resource.
     pub(super) const fn of(what: MisuseKind, call: Call, resource: Resource, subject: u64, bytes: u64) -> Self {
         Self { what, call, subject, bytes, resource, start: subject, size: 0, origin: None, ended: None }
     }
 
-    /// How far inside the resource the subject lies.
+    /// Returns the offset of the subject in the resource.
     const fn offset(&self) -> u64 {
         self.subject.saturating_sub(self.start)
     }
 
-    /// Writes what is wrong, without the resource's history.
+    /// Writes the fault, without the resource's history.
     fn write_fault(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (resource, participle) = (self.resource, self.resource.participle());
         match self.what {
@@ -247,7 +247,7 @@ impl Misuse {
         }
     }
 
-    /// Writes where in the resource the subject lies.
+    /// Writes the position of the subject in the resource.
     fn write_place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "it starts {} bytes inside ", self.offset())?;
         self.write_extent(f)

@@ -1,4 +1,4 @@
-//! Which ranges of addresses a call may name.
+//! The ranges of addresses that a call may use.
 
 use super::ledger::{Ending, Entry, Finding, Key, Ledger, with_ended, with_entry};
 use super::misuse::{Misuse, MisuseKind, Origin, Resource};
@@ -8,7 +8,7 @@ use cachette_hal::Call;
 const WHOLE: [Resource; 4] =
     [Resource::Memory, Resource::StreamOrderedMemory, Resource::PinnedMemory, Resource::RegisteredMemory];
 
-/// All memory that a transfer may touch.
+/// All memory that a transfer may access.
 const REACHABLE: [Resource; 6] = [
     Resource::Memory,
     Resource::StreamOrderedMemory,
@@ -19,7 +19,7 @@ const REACHABLE: [Resource; 6] = [
 ];
 
 impl Ledger {
-    /// Notes a mapping before the driver call; fails if the range may not be mapped.
+    /// Records a mapping before the driver call; fails if the range may not be mapped.
     pub(super) fn begin_map(&mut self, at: u64, bytes: u64, by: Origin) -> Finding {
         let misuse = |what| Misuse::of(what, by.call, Resource::Mapping, at, bytes);
         let home = self.containing(Resource::Reservation, at);
@@ -70,7 +70,7 @@ impl Ledger {
         }
     }
 
-    /// Fails if something is mapped in the reservation.
+    /// Fails if the reservation contains a mapping.
     fn empty(&self, call: Call, start: u64, bytes: u64) -> Finding {
         match self.overlapping(Resource::Mapping, start, bytes).pop() {
             None => Ok(()),
@@ -103,14 +103,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// Fails unless the range lies in live memory that the device may reach.
+    /// Fails unless the range lies in live memory that the device may access.
     pub(super) fn reachable(&self, call: Call, at: u64, bytes: u64) -> Finding {
         if self.is_covered(at, bytes) {
             return Ok(());
         }
         let misuse = Misuse::of(MisuseKind::OutOfBounds, call, Resource::Memory, at, bytes);
         let misuse = self.describe_near(&REACHABLE, misuse);
-        // A peer's memory is not known here, and may have addresses that this device used before.
+        // A peer's memory is unknown here, and may have addresses that this device used before.
         let may_be_a_peers = misuse.size == 0 || misuse.ended.is_some();
         if may_be_a_peers && !self.peers.is_empty() {
             return Ok(());
@@ -163,7 +163,7 @@ impl Ledger {
 
     /// Whether a range may lie in opened memory.
     ///
-    /// Its size is not known, so it is assumed to end at the next known resource.
+    /// Its size is unknown, so it is assumed to end at the next known resource.
     fn may_be_opened(&self, at: u64, end: u64) -> bool {
         let resource = Resource::OpenedMemory;
         let Some(((_, start), entry)) = self.live.range((resource, 0)..=(resource, at)).next_back() else {
@@ -176,7 +176,7 @@ impl Ledger {
         entry.is_live() && !WHOLE.iter().chain(&[Resource::Reservation]).any(in_between)
     }
 
-    /// Notes the address under which the device sees page-locked memory.
+    /// Records the device address of page-locked memory.
     pub(super) fn note_alias(&mut self, host: u64, device: u64) {
         for resource in [Resource::PinnedMemory, Resource::RegisteredMemory] {
             let Some((key, _)) = self.containing(resource, host) else { continue };
@@ -187,7 +187,7 @@ impl Ledger {
         }
     }
 
-    /// Adds what is known of a live resource.
+    /// Adds the facts about a live resource.
     fn describe(&self, key: Key, misuse: Misuse) -> Box<Misuse> {
         Box::new(match self.live.get(&key) {
             Some(entry) => with_entry(misuse, key, entry),
@@ -195,7 +195,7 @@ impl Ledger {
         })
     }
 
-    /// Adds what is known of the live or ended resource that contains the subject.
+    /// Adds the facts about the live or ended resource that contains the subject.
     fn describe_near(&self, kinds: &[Resource], misuse: Misuse) -> Box<Misuse> {
         let at = misuse.subject;
         let found = kinds.iter().find_map(|&kind| self.containing(kind, at));

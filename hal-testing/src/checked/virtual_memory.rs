@@ -24,7 +24,7 @@ impl<D: Device> VirtualMemory for Checked<D> {
         }
         let by = self.watch.origin(Call::Release);
         let ending = self.watch.check(|ledger| ledger.begin_release(start.address(), bytes, by))?;
-        // SAFETY: 1. The ledger holds exactly this reservation, with nothing mapped in it.
+        // SAFETY: 1. The ledger contains exactly this reservation, without mappings.
         let answer = unsafe { group.release(start, bytes) };
         self.watch.finish_end(ending, answer)
     }
@@ -38,7 +38,7 @@ impl<D: Device> VirtualMemory for Checked<D> {
     unsafe fn destroy_backing(&self, backing: Backing) -> Result<()> {
         let group = self.device.virtual_memory()?;
         let key = (Resource::Backing, backing.raw() as u64);
-        // SAFETY: 1. The ledger holds `backing` as live.
+        // SAFETY: 1. The ledger lists `backing` as live.
         self.watch.end(Call::DestroyBacking, key, || unsafe { group.destroy_backing(backing) })
     }
 
@@ -110,7 +110,7 @@ impl<D: Device> VirtualMemory for Checked<D> {
 }
 
 impl<D: Device> Checked<D> {
-    /// Notes a backing that the driver has just created.
+    /// Records a backing that the driver has just created.
     fn note_backing(&self, call: Call, backing: &Backing) {
         self.watch.note(call, Resource::Backing, backing.raw() as u64, backing.bytes());
     }

@@ -17,7 +17,7 @@ type Observer = Box<dyn Fn(&Misuse) + Send + Sync>;
 pub(super) struct Watch {
     ledger: Mutex<Ledger>,
     observers: Vec<Observer>,
-    /// The last number given to an [`Origin`].
+    /// The last number of an [`Origin`].
     sequence: AtomicU64,
 }
 
@@ -49,7 +49,7 @@ impl Watch {
         Origin::here(call, self.sequence.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Notes a resource that the driver has just created.
+    /// Records a resource that the driver has just created.
     pub(super) fn note(&self, call: Call, resource: Resource, number: u64, bytes: u64) {
         let origin = self.origin(call);
         self.ledger().note(resource, number, bytes, origin);
@@ -81,7 +81,7 @@ impl Watch {
         self.finish_end(ending, end())
     }
 
-    /// Notes whether the driver ended the resource.
+    /// Records whether the driver ended the resource.
     pub(super) fn finish_end(&self, ending: Ending, answer: Result<()>) -> Result<()> {
         self.ledger().finish_end(ending, answer.is_ok());
         answer

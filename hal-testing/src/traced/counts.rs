@@ -26,37 +26,37 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Begins at zero.
+    /// Creates counters at zero.
     #[must_use]
     pub fn new() -> Self {
         Self { rows: Call::ALL.iter().map(|_| Row::default()).collect() }
     }
 
-    /// How many calls of one kind were made.
+    /// Returns the number of calls of one kind.
     #[must_use]
     pub fn of(&self, call: Call) -> u64 {
         read(&self.row(call).calls)
     }
 
-    /// How many calls of one kind failed.
+    /// Returns the number of failed calls of one kind.
     #[must_use]
     pub fn failures_of(&self, call: Call) -> u64 {
         read(&self.row(call).failures)
     }
 
-    /// How long all calls of one kind took together.
+    /// Returns the total time of all calls of one kind.
     #[must_use]
     pub fn time_of(&self, call: Call) -> Duration {
         Duration::from_nanos(read(&self.row(call).nanoseconds))
     }
 
-    /// How many calls were made.
+    /// Returns the number of calls.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.rows.iter().map(|row| read(&row.calls)).sum()
     }
 
-    /// How long all calls took together.
+    /// Returns the total time of all calls.
     #[must_use]
     pub fn total_time(&self) -> Duration {
         let nanoseconds = self.rows.iter().map(|row| read(&row.nanoseconds)).sum();

@@ -12,7 +12,7 @@ use cachette_hal::{
 use super::{Facts, Traced};
 use crate::forward::{forward_groups, forward_virtual_memory_facts};
 
-/// The device itself for `[]`, or the group of the device that is named in the brackets.
+/// The device itself for `[]`, or the device's group in the brackets.
 macro_rules! target {
     ($device:expr, []) => {
         &$device
@@ -210,22 +210,22 @@ impl<D: Device> HostCalls for Traced<D> {
     }
 }
 
-/// A call that names a range of device addresses.
+/// A call with a range of device addresses.
 const fn of_range(call: Call, at: DevicePtr, bytes: u64) -> Facts {
     Facts::of(call).subject(at.address()).bytes(bytes)
 }
 
-/// A call that names a backing.
+/// A call with a backing.
 const fn of_backing(call: Call, backing: &Backing) -> Facts {
     Facts::of(call).subject(backing.raw() as u64).bytes(backing.bytes())
 }
 
-/// A call that names an event.
+/// A call with an event.
 const fn of_event(call: Call, event: &Event) -> Facts {
     Facts::of(call).subject(event.raw() as u64)
 }
 
-/// A call that names a peer, by its ordinal.
+/// A call with a peer, by its ordinal.
 const fn of_peer(call: Call, peer: Ordinal) -> Facts {
     Facts::of(call).subject(peer.0 as u64)
 }

@@ -8,7 +8,7 @@ use crate::{Device, Event, Progress, Result, StreamRef};
 #[derive(Debug)]
 pub struct OwnedEvent<D: Device> {
     device: D,
-    /// `None` only after [`close`](Self::close) has taken it.
+    /// `None` only after [`close`](Self::close).
     event: Option<Event>,
 }
 
@@ -40,19 +40,19 @@ impl<D: Device> OwnedEvent<D> {
     ///
     /// Promise 1 for `stream`.
     pub unsafe fn record_raw(&self, stream: StreamRef) -> Result<()> {
-        // SAFETY: 1. the event is this owner's; the caller promises it for the stream.
+        // SAFETY: 1. this owner has the event; the caller promises it for the stream.
         unsafe { self.device.record(self.get(), stream) }
     }
 
     /// Whether the work before the last record has finished; does not block.
     pub fn poll(&self) -> Result<Progress> {
-        // SAFETY: 1. the event is this owner's.
+        // SAFETY: 1. this owner has the event.
         unsafe { self.device.poll(self.get()) }
     }
 
     /// Blocks the host until the work before the last record has finished.
     pub fn wait(&self) -> Result<()> {
-        // SAFETY: 1. the event is this owner's.
+        // SAFETY: 1. this owner has the event.
         unsafe { self.device.wait(self.get()) }
     }
 
@@ -64,7 +64,7 @@ impl<D: Device> OwnedEvent<D> {
 
     fn destroy(&mut self) -> Result<()> {
         match self.event.take() {
-            // SAFETY: 1. the handle was made by this device and leaves its owner here.
+            // SAFETY: 1. this device created the handle, which leaves its owner here.
             Some(event) => unsafe { self.device.destroy_event(event) },
             None => Ok(()),
         }

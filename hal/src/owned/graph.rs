@@ -10,7 +10,7 @@ use crate::{CaptureMode, Device, Graph, Result, StreamRef};
 #[derive(Debug)]
 pub struct OwnedGraph<D: Device> {
     device: D,
-    /// `None` only after [`close`](Self::close) has taken it.
+    /// `None` only after [`close`](Self::close).
     graph: Option<Graph>,
 }
 
@@ -28,7 +28,7 @@ impl<D: Device> OwnedGraph<D> {
         Ok(Self { device, graph: Some(graph) })
     }
 
-    /// Queues everything the graph recorded.
+    /// Queues all work of the graph.
     ///
     /// # Panics
     ///
@@ -44,7 +44,7 @@ impl<D: Device> OwnedGraph<D> {
         match self.graph.take() {
             Some(graph) => {
                 let capture = self.device.capture()?;
-                // SAFETY: 1. the handle was made by this device and leaves its owner here.
+                // SAFETY: 1. this device created the handle, which leaves its owner here.
                 unsafe { capture.destroy_graph(graph) }
             }
             None => Ok(()),
@@ -57,7 +57,7 @@ closes! {
     OwnedGraph<D> by destroy
 }
 
-/// While it lives, this thread may allocate during a capture.
+/// A guard: while it lives, this thread may allocate during a capture.
 ///
 /// Its drop restores the thread's previous mode. It cannot leave its thread, because the mode belongs to the thread.
 #[derive(Debug)]

@@ -29,7 +29,7 @@ impl<D: Device> OwnedPinned<D> {
         Ok(Self { device, ptr, bytes, freed: false })
     }
 
-    /// The first byte, as the host sees it.
+    /// The host address of the first byte.
     #[must_use]
     pub const fn ptr(&self) -> NonNull<u8> {
         self.ptr
@@ -41,7 +41,7 @@ impl<D: Device> OwnedPinned<D> {
         self.bytes
     }
 
-    /// The first byte, as the device sees it.
+    /// The device address of the first byte.
     pub fn device_address(&self) -> Result<DevicePtr> {
         self.device.host_memory()?.device_address(self.ptr)
     }

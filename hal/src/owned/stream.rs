@@ -7,7 +7,7 @@ use crate::{Device, Result, Stream, StreamRef};
 #[derive(Debug)]
 pub struct OwnedStream<D: Device> {
     device: D,
-    /// `None` only after [`close`](Self::close) has taken it.
+    /// `None` only after [`close`](Self::close).
     stream: Option<Stream>,
     borrowed: StreamRef,
 }
@@ -25,15 +25,15 @@ impl<D: Device> OwnedStream<D> {
         self.borrowed
     }
 
-    /// Blocks the host until everything queued so far has finished.
+    /// Blocks the host until all work queued so far has finished.
     pub fn synchronize(&self) -> Result<()> {
-        // SAFETY: 1. the stream is this owner's, and lives as long as it.
+        // SAFETY: 1. this owner has the stream and keeps it alive.
         unsafe { self.device.synchronize(self.borrowed) }
     }
 
     fn destroy(&mut self) -> Result<()> {
         match self.stream.take() {
-            // SAFETY: 1. the handle was made by this device and leaves its owner here.
+            // SAFETY: 1. this device created the handle, which leaves its owner here.
             Some(stream) => unsafe { self.device.destroy_stream(stream) },
             None => Ok(()),
         }

@@ -113,7 +113,7 @@ closes! {
 #[derive(Debug)]
 pub struct OwnedBacking<D: Device> {
     device: D,
-    /// `None` only after [`close`](Self::close) has taken it.
+    /// `None` only after [`close`](Self::close).
     backing: Option<Backing>,
 }
 
@@ -148,14 +148,14 @@ impl<D: Device> OwnedBacking<D> {
     /// Exports the backing as a descriptor for another process.
     pub fn export(&self) -> Result<OwnedFd> {
         let memory = self.device.virtual_memory()?;
-        // SAFETY: 1. the backing is this owner's.
+        // SAFETY: 1. this owner has the backing.
         unsafe { memory.export_backing(self.get()) }
     }
 
     /// Exports the backing as a handle for another process of the fabric.
     pub fn export_fabric(&self) -> Result<FabricHandle> {
         let memory = self.device.virtual_memory()?;
-        // SAFETY: 1. the backing is this owner's.
+        // SAFETY: 1. this owner has the backing.
         unsafe { memory.export_fabric(self.get()) }
     }
 
@@ -163,7 +163,7 @@ impl<D: Device> OwnedBacking<D> {
         match self.backing.take() {
             Some(backing) => {
                 let memory = self.device.virtual_memory()?;
-                // SAFETY: 1. the handle was made by this device and leaves its owner here.
+                // SAFETY: 1. this device created the handle, which leaves its owner here.
                 unsafe { memory.destroy_backing(backing) }
             }
             None => Ok(()),
