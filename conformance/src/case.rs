@@ -14,7 +14,7 @@ pub struct Case {
     pub about: &'static str,
     /// Groups of calls that it needs.
     pub needs: &'static [Feature],
-    /// How many devices it takes.
+    /// The number of devices it needs.
     pub devices: u32,
     /// Whether it starts a second process.
     pub child: bool,
@@ -45,20 +45,20 @@ impl Case {
         (count < self.devices).then(|| format!("needs {} devices, found {count}", self.devices))
     }
 
-    /// The same case on several devices.
+    /// Returns the same case on several devices.
     pub(crate) const fn on_devices(mut self, devices: u32) -> Self {
         self.devices = devices;
         self
     }
 
-    /// The same case with a second process.
+    /// Returns the same case with a second process.
     pub(crate) const fn with_child(mut self) -> Self {
         self.child = true;
         self
     }
 }
 
-/// Declares the table `CASES` of one group; each case is the function of its name, or what `= function` says.
+/// Declares the table `CASES` of one group. Each case runs the function of its name, or the one after `=`.
 ///
 /// A case is its promise as a doc comment, its name, and the groups of calls it needs:
 ///
@@ -91,7 +91,7 @@ macro_rules! cases {
 
 pub(crate) use cases;
 
-/// How a case of [`cases`] is run: as the function of its name, unless the table says how.
+/// The function of a case in [`cases`]: the one of its name, unless the table has another.
 macro_rules! run {
     ($sentence:ident) => {
         $sentence

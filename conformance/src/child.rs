@@ -1,4 +1,4 @@
-//! Second processes that a case starts from its own program.
+//! Second processes that a case starts from the same program.
 //!
 //! The program is run again with the same arguments; an environment variable names the role of the child. The child
 //! opens a backend, prints one line as its answer, and exits.
@@ -23,9 +23,9 @@ const FIXTURE: &str = "CACHETTE_CONFORMANCE_FIXTURE";
 const DEVICE: &str = "CACHETTE_CONFORMANCE_DEVICE";
 const ARGUMENTS: &str = "CACHETTE_CONFORMANCE_ARGUMENTS";
 
-/// The beginning of the answer; drivers may print other lines.
+/// The prefix of the answer; drivers may print other lines.
 const ANSWER: &str = "conformance-answer ";
-/// How long a child may take.
+/// The time limit of a child.
 const LIMIT: Duration = Duration::from_secs(150);
 
 /// A role of a child.
@@ -47,7 +47,7 @@ pub(crate) use roles;
 
 /// The name of the fixture whose child this process is; `None` in an ordinary process.
 ///
-/// A program with several fixtures chooses by it which one to give [`play_if_child`].
+/// A program with several fixtures uses it to select the one for [`play_if_child`].
 #[must_use]
 pub fn fixture_name() -> Option<String> {
     env::var_os(ROLE)?;
@@ -116,7 +116,7 @@ fn finish(mut child: Child) -> Verdict<(ExitStatus, String)> {
             Ok(Some(status)) => break status,
             Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(2)),
             Ok(None) => {
-                // It may have exited meanwhile; in both cases it is reaped.
+                // It may have exited in the meantime; in both cases it is reaped.
                 let _ = child.kill();
                 let _ = child.wait();
                 let seconds = LIMIT.as_secs();

@@ -9,7 +9,7 @@ use crate::report::Outcome;
 pub struct Deviation {
     /// The vendor of the driver.
     pub vendor: Vendor,
-    /// The first version that breaks it, and the first that no longer does; `None` is no bound.
+    /// The first version that breaks it, and the first that no longer does; `None` is no limit.
     pub versions: (Option<Version>, Option<Version>),
     /// The case's full name.
     pub case: &'static str,
@@ -23,7 +23,7 @@ pub const DEVIATIONS: &[Deviation] = &[
     unmap_waits("virtual_memory::unmapping_an_alias_leaves_held_work_through_the_other"),
 ];
 
-/// What AMD's driver does to a case that unmaps while a stream is held.
+/// The deviation of AMD's driver for a case that unmaps while a stream is held.
 const fn unmap_waits(case: &'static str) -> Deviation {
     Deviation {
         vendor: Vendor::Amd,
@@ -34,7 +34,7 @@ const fn unmap_waits(case: &'static str) -> Deviation {
 }
 
 impl Deviation {
-    /// Whether it applies to this driver.
+    /// Returns whether it applies to this driver.
     #[must_use]
     pub fn concerns(&self, backend: &BackendInfo) -> bool {
         let (from, until) = self.versions;
@@ -44,9 +44,9 @@ impl Deviation {
     }
 }
 
-/// The outcome of a case, given the deviations listed for `backend`.
+/// Returns the outcome of a case, given the deviations listed for `backend`.
 ///
-/// A listed case that fails is not a failure; one that passes is, so that the list stays true.
+/// A listed case that fails is not a failure. One that passes is, so that the list stays correct.
 pub(crate) fn judge(listed: &[Deviation], backend: &BackendInfo, case: &str, outcome: Outcome) -> Outcome {
     let known = listed.iter().find(|deviation| deviation.case == case && deviation.concerns(backend));
     let Some(known) = known else { return outcome };

@@ -14,12 +14,12 @@ pub type Verdict<T = ()> = Result<T, Stop>;
 pub enum Stop {
     /// A promise was broken.
     Failed(Failure),
-    /// The case cannot run on the device; the text says why.
+    /// The case cannot run on the device; the text is the reason.
     Skipped(String),
 }
 
 impl Stop {
-    /// A promise was broken, as `text` says, at the caller's line.
+    /// Creates a failure with `text`, at the caller's line.
     #[track_caller]
     pub(crate) fn failed(text: impl Into<String>) -> Self {
         Self::Failed(Failure::here(text))
@@ -31,7 +31,7 @@ impl Stop {
     }
 }
 
-/// A broken promise, with the line that noticed.
+/// A broken promise, with the line of the check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     text: String,
@@ -39,13 +39,13 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure noticed at the caller's line.
+    /// Creates a failure at the caller's line.
     #[track_caller]
     pub(crate) fn here(text: impl Into<String>) -> Self {
         Self { text: text.into(), place: Some(Location::caller()) }
     }
 
-    /// A failure noticed from outside the case, such as a hang.
+    /// Creates a failure that was detected outside the case, such as a hang.
     pub(crate) fn outside(text: impl Into<String>) -> Self {
         Self { text: text.into(), place: None }
     }
@@ -62,7 +62,7 @@ impl fmt::Display for Failure {
 }
 
 impl From<Error> for Stop {
-    /// A call that should have worked did not; the line is that of the `?`.
+    /// Converts the error of a call that should have succeeded; the line is that of the `?`.
     #[track_caller]
     fn from(error: Error) -> Self {
         Self::failed(error.to_string())
@@ -70,7 +70,7 @@ impl From<Error> for Stop {
 }
 
 impl<O> From<NotClosed<O>> for Stop {
-    /// As of the error inside; the owner is dropped.
+    /// Converts the inner error; the owner is dropped.
     #[track_caller]
     fn from(kept: NotClosed<O>) -> Self {
         Self::from(kept.error)

@@ -6,8 +6,8 @@ use crate::case::Case;
 
 /// The cases that a user selects.
 ///
-/// Plain text matches anywhere in a name; text with `::` matches from the beginning of it; text with `*`
-/// matches a whole name, each `*` standing for anything.
+/// Plain text matches anywhere in a name. Text with `::` matches from its beginning. Text with `*` matches a whole
+/// name, where each `*` matches any text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(String);
 
@@ -18,20 +18,20 @@ pub enum FilterError {
     /// It is empty.
     #[error("the filter is empty; leave it out to run every case")]
     Empty,
-    /// It holds something that no name holds.
+    /// It contains a character that no name contains.
     #[error("'{text}' is no filter: '{character}' is in no case's name; use a-z, 0-9, '_', ':' and '*'")]
     Malformed {
         /// The filter.
         text: String,
-        /// The first character at fault.
+        /// The first invalid character.
         character: char,
     },
-    /// No case has such a name.
+    /// No case has a matching name.
     #[error("no case matches '{text}'; groups are {groups}")]
     NoMatch {
         /// The filter.
         text: String,
-        /// Every group, with commas.
+        /// Every group, separated by commas.
         groups: String,
     },
 }
@@ -60,7 +60,7 @@ impl Filter {
         }
     }
 
-    /// Those of `cases` that match; none is an error.
+    /// Returns the `cases` that match; none is an error.
     pub fn select<'c>(&self, cases: &'c [Case]) -> Result<Vec<&'c Case>, FilterError> {
         let chosen: Vec<_> = cases.iter().filter(|case| self.matches(case.name)).collect();
         if chosen.is_empty() {
@@ -78,7 +78,7 @@ fn is_legal(character: char) -> bool {
     character.is_ascii_lowercase() || character.is_ascii_digit() || "_:*".contains(character)
 }
 
-/// Whether `pattern`, in which `*` stands for anything, matches all of `name`.
+/// Returns whether `pattern`, in which `*` matches any text, matches all of `name`.
 fn matches_whole(pattern: &str, name: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(name) = name.strip_prefix(head) else { return false };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cachette_hal::{Backend, Ordinal};
 
-/// A backend that has just been opened, or why it could not be.
+/// An opened backend, or why it could not be opened.
 pub type Opened = Result<Arc<dyn Backend>, String>;
 
 /// How the suite opens a backend, and its properties.
@@ -15,16 +15,16 @@ pub struct Fixture {
     open: Box<dyn Fn() -> Opened + Send + Sync>,
     /// The device under test.
     pub(crate) ordinal: Ordinal,
-    /// Whether two backends opened here share no device, so that cases may run side by side.
+    /// Whether two backends opened here share no device, so that cases may run in parallel.
     pub(crate) is_isolated: bool,
     /// Whether a bad access by the device does no harm outside the process that made it.
     pub(crate) contains_faults: bool,
-    /// Whether the backend need not be installed: then its cases are skipped if it does not open.
+    /// Whether the backend may be missing. Its cases are then skipped.
     pub(crate) may_be_absent: bool,
 }
 
 impl Fixture {
-    /// A fixture called `name` that opens its backend by `open`, anew for every case and in every child process.
+    /// Creates a fixture called `name`. It calls `open` for every case and in every child process.
     pub fn new(name: impl Into<String>, open: impl Fn() -> Opened + Send + Sync + 'static) -> Self {
         Self {
             name: name.into(),
@@ -42,19 +42,19 @@ impl Fixture {
         Self { ordinal, ..self }
     }
 
-    /// Says that two backends opened here share no device.
+    /// Declares that two backends opened here share no device.
     #[must_use]
     pub fn isolated(self) -> Self {
         Self { is_isolated: true, ..self }
     }
 
-    /// Says that a bad access does no harm outside the process that made it.
+    /// Declares that a bad access does no harm outside the process that made it.
     #[must_use]
     pub fn containing_faults(self) -> Self {
         Self { contains_faults: true, ..self }
     }
 
-    /// Says that the backend need not be installed: its cases are then skipped.
+    /// Declares that the backend may be missing. Its cases are then skipped.
     #[must_use]
     pub fn if_present(self) -> Self {
         Self { may_be_absent: true, ..self }

@@ -1,4 +1,4 @@
-//! The suite as a test program that `cargo test` and nextest understand.
+//! The suite as a test program for `cargo test` and nextest.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub fn main(fixture: Fixture) -> ExitCode {
     conclusion.exit_code()
 }
 
-/// A case of a backend that opened; one that cannot run is listed as ignored, and fails with the reason if run.
+/// Returns a case of an open backend. One that cannot run is listed as ignored, and fails with the reason if run.
 fn trial(bench: &Arc<Bench>, case: &'static Case) -> Trial {
     let obstacle = bench.obstacle(case);
     let bench = Arc::clone(bench);
@@ -55,7 +55,7 @@ fn trial(bench: &Arc<Bench>, case: &'static Case) -> Trial {
     }
 }
 
-/// A case of a backend that did not open: ignored where that is expected, else failing.
+/// Returns a case of a backend that did not open: ignored if that is expected, failing otherwise.
 fn absent(case: &'static Case, error: &RunError, fixture: &Fixture) -> Trial {
     let text = error.to_string();
     if !fixture.may_be_absent {

@@ -12,20 +12,20 @@ unsafe extern "C" {
 /// Whether a thread of a case may still be inside the driver.
 static HUNG: AtomicBool = AtomicBool::new(false);
 
-/// Notes that a case was abandoned with its thread.
+/// Records that a case was abandoned with its thread.
 pub(crate) fn note_hang() {
-    // Relaxed: the flag publishes nothing but itself.
+    // Relaxed: the flag publishes no other data.
     HUNG.store(true, Ordering::Relaxed);
 }
 
-/// Ends the process with this code, without running destructors, if a case of it hung.
+/// Ends the process with this code, without running destructors, if a case hung.
 ///
 /// The thread of that case is still inside the driver, whose destructors would crash. Every `main` calls it last, with
-/// the code that it ends with.
+/// its exit code.
 pub fn leave_if_hung(code: u8) {
-    // Relaxed: the flag publishes nothing but itself.
+    // Relaxed: the flag publishes no other data.
     if HUNG.load(Ordering::Relaxed) {
-        // Whether or not the last lines get out, the code does.
+        // The exit code counts even if the last lines cannot be written.
         let _ = io::stdout().flush();
         let _ = io::stderr().flush();
         _exit(code.into());

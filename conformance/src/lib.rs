@@ -1,13 +1,13 @@
 //! Every promise of the hardware contract as a case, run against any backend.
 //!
-//! A [`Case`] is one promise, named as a sentence (`events::poll_before_record_is_done`), with the groups of
-//! calls it needs. A backend joins by a [`Fixture`]: a way to open it, fresh for every case.
+//! A [`Case`] is one promise, named as a sentence (`events::poll_before_record_is_done`), with the groups of calls it
+//! needs. A backend takes part through a [`Fixture`]: a way to open it, fresh for every case.
 //!
 //! | to | use |
 //! |---|---|
 //! | join a backend to `cargo test` and nextest | [`main`] in a test without harness |
 //! | run cases from a program and keep the [`Report`] | [`run`] |
-//! | see what is promised | [`cases`] |
+//! | list the promises | [`cases`] |
 //! | record a promise that a driver is known to break | [`DEVIATIONS`] |
 //!
 //! Cases rely only on the contract of [`cachette_hal`]. They run no kernels: fills and copies move the content, and a

@@ -17,30 +17,30 @@ pub enum Outcome {
     Passed,
     /// The promise was broken.
     Failed {
-        /// How, and on which line.
+        /// The reason, with the line.
         text: String,
     },
     /// The case could not run on the device.
     Skipped {
-        /// What it lacks.
+        /// The missing requirement.
         reason: String,
     },
-    /// The driver is known to break the promise, and did.
+    /// The driver breaks the promise, as listed.
     Deviates {
-        /// What the driver is known to do instead.
+        /// The listed behaviour of the driver.
         reason: String,
-        /// What it did.
+        /// The observed behaviour.
         text: String,
     },
     /// The promise was kept although the driver is listed as breaking it.
     DeviationGone {
-        /// What the driver was known to do instead.
+        /// The listed behaviour of the driver.
         reason: String,
     },
 }
 
 impl Outcome {
-    /// Whether it fails the run.
+    /// Returns whether it fails the run.
     #[must_use]
     pub const fn is_failure(&self) -> bool {
         matches!(self, Self::Failed { .. } | Self::DeviationGone { .. })
@@ -72,11 +72,11 @@ pub struct CaseReport {
     /// Its outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// Seconds it took.
+    /// The duration in seconds.
     pub seconds: f64,
 }
 
-/// What was tested.
+/// The tested backend and device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Header {
@@ -135,11 +135,11 @@ pub struct Totals {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// What was tested.
+    /// The tested backend and device.
     pub header: Header,
     /// The number of cases with each outcome.
     pub totals: Totals,
-    /// Every case that was chosen, in the order of the suite.
+    /// Every selected case, in the order of the suite.
     pub cases: Vec<CaseReport>,
 }
 
@@ -158,7 +158,7 @@ impl Report {
         Self { header, totals, cases }
     }
 
-    /// Whether nothing failed.
+    /// Returns whether no case failed.
     #[must_use]
     pub const fn is_success(&self) -> bool {
         self.totals.failed == 0 && self.totals.deviation_gone == 0
@@ -173,7 +173,7 @@ impl Report {
     ///
     /// # Panics
     ///
-    /// Never: everything in a report has a form in JSON.
+    /// Never: every value in a report can be written as JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("a report holds only text and numbers")

@@ -20,7 +20,7 @@ use pooled::Pooled;
 use span::{AsStream, Place, Span};
 use subject::{Backing, Event, Graph, MIB, Mapping, Memory, Pinned, Reservation, Stream, settle};
 
-/// What the files of cases use.
+/// The imports of the case files.
 pub(crate) mod prelude {
     pub(crate) use super::Subject;
     pub(crate) use super::capturing::{Capturing, run};

@@ -22,14 +22,14 @@ use crate::{cases, child};
 /// How long a case may take before it counts as hung.
 pub const LIMIT: Duration = Duration::from_secs(180);
 
-/// What to run, and how.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which cases, as [`Filter`] reads it; `None` for all.
+    /// The cases, as a [`Filter`]; `None` for all.
     pub filter: Option<String>,
-    /// The device; `None` for the fixture's own choice.
+    /// The device; `None` for that of the fixture.
     pub ordinal: Option<Ordinal>,
-    /// Cases run at once; on a fixture that is not isolated it is always one.
+    /// The number of cases that run at once; always one on a fixture that is not isolated.
     pub threads: usize,
     /// How long a case may take before it counts as hung.
     pub limit: Duration,
@@ -41,11 +41,11 @@ impl Default for Options {
     }
 }
 
-/// Why nothing was run.
+/// Why no case was run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The filter selects nothing.
+    /// The filter selects no case.
     #[error(transparent)]
     Filter(#[from] FilterError),
     /// The backend did not open.
@@ -56,7 +56,7 @@ pub enum RunError {
     Device(Ordinal, Error),
 }
 
-/// Runs the chosen cases against a fixture.
+/// Runs the selected cases against a fixture.
 ///
 /// In a child process of a case, it runs the child's role and does not return.
 pub fn run(fixture: &Arc<Fixture>, options: &Options) -> Result<Report, RunError> {
@@ -72,7 +72,7 @@ pub fn run(fixture: &Arc<Fixture>, options: &Options) -> Result<Report, RunError
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                // Relaxed: the counter only shares out positions, and the lock publishes the results.
+                // Relaxed: the counter only distributes positions, and the lock publishes the results.
                 while let Some((position, case)) = {
                     let position = next.fetch_add(1, Ordering::Relaxed);
                     chosen.get(position).map(|case| (position, *case))
@@ -90,7 +90,7 @@ pub fn run(fixture: &Arc<Fixture>, options: &Options) -> Result<Report, RunError
     Ok(Report::new(bench.header(), reports))
 }
 
-/// A fixture with one device of it open, to read facts from; cases open their own.
+/// A fixture with one open device, for its facts; cases open their own.
 pub(crate) struct Bench {
     fixture: Arc<Fixture>,
     backend: Arc<dyn Backend>,
@@ -112,7 +112,7 @@ impl Bench {
         Header::new(self.fixture.name.clone(), self.backend.info(), self.device.info())
     }
 
-    /// Why the case cannot run on the device; `None` if it can.
+    /// Returns why the case cannot run on the device; `None` if it can.
     pub(crate) fn obstacle(&self, case: &Case) -> Option<String> {
         case.obstacle(&*self.device, self.count)
     }
@@ -138,7 +138,7 @@ fn watch(fixture: Arc<Fixture>, ordinal: Ordinal, case: Case, limit: Duration) -
     let (send, receive) = mpsc::sync_channel(1);
     let spawned = thread::Builder::new().name(case.name.to_owned()).spawn(move || {
         let verdict = catch_unwind(AssertUnwindSafe(|| (case.run)(&Subject::open(fixture, ordinal)?)));
-        // The receiver is gone if the case was abandoned.
+        // The receiver is dropped if the case was abandoned.
         let _ = send.send(verdict);
     });
     if let Err(error) = spawned {
@@ -164,7 +164,7 @@ fn failed(failure: &Failure) -> Outcome {
     Outcome::Failed { text: failure.to_string() }
 }
 
-/// The text a panic carries.
+/// The text of a panic.
 fn message(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()

@@ -1,30 +1,30 @@
-//! What reading one file has taken so far, held against its limits.
+//! The memory and items used while a file is read, checked against its limits.
 
 use std::cell::Cell;
 
 use crate::{Excess, Frame, Limits, StackId, TextId};
 
-/// Bytes of memory for each byte of the file; real snapshots need about ten.
+/// Bytes of memory per byte of the file; real snapshots need about ten.
 const BY_BYTE: u64 = 64;
 /// Bytes of memory for any file.
 const BASE: u64 = 64 << 20;
-/// More settings than any allocator has, those inside of others included.
+/// The most settings, including nested ones. No allocator has as many.
 const MOST_SETTINGS: usize = 4096;
-/// Tables inside of each other; the reference has one.
+/// The deepest nesting of tables; the reference has one level.
 const DEEPEST_SETTING: usize = 16;
 
-/// What reading one file has taken so far.
+/// The memory and items used while one file is read.
 ///
-/// Readers share it by reference: the one that unpacks the file counts its bytes, the ones that build the snapshot
-/// charge for what they are about to build. Memory is charged before it is taken, and never credited back.
+/// Readers share it by reference. The reader that unpacks the file counts its bytes, and the readers that build the
+/// snapshot charge for memory. Memory is charged before it is allocated, and never credited back.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limits: Limits,
-    /// Bytes of the file that were read.
+    /// Bytes read from the file.
     read: Cell<u64>,
-    /// Bytes of memory that were charged.
+    /// Bytes of memory charged.
     charged: Cell<u64>,
-    /// Items that were counted.
+    /// Items counted.
     items: Cell<u64>,
 }
 
@@ -37,13 +37,13 @@ impl Budget {
         &self.limits
     }
 
-    /// Notes that more bytes of the file were read; whether it may have so many.
+    /// Counts bytes read from the file. Returns whether they are within the limit.
     pub(crate) fn read(&self, bytes: usize) -> bool {
         self.read.set(self.read.get().saturating_add(bytes as u64));
         self.read.get() <= self.limits.bytes
     }
 
-    /// Takes room for `count` things of type `T`.
+    /// Charges for `count` values of type `T`.
     pub(crate) fn charge<T>(&self, count: usize) -> Result<(), Excess> {
         let bytes = (count as u64).saturating_mul(size_of::<T>() as u64);
         let charged = self.charged.get().saturating_add(bytes);
@@ -55,7 +55,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Makes room for `more` things at the end of a list; the list doubles, and all of that is charged.
+    /// Reserves room for `more` values at the end of a list. The list doubles, and all of its room is charged.
     pub(crate) fn reserve<T>(&self, list: &mut Vec<T>, more: usize) -> Result<(), Excess> {
         if list.capacity() - list.len() >= more {
             return Ok(());
@@ -66,7 +66,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Takes room for an entry of a hash table, which may double and be half empty.
+    /// Charges for an entry of a hash table, which may double and be half empty.
     pub(crate) fn charge_entry<K, V>(&self) -> Result<(), Excess> {
         self.charge::<(K, V)>(4)
     }
@@ -86,21 +86,21 @@ impl Budget {
 }
 
 impl Budget {
-    /// Takes room for a frame, which is kept twice: by number, and to be found again.
+    /// Charges for a frame, which is stored twice: by number, and as a key for lookups.
     pub(crate) fn charge_frame(&self, frame: &Frame) -> Result<(), Excess> {
         self.charge::<u8>(2 * (frame.name.len() + frame.file.len()))?;
         self.charge::<Frame>(2)?;
         self.charge_entry::<Frame, u32>()
     }
 
-    /// Takes room for a stack of so many frames, which is kept twice too.
+    /// Charges for a stack of that many frames, which is also stored twice.
     pub(crate) fn charge_stack(&self, frames: usize) -> Result<(), Excess> {
         self.charge::<u32>(2 * frames)?;
         self.charge::<Box<[u32]>>(2)?;
         self.charge_entry::<Box<[u32]>, StackId>()
     }
 
-    /// Takes room for words of so many bytes, which are kept twice too.
+    /// Charges for a text of that many bytes, which is also stored twice.
     pub(crate) fn charge_text(&self, bytes: usize) -> Result<(), Excess> {
         self.charge::<u8>(bytes.saturating_mul(2))?;
         self.charge::<String>(2)?;
@@ -108,7 +108,7 @@ impl Budget {
     }
 }
 
-/// Whether a file may have so many settings, and one so deep.
+/// Checks the number and the depth of settings.
 pub(crate) const fn check_settings(count: usize, depth: usize) -> Result<(), Excess> {
     if count <= MOST_SETTINGS && depth <= DEEPEST_SETTING {
         return Ok(());

@@ -1,20 +1,20 @@
-//! What is wrong with a snapshot file, and what to do.
+//! The errors of snapshot files, with their remedies.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is wrong with a snapshot file.
+/// An error in a snapshot file.
 #[derive(Debug, thiserror::Error)]
 #[error("snapshot{}: {problem}", path.as_ref().map_or_else(String::new, |path| format!(" '{}'", path.display())))]
 pub struct SnapshotError {
-    /// The file; `None` if what was read has no name.
+    /// The file; `None` if the input has no name.
     pub path: Option<PathBuf>,
-    /// What is wrong.
+    /// The problem.
     pub problem: SnapshotProblem,
 }
 
 impl SnapshotError {
-    /// The same of a file.
+    /// Adds the path of the file.
     pub(crate) fn of(self, path: &Path) -> Self {
         Self { path: Some(path.to_owned()), ..self }
     }
@@ -26,17 +26,17 @@ impl From<SnapshotProblem> for SnapshotError {
     }
 }
 
-/// What is wrong with a snapshot file.
+/// The problem with a snapshot file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotProblem {
     /// It cannot be read.
     #[error("cannot be read: {0}; name a file that holds a snapshot")]
     Unreadable(#[from] io::Error),
-    /// There is nothing in it.
+    /// It is empty.
     #[error("the file is empty; write the snapshot again")]
     Empty,
-    /// It is packed, and cut short.
+    /// It is compressed and truncated.
     #[error("the packed data end too early; the file is cut short, copy it again")]
     PackedCutShort,
     /// It is larger than the limit.
@@ -45,26 +45,26 @@ pub enum SnapshotProblem {
         /// The most bytes that are read.
         limit: u64,
     },
-    /// It is an archive, as `torch.save` writes.
+    /// It is a zip archive, as `torch.save` writes.
     #[error(
         "this is a zip archive, as torch.save writes, and no snapshot; write one with \
          torch.cuda.memory._dump_snapshot"
     )]
     Archive,
-    /// It is of neither format.
+    /// It has neither format.
     #[error(
         "it begins with '{}', which is neither JSON nor a pickle of protocol 2 or above; expected a file that \
          'cachette snapshot' or torch.cuda.memory._dump_snapshot wrote",
         start.escape_ascii()
     )]
     Foreign {
-        /// How it begins.
+        /// Its first bytes.
         start: Vec<u8>,
     },
-    /// It is JSON, and no snapshot or a damaged one.
+    /// It is JSON, but not a snapshot, or damaged.
     #[error("{0}; expected JSON that 'cachette snapshot convert' wrote")]
     Json(#[from] serde_json::Error),
-    /// It is JSON, and beyond one of the limits.
+    /// It is JSON, and exceeds one of the limits.
     #[error("at line {line} column {column}: {excess}")]
     JsonExcess {
         /// The line, counted from 1.
@@ -74,38 +74,38 @@ pub enum SnapshotProblem {
         /// The limit.
         excess: Excess,
     },
-    /// Something in it names what is not there.
+    /// It refers to an entry that does not exist.
     #[error("{what} names {kind} {number}, but there are only {count}; write the snapshot again")]
     Dangling {
-        /// What names it.
+        /// What refers to it.
         what: &'static str,
-        /// What is named.
+        /// The kind of entry.
         kind: &'static str,
         /// Its number.
         number: u64,
-        /// How many there are.
+        /// The number of entries.
         count: usize,
     },
-    /// It is a pickle that cannot be read, or no snapshot.
+    /// It is a pickle that cannot be read, or is not a snapshot.
     #[error("at byte {offset}: {problem}")]
     Pickle {
-        /// Where, from the start of the pickle.
+        /// The offset from the start of the pickle.
         offset: u64,
-        /// What is wrong there.
+        /// The problem at that offset.
         problem: PickleProblem,
     },
 }
 
-/// A limit that a file is beyond; what is beyond is not read.
+/// A limit that a file exceeds; the rest of the file is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Excess {
-    /// There is more of something than is allowed.
+    /// There are too many of one kind.
     #[error("there {what} than {limit}; record a shorter history")]
     TooMany {
-        /// Of what.
+        /// The kind.
         what: &'static str,
-        /// The most that is allowed.
+        /// The limit.
         limit: u64,
     },
     /// Reading it would need too much memory.
@@ -113,43 +113,43 @@ pub enum Excess {
     Memory(u64),
 }
 
-/// What is wrong at a place in a pickle.
+/// The problem at one position of a pickle.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PickleProblem {
     /// The file ends too early.
     #[error("the pickle ends too early; the file is cut short, copy it again")]
     CutShort,
-    /// It is of a protocol that is not known.
+    /// Its protocol is unknown.
     #[error("it is a pickle of protocol {0}; expected one of 2 to 5")]
     Protocol(u8),
-    /// It wants something to be imported.
+    /// It requires an import.
     #[error(
         "it asks for '{0}', and nothing in a pickle is ever run; load it where you trust it, and save it again \
          with plain dicts, lists, numbers and strings"
     )]
     Global(String),
-    /// It wants something to be run.
+    /// It requires a call.
     #[error(
         "it asks for something to be called, and nothing in a pickle is ever run; load it where you trust it, \
          and save it again with plain dicts, lists, numbers and strings"
     )]
     Call,
-    /// An operation is not known.
+    /// An opcode is unknown.
     #[error("{0:#04x} is no operation that snapshots need; the file is damaged, or no snapshot")]
     Opcode(u8),
-    /// An operation does not fit what is there.
+    /// An opcode does not match the stack.
     #[error("{0}; the file is damaged, or no snapshot")]
     Damaged(&'static str),
-    /// It is beyond one of the limits.
+    /// It exceeds one of the limits.
     #[error(transparent)]
     Excess(#[from] Excess),
-    /// What stands there is not what a snapshot has there.
+    /// A value does not have the shape that a snapshot has there.
     #[error("{what} {found}; expected what torch.cuda.memory._snapshot() gives")]
     Shape {
-        /// Where in the snapshot.
+        /// The position in the snapshot.
         what: String,
-        /// What is there instead.
+        /// The value that is there instead.
         found: String,
     },
 }

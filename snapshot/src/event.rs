@@ -1,27 +1,27 @@
-//! What happened, in the order it did.
+//! Events, in order of time.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::{StackId, TextId};
 
-/// What happened to memory.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum TraceAction {
-    /// A caller got a block.
+    /// A block was allocated.
     Alloc,
-    /// A caller gave a block back.
+    /// A caller freed a block.
     FreeRequested,
-    /// The block is free for others.
+    /// The block can be reused.
     FreeCompleted,
     /// A segment was obtained from the device.
     SegmentAlloc,
-    /// A segment goes back to the device.
+    /// A segment was released to the device.
     SegmentFree,
     /// Memory was mapped into a segment.
     SegmentMap,
-    /// Memory left a segment.
+    /// Memory was unmapped from a segment.
     SegmentUnmap,
     /// A snapshot was taken.
     Snapshot,
@@ -30,7 +30,7 @@ pub enum TraceAction {
 }
 
 impl TraceAction {
-    /// All of them, in the order of their numbers.
+    /// All actions, in the order of their numbers.
     pub const ALL: [Self; 9] = [
         Self::Alloc,
         Self::FreeRequested,
@@ -43,7 +43,7 @@ impl TraceAction {
         Self::OutOfMemory,
     ];
 
-    /// What files call it.
+    /// The name in files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl TraceAction {
         }
     }
 
-    /// The one that files call so.
+    /// Returns the action with a name in files.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.name() == name)
@@ -72,7 +72,7 @@ impl fmt::Display for TraceAction {
     }
 }
 
-/// No action has that name.
+/// An unknown name of an action.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Unknown TraceEntry action: {0}")]
 pub struct UnknownAction(pub String);
@@ -85,32 +85,32 @@ impl FromStr for TraceAction {
     }
 }
 
-/// One thing that happened.
+/// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Where; for [`TraceAction::OutOfMemory`] the device's free bytes.
+    /// The address; for [`TraceAction::OutOfMemory`] the device's free bytes.
     pub address: u64,
-    /// What the caller asked for, or the size of the segment; for [`TraceAction::Snapshot`] the bytes in use.
+    /// The requested bytes, or the size of the segment; for [`TraceAction::Snapshot`] the bytes in use.
     pub bytes: u64,
     /// The stream's handle.
     pub stream: u64,
-    /// When, in microseconds since 1970.
+    /// The time, in microseconds since 1970.
     pub time_us: i64,
-    /// Where in the program.
+    /// The call stack.
     pub stack: StackId,
-    /// Where in the forward pass the work of this backward pass was made.
+    /// The stack of the forward pass, for work of a backward pass.
     pub forward_stack: StackId,
-    /// What the user had set on the thread.
+    /// The metadata of the thread.
     pub metadata: TextId,
-    /// What was being compiled on the thread.
+    /// The compile context of the thread.
     pub context: TextId,
-    /// The pool, by its place in [`Snapshot::pools`](crate::Snapshot::pools).
+    /// The pool, as an index into [`Snapshot::pools`](crate::Snapshot::pools).
     pub pool: u32,
-    /// What happened.
+    /// The kind of event.
     pub action: TraceAction,
 }
 
-/// What happened to the memory of one device, oldest first.
+/// The events of one device, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "files", derive(serde::Serialize))]
 pub struct Trace {
@@ -121,7 +121,7 @@ pub struct Trace {
     pub events: Vec<Event>,
 }
 
-/// Whether something begins or ends.
+/// Whether a stage begins or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// It begins.
@@ -130,15 +130,15 @@ pub enum Stage {
     End,
 }
 
-/// What the program said it was doing.
+/// A named stage of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Annotation {
-    /// What.
+    /// The name.
     pub name: String,
     /// Whether it begins or ends.
     pub stage: Stage,
-    /// The device that was current.
+    /// The current device.
     pub device: u32,
-    /// When, in microseconds since 1970.
+    /// The time, in microseconds since 1970.
     pub time_us: i64,
 }

@@ -1,4 +1,4 @@
-//! Snapshots in files, of whichever format.
+//! Snapshots in files, of either format.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -9,16 +9,16 @@ use flate2::bufread::MultiGzDecoder;
 use crate::budget::Budget;
 use crate::{Snapshot, SnapshotError, SnapshotProblem};
 
-/// How a file that gzip has packed begins.
+/// The first bytes of a gzip file.
 const PACKED: [u8; 2] = [0x1F, 0x8B];
-/// How an archive begins.
+/// The first bytes of a zip archive.
 const ARCHIVE: [u8; 4] = *b"PK\x03\x04";
-/// How a pickle of protocol 2 or above begins.
+/// The first byte of a pickle of protocol 2 or above.
 const PICKLE: u8 = 0x80;
-/// How many bytes of a foreign file are shown.
+/// The number of bytes of an unknown file that are shown.
 const SHOWN: usize = 8;
 
-/// What a file holds, by how it begins.
+/// The format of a file, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Empty,
@@ -42,7 +42,7 @@ impl Format {
 }
 
 impl Snapshot {
-    /// Reads a snapshot of either format, packed by gzip or not; its first bytes say which it is.
+    /// Reads a snapshot of either format, compressed by gzip or not. The first bytes determine the format.
     pub fn read(path: &Path) -> Result<Self, SnapshotError> {
         let read = || {
             let mut file = open(path)?;
@@ -61,7 +61,7 @@ impl Snapshot {
         read().map_err(|error| error.of(path))
     }
 
-    /// Whether a file looks like a snapshot, by how it begins; `false` if it cannot be read, or only once, as a pipe.
+    /// Returns whether the first bytes look like a snapshot; `false` if it cannot be read, or only once, as a pipe.
     #[must_use]
     pub fn is_likely(path: &Path) -> bool {
         if !path.is_file() {
@@ -73,7 +73,7 @@ impl Snapshot {
     }
 }
 
-/// What is in a file, unpacked.
+/// Opens a file and decompresses it.
 fn open(path: &Path) -> Result<Box<dyn BufRead>, SnapshotError> {
     let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
     let packed = file.fill_buf().map_err(unreadable)?.starts_with(&PACKED);
@@ -91,14 +91,14 @@ pub(crate) fn unreadable(error: io::Error) -> SnapshotProblem {
     }
 }
 
-/// Passes on what is read, counts it, and ends at the limit; a packed file can be a thousand times larger than it looks.
+/// A reader that counts the bytes and stops at the limit. A compressed file can expand a thousandfold.
 #[derive(Debug)]
 pub(crate) struct Bounded<'a, R> {
     inner: R,
     budget: &'a Budget,
 }
 
-/// That a file is larger than this.
+/// The error that a file exceeds this size.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("it is larger than {0} bytes")]
 struct Bound(u64);

@@ -1,7 +1,7 @@
 //! Snapshots as JSON.
 //!
-//! One object with `format` and `version` first, then the tables that the rest names by place, then the rest. Whatever
-//! there are many of is a row of numbers, without the zeros at its end. Keys that are not known are passed over.
+//! One object: first `format` and `version`, then the tables that the rest refers to by index, then the rest. Lists
+//! with many entries have one row of numbers per entry, without trailing zeros. Unknown keys are skipped.
 
 mod entries;
 mod read;
@@ -21,13 +21,13 @@ use crate::budget::Budget;
 use crate::file::{Bounded, unreadable};
 use crate::{Limits, Snapshot, SnapshotError, SnapshotProblem};
 
-/// What says that a file is one of ours.
+/// The value of `format`.
 const FORMAT: &str = "cachette-snapshot";
-/// The shape that is written.
+/// The version that is written.
 const VERSION: u64 = 1;
 
 impl Snapshot {
-    /// Writes it as JSON.
+    /// Writes the snapshot as JSON.
     pub fn write_json(&self, out: impl Write) -> io::Result<()> {
         let mut out = BufWriter::new(out);
         serde_json::to_writer(&mut out, &write::File::of(self))?;
@@ -35,12 +35,12 @@ impl Snapshot {
         out.flush()
     }
 
-    /// Reads what [`write_json`](Self::write_json) wrote.
+    /// Reads the output of [`write_json`](Self::write_json).
     pub fn read_json(input: impl Read) -> Result<Self, SnapshotError> {
         Self::read_json_within(input, &Limits::DEFAULT)
     }
 
-    /// [`read_json`](Self::read_json) with limits of one's own.
+    /// Does the same as [`read_json`](Self::read_json), with other limits.
     pub fn read_json_within(input: impl Read, limits: &Limits) -> Result<Self, SnapshotError> {
         let purse = Purse::new(Budget::new(*limits));
         let input = BufReader::new(Bounded::new(input, &purse.budget));

@@ -1,21 +1,21 @@
-//! What an allocator held and did, as a value.
+//! The memory and the history of an allocator, as a value.
 //!
-//! A [`Snapshot`] is plain data. It knows no device and no allocator: one makes it, files carry it, and viewers and
-//! replays read it. Whatever occurs many times is kept once and named by a number: stacks in [`Stacks`], words of
-//! users in [`Texts`], pools in a list.
+//! A [`Snapshot`] is plain data and independent of devices and allocators. An allocator creates it, files store it, and
+//! viewers and replays read it. Repeated data is stored once and referred to by a number: stacks in [`Stacks`], texts
+//! in [`Texts`], pools in a list.
 //!
 //! | type | what it is |
 //! |---|---|
-//! | [`Segment`], [`Block`] | what was held at the moment, by address |
-//! | [`Trace`], [`Event`] | what happened to the memory of one device, oldest first |
-//! | [`Stacks`], [`Frame`] | where in the program it happened |
-//! | [`Annotation`] | what the program said it was doing |
-//! | [`Setting`] | how the allocator was told to behave |
+//! | [`Segment`], [`Block`] | the memory at that moment, by address |
+//! | [`Trace`], [`Event`] | the events of one device, oldest first |
+//! | [`Stacks`], [`Frame`] | the call stacks of events and memory |
+//! | [`Annotation`] | a named stage of the program |
+//! | [`Setting`] | a setting of the allocator |
 //!
-//! Files are of two formats, and [`Snapshot::read`] tells them apart. [JSON](Snapshot::write_json) keeps everything, in
-//! tables as they are here. A [pickle](Snapshot::write_pickle) is what PyTorch writes and its viewers read; its stacks
-//! are shared, so it stays small too. A pickle is read as data: nothing in it is ever run. [`Limits`]
-//! bound what reading either of them may take. Without the feature `files` there are values alone.
+//! There are two file formats, which [`Snapshot::read`] distinguishes. [JSON](Snapshot::write_json) keeps everything,
+//! in the same tables. A [pickle](Snapshot::write_pickle) is the format of PyTorch and its viewers; its stacks are
+//! shared, so it stays small too. A pickle is read as data: nothing in it is ever run. [`Limits`] restrict the
+//! resources of a read. Without the feature `files` the crate has only the values.
 
 #![forbid(unsafe_code)]
 
@@ -48,21 +48,21 @@ pub use setting::Setting;
 pub use stacks::{Frame, StackId, Stacks};
 pub use texts::{TextId, Texts};
 
-/// What an allocator held and did.
+/// The memory and the history of an allocator.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
-    /// What was held, by device and address.
+    /// The segments, by device and address.
     pub segments: Vec<Segment>,
-    /// What happened, for every device that has a history.
+    /// The events of every device that has a history.
     pub traces: Vec<Trace>,
-    /// What the program said it was doing, oldest first.
+    /// The annotations of the program, oldest first.
     pub annotations: Vec<Annotation>,
-    /// How the allocators were told to behave, by key.
+    /// The settings of the allocators, by key.
     pub settings: Vec<(String, Setting)>,
-    /// The pools that segments and events name by their place here; the first is the default pool.
+    /// The pools, which segments and events refer to by index; the first is the default pool.
     pub pools: Vec<PoolId>,
-    /// The stacks that blocks, segments and events name.
+    /// The stacks of blocks, segments and events.
     pub stacks: Stacks,
-    /// The words that events name.
+    /// The texts of events.
     pub texts: Texts,
 }

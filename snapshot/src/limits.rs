@@ -1,22 +1,22 @@
-//! How much of a file is believed.
+//! Limits for reading untrusted files.
 
-/// The most that reading a snapshot may take.
+/// The resources that reading a snapshot may use.
 ///
-/// What is beyond any of them is an error that says so: no file can make its reader run out of memory or of time.
+/// A file beyond any limit is an error: no file can make its reader run out of memory or time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of the file, unpacked.
+    /// Bytes of the file, decompressed.
     pub bytes: u64,
-    /// Bytes of memory for what a file holds; besides, no more than 64 for each byte of it, and 64 MiB.
+    /// Bytes of memory for the contents; also limited to 64 per byte of the file, plus 64 MiB.
     pub memory: u64,
-    /// Events, blocks, segments and annotations, all together.
+    /// The sum of events, blocks, segments and annotations.
     pub items: u64,
-    /// Containers inside of each other, in a pickle. JSON nests settings alone, and those to 16 levels in either format.
+    /// Nesting of containers in a pickle. JSON nests only settings, which have at most 16 levels in either format.
     pub depth: u32,
 }
 
 impl Limits {
-    /// More than any history that can still be looked at.
+    /// More than any history of practical size.
     pub const DEFAULT: Self = Self { bytes: (4 << 30) - 1, memory: 8 << 30, items: 1 << 26, depth: 128 };
 }
 

@@ -1,12 +1,12 @@
-//! Two snapshots as one: of several devices, or of several allocators of one.
+//! Merges two snapshots: of several devices, or of several allocators of one device.
 
 use crate::{Event, Snapshot, StackId, TextId};
 
 impl Snapshot {
-    /// What both hold and did. What the other names by number gets the numbers of this one.
+    /// Merges both snapshots. The references of `other` get the numbers of this one.
     ///
     /// Segments stay in order of device and address, and the events of a device and all annotations in order of time.
-    /// A key that both have keeps the value it has here; what both say the program was doing is said once.
+    /// For a key in both, the value of this snapshot is kept. Annotations in both are kept once.
     #[must_use]
     pub fn merge(mut self, mut other: Self) -> Self {
         let numbers = self.adopt_names(&other);
@@ -44,7 +44,7 @@ impl Snapshot {
         self
     }
 
-    /// Takes over the pools, stacks and texts of another, and says what they are called here.
+    /// Adds the pools, stacks and texts of another snapshot. Returns their numbers in this one.
     fn adopt_names(&mut self, other: &Self) -> Numbers {
         let place_of = |pool| {
             let place = self.pools.iter().position(|own| *own == pool).unwrap_or_else(|| {
@@ -67,11 +67,11 @@ impl Snapshot {
     }
 }
 
-/// What the names of one snapshot are called in another.
+/// The numbers of one snapshot's entries in another.
 #[derive(Debug)]
 struct Numbers {
     pools: Vec<u32>,
-    /// By number less one, as are the texts.
+    /// By number minus one, as are the texts.
     stacks: Vec<StackId>,
     texts: Vec<TextId>,
 }
@@ -156,7 +156,7 @@ mod tests {
         snapshot
     }
 
-    /// What a snapshot says in words alone: per event the place, the words, the pool, the time.
+    /// The contents of a snapshot without numbers: per event the place, the words, the pool, the time.
     fn told(snapshot: &Snapshot) -> Vec<(u32, String, String, PoolId, i64)> {
         let events = snapshot.traces.iter().flat_map(|trace| {
             let told = |event: &Event| {

@@ -1,15 +1,15 @@
 //! Snapshots as the pickles that PyTorch writes and its viewers read.
 //!
-//! | module | what it does |
+//! | module | responsibility |
 //! |---|---|
 //! | `opcode` | the operations of a pickle that snapshots need |
 //! | `writer` | numbers, texts and containers as operations |
 //! | `write` | a snapshot in the shape of the reference |
-//! | `machine`, `tree` | runs the operations of plain data, and of nothing else |
-//! | `shape` | from plain data to a snapshot |
+//! | `machine`, `tree` | runs the opcodes of plain data, and no others |
+//! | `shape` | converts plain data to a snapshot |
 //!
-//! What is written uses no operation above protocol 2, and no more than a thousand entries at once: the viewers have
-//! small readers of their own.
+//! The output uses no opcode above protocol 2, and at most a thousand entries at once, since the viewers have limited
+//! readers.
 
 mod key;
 mod machine;
@@ -26,10 +26,10 @@ use crate::file::{Bounded, unreadable};
 use crate::{Limits, Snapshot, SnapshotError, SnapshotProblem};
 
 impl Snapshot {
-    /// Writes it as a pickle.
+    /// Writes the snapshot as a pickle.
     ///
-    /// Every distinct stack is written once. The numbers of devices must be below 1024, as there is one list for each
-    /// device up to the last.
+    /// Every distinct stack is written once. Device numbers must be below 1024, since there is one list for each device
+    /// up to the last.
     pub fn write_pickle(&self, out: impl Write) -> io::Result<()> {
         let mut out = BufWriter::new(out);
         write::write(self, &mut out)?;
@@ -38,13 +38,12 @@ impl Snapshot {
 
     /// Reads a pickle of protocol 2 to 5 that PyTorch or [`write_pickle`](Self::write_pickle) wrote.
     ///
-    /// Nothing in it is run: a pickle that asks for more than plain data is an error. Keys that are not known are
-    /// passed over.
+    /// Nothing in it is run: a pickle that needs more than plain data is an error. Unknown keys are skipped.
     pub fn read_pickle(input: impl Read) -> Result<Self, SnapshotError> {
         Self::read_pickle_within(input, &Limits::DEFAULT)
     }
 
-    /// [`read_pickle`](Self::read_pickle) with limits of one's own.
+    /// Does the same as [`read_pickle`](Self::read_pickle), with other limits.
     pub fn read_pickle_within(input: impl Read, limits: &Limits) -> Result<Self, SnapshotError> {
         let (budget, mut bytes) = (Budget::new(*limits), Vec::new());
         Bounded::new(input, &budget).read_to_end(&mut bytes).map_err(unreadable)?;

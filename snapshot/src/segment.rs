@@ -1,23 +1,23 @@
-//! What was held.
+//! Segments and blocks.
 
 use crate::{StackId, TextId};
 
-/// The name of a pool; two zeros are the default pool.
+/// The id of a pool; two zeros are the default pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "files", derive(serde::Serialize))]
 pub struct PoolId(pub u64, pub u64);
 
-/// Which requests a segment serves.
+/// The requests that a segment serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "files", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum SegmentKind {
-    /// Those up to 1 MiB.
+    /// Requests up to 1 MiB.
     Small,
-    /// Those above.
+    /// Larger requests.
     Large,
 }
 
-/// Memory of the device that was held: a segment, or the part of an elastic one that memory was mapped into.
+/// A segment, or a mapped part of an elastic segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "files", derive(serde::Serialize))]
 pub struct Segment {
@@ -29,57 +29,57 @@ pub struct Segment {
     pub bytes: u64,
     /// The stream's handle.
     pub stream: u64,
-    /// Which requests it serves.
+    /// The requests that it serves.
     pub kind: SegmentKind,
-    /// The pool, by its place in [`Snapshot::pools`](crate::Snapshot::pools).
+    /// The pool, as an index into [`Snapshot::pools`](crate::Snapshot::pools).
     pub pool: u32,
-    /// Whether memory is mapped into it as needed.
+    /// Whether the segment is elastic.
     pub elastic: bool,
-    /// How many segments the allocator had obtained before this one.
+    /// The number of segments that the allocator had obtained before this one.
     pub order: u64,
-    /// Where in the program it was obtained.
+    /// The stack of its allocation.
     pub stack: StackId,
     /// Its blocks, by address; they tile it.
     #[cfg_attr(feature = "files", serde(serialize_with = "crate::json::write_blocks"))]
     pub blocks: Vec<Block>,
 }
 
-/// What a block was doing.
+/// The state of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockState {
-    /// A caller has it.
+    /// A caller uses it.
     Allocated,
-    /// Its caller gave it back while other streams used it.
+    /// Its caller freed it while other streams used it.
     Pending,
     /// It is free.
     Free,
 }
 
-/// A piece of a segment.
+/// A block of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// The first address.
     pub address: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// What its caller asked for; if it is free, what its last caller asked for, as PyTorch tells it.
+    /// The requested bytes; for a free block those of its last request, as in PyTorch.
     pub requested: u64,
-    /// What it was doing.
+    /// The state.
     pub state: BlockState,
-    /// Where in the program it was allocated.
+    /// The stack of its allocation.
     pub stack: StackId,
-    /// The stack of libraries that asked for it, such as `torch` or `cupy`.
+    /// The label of the library that requested it, such as `torch` or `cupy`.
     pub label: TextId,
 }
 
 impl Segment {
-    /// The bytes of its blocks in a state; `u64::MAX` if a file says that there are more.
+    /// Returns the bytes of its blocks in a state; `u64::MAX` if the sum in a file overflows.
     #[must_use]
     pub fn bytes_in(&self, state: BlockState) -> u64 {
         self.blocks.iter().filter(|block| block.state == state).fold(0, |sum, block| sum.saturating_add(block.bytes))
     }
 
-    /// What callers asked for, of all that is not free; `u64::MAX` if a file says that it is more.
+    /// Returns the requested bytes of all blocks that are not free; `u64::MAX` if the sum in a file overflows.
     #[must_use]
     pub fn requested(&self) -> u64 {
         let blocks = self.blocks.iter().filter(|block| block.state != BlockState::Free);

@@ -1,56 +1,56 @@
-//! Stacks of calls, each kept once.
+//! Call stacks, each stored once.
 
 use std::collections::HashMap;
 
-/// A stack among those of a snapshot; zero is none.
+/// The number of a stack in a snapshot; zero is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "files", derive(serde::Serialize))]
 pub struct StackId(pub u32);
 
 impl StackId {
-    /// No stack is known.
+    /// No stack.
     pub const NONE: Self = Self(0);
 }
 
-/// A place in a program.
+/// A location in a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Frame {
     /// The function.
     pub name: String,
     /// The file.
     pub file: String,
-    /// The line; zero if it is not known.
+    /// The line; zero if unknown.
     pub line: u32,
 }
 
-/// Stacks of calls, each kept once; so is every frame of them.
+/// Call stacks and frames, each stored once.
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
     frames: Vec<Frame>,
     frame_numbers: HashMap<Frame, u32>,
-    /// By [`StackId`] less one: the numbers of frames, innermost first.
+    /// By [`StackId`] minus one: the numbers of frames, innermost first.
     lists: Vec<Box<[u32]>>,
     list_numbers: HashMap<Box<[u32]>, StackId>,
 }
 
 impl Stacks {
-    /// No stacks.
+    /// Creates an empty table.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The stack of these frames, innermost first; none for no frames.
+    /// Returns the stack of these frames, innermost first; none for no frames.
     pub fn add(&mut self, frames: impl IntoIterator<Item = Frame>) -> StackId {
         let numbers: Vec<u32> = frames.into_iter().map(|f| self.add_frame(f)).collect();
         self.add_numbers(numbers)
     }
 
-    /// The number of a frame, for [`add_numbers`](Self::add_numbers).
+    /// Returns the number of a frame, for [`add_numbers`](Self::add_numbers).
     ///
     /// # Panics
     ///
-    /// If there are four thousand million frames.
+    /// If there are four billion frames.
     pub fn add_frame(&mut self, frame: Frame) -> u32 {
         if let Some(&number) = self.frame_numbers.get(&frame) {
             return number;
@@ -61,11 +61,11 @@ impl Stacks {
         number
     }
 
-    /// The stack of frames known by number, innermost first; numbers that are not known are left out.
+    /// Returns the stack of frames with these numbers, innermost first. Unknown numbers are skipped.
     ///
     /// # Panics
     ///
-    /// If there are four thousand million stacks.
+    /// If there are four billion stacks.
     pub fn add_numbers(&mut self, mut numbers: Vec<u32>) -> StackId {
         numbers.retain(|&number| (number as usize) < self.frames.len());
         if numbers.is_empty() {
@@ -81,7 +81,7 @@ impl Stacks {
         id
     }
 
-    /// The frames of a stack, innermost first; nothing for a stack that is not known.
+    /// The frames of a stack, innermost first; empty for an unknown stack.
     #[must_use]
     pub fn frames_of(&self, id: StackId) -> impl ExactSizeIterator<Item = &Frame> {
         self.numbers_of(id).iter().map(|&number| &self.frames[number as usize])
@@ -94,24 +94,24 @@ impl Stacks {
         self.lists.get(index).map_or(&[], |stack| stack)
     }
 
-    /// Every frame once, by number.
+    /// Every distinct frame, by number.
     #[must_use]
     pub fn frames(&self) -> &[Frame] {
         &self.frames
     }
 
-    /// Every stack but none.
+    /// Every stack, without `NONE`.
     pub fn ids(&self) -> impl Iterator<Item = StackId> + use<> {
         (1..=u32::try_from(self.lists.len()).unwrap_or(u32::MAX)).map(StackId)
     }
 
-    /// How many there are.
+    /// The number of stacks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lists.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no stacks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lists.is_empty()

@@ -1,17 +1,17 @@
-//! Words of users, each kept once.
+//! Texts of users, each stored once.
 
 use std::collections::HashMap;
 
-/// Words among those of a snapshot; zero is none.
+/// The number of a text in a snapshot; zero is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TextId(pub u32);
 
 impl TextId {
-    /// No words.
+    /// No text.
     pub const NONE: Self = Self(0);
 }
 
-/// Words of users, each kept once.
+/// Texts of users, each stored once.
 #[derive(Clone, Debug, Default)]
 pub struct Texts {
     texts: Vec<String>,
@@ -19,17 +19,17 @@ pub struct Texts {
 }
 
 impl Texts {
-    /// No words.
+    /// Creates an empty table.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The number of these words; none for no words.
+    /// Returns the number of a text; none for an empty text.
     ///
     /// # Panics
     ///
-    /// If there are four thousand million of them.
+    /// If there are four billion texts.
     pub fn add(&mut self, text: &str) -> TextId {
         if text.is_empty() {
             return TextId::NONE;
@@ -43,14 +43,14 @@ impl Texts {
         id
     }
 
-    /// The words of a number; nothing for one that is not known.
+    /// Returns the text of a number; empty for an unknown number.
     #[must_use]
     pub fn get(&self, id: TextId) -> &str {
         let index = (id.0 as usize).wrapping_sub(1);
         self.texts.get(index).map_or("", String::as_str)
     }
 
-    /// All of them, by number less one.
+    /// All texts, by number minus one.
     #[must_use]
     pub fn all(&self) -> &[String] {
         &self.texts

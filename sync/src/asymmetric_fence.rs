@@ -10,13 +10,13 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
-/// The cheap side: only the compiler is held to the order.
+/// The cheap side: only the compiler must keep the order.
 #[inline(always)]
 pub(crate) fn light_barrier() {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// Whether the kernel supports the heavy barrier; the first call asks the kernel.
+/// Returns whether the kernel supports the heavy barrier. The first call queries the kernel.
 ///
 /// In a process with many threads the first call takes milliseconds, so it must not be on a fast path.
 pub(crate) fn is_available() -> bool {
@@ -30,7 +30,7 @@ pub(crate) fn is_available() -> bool {
 /// The expensive side, if [available](is_available): every thread of the process passes a full barrier.
 pub(crate) fn heavy_barrier() {
     if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
-        // The process has forbidden itself the call. Without it no lock can be taken from its owner.
+        // The process has blocked the system call. Without it no other thread can revoke a bias.
         eprintln!("cachette: membarrier is refused, although it was granted before");
         std::process::abort();
     }

@@ -1,4 +1,4 @@
-//! A biased lock: the thread that uses it alone takes and leaves it with plain loads and stores.
+//! A biased lock: a thread that uses it exclusively locks and unlocks it with plain loads and stores.
 //!
 //! That thread is the owner. It publishes which lock it is inside in its [`OwnerSlot`], which no other thread writes:
 //!
@@ -26,7 +26,7 @@ const FIRST_REBIAS_THRESHOLD: u32 = 1 << 6;
 /// The longest such streak. At this length the cost of a heavy barrier per streak cannot be measured.
 const LAST_REBIAS_THRESHOLD: u32 = 1 << 16;
 
-/// Which lock a thread has entered as its owner. It has a separate cache line, since every lock and unlock writes it.
+/// The lock that a thread has entered as owner. It has a separate cache line, since every lock and unlock writes it.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct OwnerSlot {
@@ -50,24 +50,24 @@ pub struct BiasedLock {
     pub(crate) contended: Contended,
 }
 
-/// What the owner reads; its cache line is rarely written.
+/// The part that the owner reads; its cache line is rarely written.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Bias {
     /// The slot of the thread that may enter as owner; null, or the same as `owner`.
     pub(crate) biased_to: AtomicPtr<OwnerSlot>,
-    /// The slot that tells whether the owner is inside; null once a holder of `spin` knows that it is not.
+    /// The slot that shows whether the owner is inside; null once a holder of `spin` has checked that it is not.
     pub(crate) owner: AtomicPtr<OwnerSlot>,
 }
 
-/// What threads other than the owner write.
+/// The part that threads other than the owner write.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Contended {
     pub(crate) spin: Spin,
     /// The slot of the last thread that took `spin`.
     pub(crate) last: AtomicPtr<OwnerSlot>,
-    /// How often in a row it took `spin` without contention.
+    /// The number of its consecutive turns without contention.
     pub(crate) streak: AtomicU32,
     /// The streak that makes it the owner; zero for the first one.
     pub(crate) rebias_threshold: AtomicU32,
@@ -80,10 +80,10 @@ impl BiasedLock {
         if me.inside.load(Ordering::Relaxed) != 0 {
             return false;
         }
-        // Release, with `revoke`: a thread that sees this store sees all that was done in the lock before.
+        // Release, with `revoke`: a thread that sees this store sees all earlier changes made under the lock.
         me.inside.store(self.address(), Ordering::Release);
         light_barrier();
-        // Acquire: nothing that the lock guards is read before. The barriers keep the answer true.
+        // Acquire: no guarded data is read before. The barriers keep the result valid.
         if ptr::eq(self.bias.biased_to.load(Ordering::Acquire), me) {
             return true;
         }
@@ -121,7 +121,7 @@ impl BiasedLock {
     #[inline(always)]
     pub(crate) fn leave(&self) {
         match self.owner() {
-            // Release, with `revoke`: the next holder sees what was done.
+            // Release, with `revoke`: the next holder sees all changes.
             Some(owner) => owner.inside.store(0, Ordering::Release),
             None => self.contended.spin.leave(),
         }

@@ -6,14 +6,14 @@
 //! overwritten last.
 //!
 //! Every slot has a version: odd while it is written, even when its contents are complete. The version contains the
-//! number of the slot (its ticket). From it a reader knows which event it read, and a writer that is a whole round too
-//! late detects that.
+//! number of the slot (its ticket). It identifies the event for a reader, and a writer that is a whole round too late
+//! detects that.
 
 use crate::{AtomicU64, Ordering, fence};
 
 /// The longest run; the length of a ring is a multiple of it.
 const LONGEST_RUN: u64 = 64;
-/// A run is at most this part of what is to be kept.
+/// The divisor of the kept entries that limits a run.
 const RUNS: u64 = 2048;
 
 /// One event, aligned so that it shares no cache line with another.
@@ -30,7 +30,7 @@ struct RingSlot<const WORDS: usize> {
 pub struct RingEntry<const WORDS: usize> {
     /// The number of the slot, counted over all slots claimed so far.
     pub ticket: u64,
-    /// What was written.
+    /// The written words.
     pub words: [u64; WORDS],
 }
 
@@ -38,11 +38,11 @@ pub struct RingEntry<const WORDS: usize> {
 #[derive(Debug)]
 pub struct Ring<const WORDS: usize> {
     slots: Box<[RingSlot<WORDS>]>,
-    /// How many slots were ever claimed. Relaxed: tickets must differ, and versions order everything else.
+    /// The number of slots claimed so far. Relaxed: tickets must differ, and versions order everything else.
     claimed: AtomicU64,
-    /// How many slots a writer claims at once.
+    /// The number of slots that a writer claims at once.
     run: u64,
-    /// How many slots others may claim before a writer drops the rest of its run.
+    /// The number of slots that others may claim before a writer drops the rest of its run.
     patience: u64,
 }
 
@@ -93,7 +93,7 @@ impl<const WORDS: usize> Ring<WORDS> {
         }
     }
 
-    /// Whether others have claimed so many slots since this writer did that its events would be overwritten early.
+    /// Returns whether others have claimed so many slots since that this writer's events would be overwritten early.
     fn is_late(&self, pen: &RingWriter) -> bool {
         let claimed = self.claimed.load(Ordering::Relaxed);
         claimed.saturating_sub(pen.ticket) > self.patience + self.run
@@ -152,14 +152,14 @@ impl<const WORDS: usize> Ring<WORDS> {
         places.filter_map(|place| self.read(place))
     }
 
-    /// How many places it has.
+    /// The number of slots.
     #[must_use]
     pub const fn slots(&self) -> usize {
         self.slots.len()
     }
 }
 
-/// A place as an index: no ring has more than fit the host.
+/// Converts a position to an index; the slots of every ring fit the host.
 fn index(place: u64) -> usize {
     usize::try_from(place).unwrap_or(0)
 }

@@ -1,21 +1,21 @@
-//! Which process this is, counted from the first one that used this library.
+//! The generation of this process, counted from the first one that used this library.
 
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Relaxed everywhere: it changes only in a forked child, while that has one thread.
+/// Relaxed everywhere: it changes only in a forked child, while the child has one thread.
 static GENERATION: AtomicU64 = AtomicU64::new(FIRST);
-/// The process that used this library first.
+/// The generation of the first process.
 const FIRST: u64 = 1;
 
-/// The number of this process.
+/// Returns the generation of this process.
 #[inline]
 pub(crate) fn current() -> u64 {
     GENERATION.load(Relaxed)
 }
 
-/// Whether this process was forked from one that used allocators.
+/// Returns whether this process was forked from one that used allocators.
 #[inline]
 pub(crate) fn is_child() -> bool {
     current() != FIRST

@@ -1,6 +1,6 @@
-//! What the threads of Cachette share: the lock of a heap, and tables that are read without a lock.
+//! Shared state of the threads of Cachette: the lock of a heap, and tables that are read without a lock.
 //!
-//! No file here knows a device or a block. `tests/protocols.rs` compiles the protocols with the atomics of a model
+//! No file here depends on a device or a block. `tests/protocols.rs` compiles the protocols with the atomics of a model
 //! checker, and tries every interleaving of a few threads.
 
 mod asymmetric_fence;

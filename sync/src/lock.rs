@@ -10,25 +10,25 @@ use crate::biased_lock::{Bias, BiasedLock, Contended};
 use crate::spin::Spin;
 use crate::{AtomicBool, AtomicPtr, AtomicU32, asymmetric_fence, generation, owner_slot};
 
-/// A mutex that is held very shortly. A child of `fork` must not wait for one of its parent: it may stay locked.
+/// A mutex that is held very briefly. A child of `fork` must not wait for one of its parent, which may stay locked.
 pub type Lock<T> = lock_api::Mutex<BiasedLock, T>;
 /// A [`Lock`], held.
 pub type LockGuard<'a, T> = lock_api::MutexGuard<'a, BiasedLock, T>;
 
-/// Gets ready to make locks free for the threads that use them alone; takes milliseconds the first time.
+/// Prepares biased locks; takes milliseconds the first time.
 pub fn prepare() {
     if !generation::is_child() {
         asymmetric_fence::is_available();
     }
 }
 
-/// Takes a lock if this thread is its owner: no call is made, so a caller that gives up otherwise needs none either.
+/// Takes a lock if this thread is its owner. It makes no call, so the caller's fast path needs none either.
 #[inline(always)]
 pub fn enter<T>(lock: &Lock<T>) -> Option<LockGuard<'_, T>> {
-    // SAFETY: the raw lock is taken here, and left by the guard alone.
+    // SAFETY: the raw lock is taken here, and only the guard releases it.
     let raw = unsafe { lock.raw() };
     raw.enter(owner_slot::current()).then(|| {
-        // SAFETY: the lock was just taken, and no other guard was made for it.
+        // SAFETY: the lock was just taken, and it has no other guard.
         unsafe { lock.make_guard_unchecked() }
     })
 }
@@ -41,14 +41,14 @@ pub fn share<'a, T>(lock: &'a Lock<T>, origin: &ProcessGuard) -> Option<LockGuar
     share_often(lock, origin)
 }
 
-/// The same for what threads share as a rule.
+/// The same for data that threads usually share.
 #[inline(never)]
 pub fn share_often<'a, T>(lock: &'a Lock<T>, origin: &ProcessGuard) -> Option<LockGuard<'a, T>> {
     (!origin.is_inherited()).then(|| lock.lock())
 }
 
-// SAFETY: `BiasedLock` lets one taker in at a time, and the next only after `unlock`, which comes from the same
-// thread: the guards cannot be sent.
+// SAFETY: `BiasedLock` admits one thread at a time, and the next only after `unlock`. The same thread unlocks, since
+// the guards cannot be sent.
 unsafe impl lock_api::RawMutex for BiasedLock {
     const INIT: Self = Self {
         bias: Bias { biased_to: AtomicPtr::new(ptr::null_mut()), owner: AtomicPtr::new(ptr::null_mut()) },

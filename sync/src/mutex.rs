@@ -1,4 +1,4 @@
-//! Locks without poisoning: each change of what they guard is one step, so a panic leaves it sound.
+//! Locks without poisoning: each change of the guarded data is one step, so a panic leaves it consistent.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +19,7 @@ impl<T> Mutex<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the lock up until `condvar` is notified.
+    /// Releases the lock until `condvar` is notified.
     pub fn wait<'a>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }

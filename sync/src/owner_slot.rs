@@ -30,12 +30,12 @@ pub(crate) fn current() -> &'static OwnerSlot {
     CURRENT.get()
 }
 
-/// Takes the slot from this thread. In a forked child it gets no other.
+/// Removes the slot from this thread. In a forked child it gets no other.
 pub(crate) fn clear() {
     CURRENT.set(&NONE);
 }
 
-/// This thread's slot, assigned now if it has none. `None` where locks have no owners, and in a thread that ends.
+/// Returns this thread's slot, assigned now if it has none. `None` if locks have no owners, and during thread exit.
 #[inline]
 pub(crate) fn acquire() -> Option<&'static OwnerSlot> {
     let current = current();
@@ -56,7 +56,7 @@ fn assign() -> Option<&'static OwnerSlot> {
     Some(slot)
 }
 
-/// Gives the slot of a thread back when the thread ends.
+/// Returns the slot of a thread for reuse when the thread ends.
 struct SlotLease(&'static OwnerSlot);
 
 impl Drop for SlotLease {

@@ -1,4 +1,4 @@
-//! The process that made an object. A forked child detects by it that the object is its parent's.
+//! The process that created an object. It shows a forked child that the object belongs to its parent.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{self, Relaxed};
@@ -10,21 +10,21 @@ use crate::{generation, owner_slot};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forked;
 
-/// The process that something is of, so that a forked child knows that it is not its own.
+/// The process that an object belongs to, so that a forked child detects inherited objects.
 #[derive(Debug)]
 pub struct ProcessGuard {
-    /// The process, as its parents count; zero for none yet.
+    /// The generation of the process; zero if not set yet.
     generation: AtomicU64,
 }
 
 impl ProcessGuard {
-    /// Of no process yet.
+    /// Creates a guard that belongs to no process yet.
     #[must_use]
     pub const fn unknown() -> Self {
         Self { generation: AtomicU64::new(0) }
     }
 
-    /// This process.
+    /// Creates a guard that belongs to this process.
     #[must_use]
     pub fn here() -> Self {
         let origin = Self::unknown();
@@ -32,14 +32,14 @@ impl ProcessGuard {
         origin
     }
 
-    /// Says that it is this process, unless it was said before.
+    /// Sets this process, unless a process is already set.
     pub fn note(&self) {
         watch();
         // Relaxed: a failure means that another thread, or a parent, was first.
         let _ = self.generation.compare_exchange(0, generation::current(), Relaxed, Relaxed);
     }
 
-    /// Whether it is a process that this one was forked from.
+    /// Returns whether the object belongs to a process that this one was forked from.
     #[inline]
     #[must_use]
     pub fn is_inherited(&self) -> bool {
@@ -47,12 +47,12 @@ impl ProcessGuard {
         generation != 0 && generation != generation::current()
     }
 
-    /// Refuses what is asked of a parent's object.
+    /// Fails for an object of a parent process.
     pub fn check(&self) -> Result<(), Forked> {
         if self.is_inherited() { Err(Forked) } else { Ok(()) }
     }
 
-    /// Keeps what is a parent's for as long as the process lives, so that dropping handles does not take it apart.
+    /// Leaks a reference to a parent's object until the process ends, so that dropping handles does not destroy it.
     pub fn keep<T>(&self, inherited: &Arc<T>) {
         if self.is_inherited() {
             let _ = Arc::into_raw(Arc::clone(inherited));
@@ -60,17 +60,17 @@ impl ProcessGuard {
     }
 }
 
-/// Lets every child notice that it is one.
+/// Installs the handler by which every child detects the fork.
 ///
-/// No lock is taken for it, which a child could find held. If two threads come here at once the handler runs
-/// twice, and a child is two generations away from its parent.
+/// It takes no lock, which a child could find held. If two threads call it at once, the handler runs twice, and a child
+/// is two generations after its parent.
 fn watch() {
     static WATCHED: AtomicBool = AtomicBool::new(false);
-    // Acquire, with the release below: who sees that the handler is there may fork.
+    // Acquire, with the release below: a thread that sees the handler installed may fork.
     if WATCHED.load(Ordering::Acquire) {
         return;
     }
-    // It fails for want of memory alone; then a child finds out from its driver.
+    // It fails only for lack of memory; then a child gets the errors of its driver.
     // SAFETY: the handler is a function of this library, and changes only a number and the owner slot of a thread.
     let _ = unsafe { libc::pthread_atfork(None, None, Some(child)) };
     WATCHED.store(true, Ordering::Release);

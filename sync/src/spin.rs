@@ -4,7 +4,7 @@
 
 use crate::{AtomicBool, Ordering, back_off_until};
 
-/// Who holds a lock.
+/// Whether a lock is held.
 #[derive(Debug)]
 pub(crate) struct Spin {
     held: AtomicBool,
@@ -29,7 +29,7 @@ impl Spin {
         back_off_until(|| !self.held.load(Ordering::Relaxed) && self.try_take());
     }
 
-    /// Leaves the lock to the next.
+    /// Releases the lock.
     #[inline]
     pub(crate) fn leave(&self) {
         // Pairs with the exchange in `try_take`.

@@ -24,7 +24,7 @@ impl StreamMap {
         Self { slots: (0..1_usize << bits).map(slot).collect() }
     }
 
-    /// How many keys may be put in; more would make searches long.
+    /// The number of keys that may be inserted; more would make searches long.
     pub(crate) fn capacity(&self) -> usize {
         self.slots.len() / 2
     }
@@ -62,10 +62,10 @@ impl StreamMap {
         false
     }
 
-    /// Where to look for a key first; then one slot after the other.
+    /// The slot where the search for a key begins; it continues with the following slots.
     #[inline]
     fn first_place(&self, key: usize) -> usize {
-        // Handles are pointers, alike in their low bits, so the high bits of the product choose the slot.
+        // Handles are pointers with similar low bits, so the high bits of the product choose the slot.
         (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) & (self.slots.len() - 1)
     }
 }

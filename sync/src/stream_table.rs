@@ -1,4 +1,4 @@
-//! From a stream to the number of its heap, without a lock.
+//! Maps a stream to the number of its heap, without a lock.
 
 #![forbid(unsafe_code)]
 
@@ -11,16 +11,16 @@ use crate::stream_map::StreamMap;
 const FIRST_TABLE: u32 = 7;
 const TABLES: usize = 6;
 
-/// From the driver's stream to the number of its heap in one pool.
+/// Maps the driver's stream to the number of its heap in one pool.
 #[derive(Debug, Default)]
 pub struct StreamTable {
     tables: [OnceLock<StreamMap>; TABLES],
-    /// How many streams are in; held while one is added.
+    /// The number of streams. The lock is held while one is added.
     count: Mutex<usize>,
 }
 
 impl StreamTable {
-    /// The number of a stream's heap, if it has one.
+    /// Returns the number of a stream's heap, if it has one.
     #[inline]
     pub fn get(&self, stream: usize) -> Option<u32> {
         self.tables[0].get()?.get(stream).or_else(|| self.get_later(stream))
@@ -31,7 +31,7 @@ impl StreamTable {
         self.tables[1..].iter().map_while(OnceLock::get).find_map(|table| table.get(stream))
     }
 
-    /// The number of a stream's heap, made by `make` if there is none; `None` if that fails or there is no room.
+    /// Returns the number of a stream's heap. Calls `make` if there is none. `None` if that fails or there is no room.
     pub fn get_or_add(&self, stream: usize, make: impl FnOnce() -> Option<u32>) -> Option<u32> {
         let mut count = self.count.lock();
         if let Some(number) = self.get(stream) {
@@ -45,7 +45,7 @@ impl StreamTable {
         })
     }
 
-    /// The first table that is not full when `used` streams are in.
+    /// Returns the first table with room if there are `used` streams.
     fn table_with_room(&self, mut used: usize) -> Option<&StreamMap> {
         for (bits, table) in (FIRST_TABLE..).step_by(3).zip(&self.tables) {
             let table = table.get_or_init(|| StreamMap::new(bits));

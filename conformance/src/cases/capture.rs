@@ -1,4 +1,4 @@
-//! What captured graphs do when they run.
+//! The effects of captured graphs.
 
 use cachette_hal::{CaptureMode, Device};
 

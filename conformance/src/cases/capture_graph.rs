@@ -1,4 +1,4 @@
-//! The graph that a capture is recording: frontiers, and what nodes depend on.
+//! The graph of a capture in progress: frontiers, and the dependencies of nodes.
 
 use std::collections::HashSet;
 
@@ -137,7 +137,7 @@ fn an_idle_stream_has_no_frontier(on: &Subject) -> Verdict {
 fn a_broken_one_has_no_frontier(on: &Subject) -> Verdict {
     let stream = on.stream()?;
     let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
-    // Forbidden, which breaks it.
+    // This call is forbidden, and breaks the capture.
     let _ = stream.synchronize();
     let (status, nodes) = on.frontier(&stream)?;
     ensure_eq!(status, CaptureStatus::Broken, "a broken capture")?;
@@ -151,10 +151,10 @@ fn nodes_of_a_broken_one_can_be_asked_for(on: &Subject) -> Verdict {
     let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
     on.fill(area.span(), 2, &stream)?;
     let (_, nodes) = on.frontier(&stream)?;
-    // Forbidden, which breaks it.
+    // This call is forbidden, and breaks the capture.
     let _ = stream.synchronize();
     for node in nodes {
-        // SAFETY: 1. the capture was not ended yet.
+        // SAFETY: 1. the capture is not ended yet.
         let _ = unsafe { on.device().capture()?.dependencies(node, &mut Vec::new()) };
     }
     drop(capturing);

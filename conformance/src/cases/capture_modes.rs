@@ -1,4 +1,4 @@
-//! Whom a capture binds: modes of captures and of threads.
+//! The threads that a capture restricts: modes of captures and of threads.
 
 use std::thread;
 
@@ -34,7 +34,7 @@ fn allocating_is_forbidden_and_breaks_it(on: &Subject) -> Verdict {
         let status = on.capture_status(&stream)?;
         let ended = capturing.end();
         if let Ok(ptr) = memory {
-            // SAFETY: 1. the memory was allocated just now. 2. Nothing has used it.
+            // SAFETY: 1. the memory was just allocated. 2. No work has used it.
             unsafe { on.device().free(ptr) }?;
         }
         refuse(memory, &[ErrorKind::CaptureForbids], "an allocation during capture")?;
@@ -51,7 +51,7 @@ fn allocate_elsewhere(on: &Subject) -> cachette_hal::Result<()> {
         Err(panic) => std::panic::resume_unwind(panic),
     };
     let _relaxed = RelaxedCapture::enter(on.device())?;
-    // SAFETY: 1. the memory was allocated just now. 2. Nothing has used it.
+    // SAFETY: 1. the memory was just allocated. 2. No work has used it.
     unsafe { on.device().free(ptr) }
 }
 
@@ -79,7 +79,7 @@ fn a_relaxed_capture_forbids_nothing(on: &Subject) -> Verdict {
     let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
     on.fill(area.span(), 7, &stream)?;
     let ptr = on.device().allocate(MIB)?;
-    // SAFETY: 1. the memory was allocated just now. 2. Nothing has used it.
+    // SAFETY: 1. the memory was just allocated. 2. No work has used it.
     unsafe { on.device().free(ptr) }?;
     other.synchronize()?;
     let graph = capturing.end()?;
@@ -94,7 +94,7 @@ fn a_relaxed_thread_may_allocate(on: &Subject) -> Verdict {
     {
         let _relaxed = RelaxedCapture::enter(on.device())?;
         let ptr = on.device().allocate(MIB)?;
-        // SAFETY: 1. the memory was allocated just now. 2. Nothing has used it.
+        // SAFETY: 1. the memory was just allocated. 2. No work has used it.
         unsafe { on.device().free(ptr) }?;
     }
     let graph = capturing.end()?;

@@ -1,4 +1,4 @@
-//! States of a capture, and what ends or breaks it.
+//! States of a capture, and the calls that end or break it.
 
 use std::sync::Barrier;
 use std::thread;

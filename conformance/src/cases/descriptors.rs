@@ -1,4 +1,4 @@
-//! Backing that leaves its process as a file descriptor.
+//! Backings exported as a file descriptor.
 
 use std::fs::File;
 use std::io;
@@ -30,12 +30,12 @@ cases! { descriptors:
 roles!(read_descriptor, write_descriptor);
 
 impl Subject {
-    /// Backing of one chunk that may be exported.
+    /// Returns a backing of one chunk that can be exported.
     fn exportable(&self) -> Verdict<Backing> {
         self.shared_backing(Sharing::FileDescriptor)
     }
 
-    /// Backing of one chunk imported from a descriptor.
+    /// Imports a backing of one chunk from a descriptor.
     fn import(&self, descriptor: &impl AsFd) -> Result<Backing> {
         Backing::import(self.device().clone(), descriptor.as_fd(), self.chunk()?)
     }
@@ -52,7 +52,7 @@ fn an_imported_backing_is_the_same_memory(on: &Subject) -> Verdict {
     on.expect_pattern(exported.span(), 2, "the exported memory")
 }
 
-/// Maps the descriptor that is this child's standard input, and does something with it.
+/// Maps the descriptor in this child's standard input, and calls `act` with it.
 fn with_descriptor(on: &Subject, act: impl FnOnce(Span<'_>) -> Verdict) -> Verdict<String> {
     let reservation = on.chunk_reservation(1)?;
     let backing = on.import(&io::stdin())?;

@@ -1,4 +1,4 @@
-//! Events: what they mark, who waits, and for how long.
+//! Events: what they mark, and which waits they end.
 
 use std::collections::HashSet;
 use std::thread;
@@ -60,14 +60,14 @@ fn live_ones_have_different_handles(on: &Subject) -> Verdict {
     let twice = live.iter().find(|event| !seen.insert(event.get().raw()));
     if let Some(event) = twice {
         let text = format!("{:?} was given out twice", event.get());
-        // One handle with two owners must not be destroyed twice: the failing case leaks instead.
+        // One handle with two owners must not be destroyed twice, so the failing case leaks.
         live.into_iter().for_each(leak);
         return Err(Stop::failed(text));
     }
     Ok(())
 }
 
-/// Lets an owner's handle live until its backend is gone.
+/// Keeps an owner's handle alive until its backend is gone.
 #[expect(clippy::mem_forget, reason = "a handle given out twice has no owner that may destroy it")]
 fn leak(event: Event) {
     std::mem::forget(event);
@@ -165,7 +165,7 @@ fn stream_wait_for_an_unrecorded_one_is_no_wait(on: &Subject) -> Verdict {
     on.expect_byte(area.span(), 3, "work behind the wait")
 }
 
-/// One stream with two gates lets the waiting streams go one after the other.
+/// One stream with two gates resumes the waiting streams one after the other.
 fn stream_wait_is_for_the_record_of_that_moment(on: &Subject) -> Verdict {
     let (gates, waiter, late) = (on.stream()?, on.stream()?, on.stream()?);
     let (first, second) = (on.event()?, on.event()?);
@@ -179,7 +179,7 @@ fn stream_wait_is_for_the_record_of_that_moment(on: &Subject) -> Verdict {
     first.hold_back(&late)?;
     link(&moving, &late, &waiter)?;
     after.record(&waiter)?;
-    // The event then moves on to what passes only with the second.
+    // The event then marks work that completes only with the second gate.
     second.hold_back(&late)?;
     moving.record(&late)?;
     first_gate.release();
@@ -229,12 +229,12 @@ fn a_destroyed_one_is_still_waited_for(on: &Subject) -> Verdict {
 fn one_recorded_in_a_destroyed_stream_passes(on: &Subject) -> Verdict {
     let stream = on.stream()?;
     let (event, gate) = on.hold_marked(&stream)?;
-    // On a separate thread: some drivers, and tools in front of them, let it wait for the work.
+    // On a separate thread: some drivers, and tools in front of them, block here until the work is done.
     thread::scope(|scope| {
         let waiter = scope.spawn(|| stream.close());
         settle();
         let progress = event.poll()?;
-        // Even a call that waits does so no longer than the gate stays shut by itself.
+        // Even a call that blocks does so no longer than the gate stays closed by itself.
         let early = progress.is_done() && !gate.has_passed();
         gate.release();
         ensure!(!early, "the event passed while its stream was held")?;

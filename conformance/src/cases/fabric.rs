@@ -1,4 +1,4 @@
-//! Backing that leaves its process by the fabric.
+//! Backings exported through the fabric.
 
 use cachette_hal::{Device, ErrorKind, FabricHandle, Recovery, Result, Sharing};
 
@@ -26,12 +26,12 @@ cases! { fabric:
 roles!(read_fabric, write_fabric);
 
 impl Subject {
-    /// Backing of one chunk that may be named.
+    /// Returns a backing of one chunk that can have a fabric handle.
     fn nameable(&self) -> Verdict<Backing> {
         self.shared_backing(Sharing::Fabric)
     }
 
-    /// Backing of one chunk imported by its name.
+    /// Imports a backing of one chunk by its fabric handle.
     fn import_named(&self, name: &FabricHandle) -> Result<Backing> {
         Backing::import_fabric(self.device().clone(), name, self.chunk()?)
     }
@@ -68,7 +68,7 @@ fn an_imported_backing_is_the_same_memory(on: &Subject) -> Verdict {
     on.expect_pattern(exported.span(), 2, "the exported memory")
 }
 
-/// Maps what has the name that this child was told, and does something with it.
+/// Maps the memory of the handle that this child received, and calls `act` with it.
 fn with_name(on: &Subject, name: &str, act: impl FnOnce(Span<'_>) -> Verdict) -> Verdict<String> {
     let reservation = on.chunk_reservation(1)?;
     let backing = on.import_named(&FabricHandle(from_hex(name)?))?;

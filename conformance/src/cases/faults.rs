@@ -23,7 +23,7 @@ cases! { faults:
 
 roles!(read_unmapped, write_reserved, write_beyond, touch_ungranted, touch_revoked, write_read_only);
 
-/// Lets a child fault, and checks that this process goes on.
+/// Makes a child fault, and checks that this process continues.
 fn in_child(on: &Subject, role: &str) -> Verdict {
     if !on.fixture().contains_faults {
         return Err(Stop::skipped("a fault may do harm outside its process"));
@@ -33,10 +33,10 @@ fn in_child(on: &Subject, role: &str) -> Verdict {
     on.expect_byte(area.span(), 5, "memory of the process that did not fault")
 }
 
-/// Fills a range that may not be written, and expects to hear of it.
+/// Fills a range that may not be written, and expects an error.
 fn write_badly(on: &Subject, at: DevicePtr, bytes: u64) -> Verdict<String> {
     let (stream, transfer) = (on.stream()?, on.device().transfer()?);
-    // SAFETY: 1. the stream lives. 3. Broken on purpose: transfers are documented to report it.
+    // SAFETY: 1. the stream lives. 3. Violated on purpose: transfers are documented to report it.
     let queued = unsafe { transfer.fill(at, 1, bytes, stream.get()) };
     reported(queued, || stream.synchronize())
 }
@@ -62,7 +62,7 @@ fn read_unmapped(on: &Subject, _: &str) -> Verdict<String> {
     let (stream, to) = (on.stream()?, on.filled(64 * KIB, 1)?);
     on.map(&reservation, 0, &backing)?.close()?;
     let transfer = on.device().transfer()?;
-    // SAFETY: 1. the stream lives. 3. Broken on purpose: transfers are documented to report it.
+    // SAFETY: 1. the stream lives. 3. Violated on purpose: transfers are documented to report it.
     let queued = unsafe { transfer.copy(to.ptr(), reservation.start(), 64 * KIB, stream.get()) };
     reported(queued, || stream.synchronize())
 }

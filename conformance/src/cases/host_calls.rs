@@ -35,11 +35,11 @@ impl Subject {
     }
 }
 
-/// A function that counts its runs.
+/// Returns a function that counts its runs.
 fn counting(count: &Arc<AtomicU32>) -> HostFunction {
     let count = Arc::clone(count);
     Box::new(move || {
-        // Relaxed: the stream is synchronised with before the count is read.
+        // Relaxed: the stream is synchronised before the count is read.
         count.fetch_add(1, Ordering::Relaxed);
     })
 }
@@ -94,7 +94,7 @@ fn a_function_runs_after_earlier_work(on: &Subject) -> Verdict {
     on.fill(area.span(), 7, &stream)?;
     on.download_into(&host, 0, area.span(), &stream)?;
     let (note, reads) = (Arc::clone(&seen), Arc::downgrade(&host));
-    // A weak reference: the last owner must not be dropped where the driver may not be called.
+    // A weak reference: the last owner must not be dropped where driver calls are forbidden.
     let look = move || {
         if let Some(host) = reads.upgrade() {
             note.store(u32::from(read_pinned_byte(&host, 65_535)), Ordering::Relaxed);

@@ -66,7 +66,7 @@ fn the_device_reads_it_at_its_device_address(on: &Subject) -> Verdict {
     write_pinned(&pinned, &pattern(3, 64 * KIB));
     let transfer = on.device().transfer()?;
     let from = pinned.device_address()?;
-    // SAFETY: 1. the stream lives. 3. Both owners live, and wait before they give back.
+    // SAFETY: 1. the stream lives. 3. Both owners live, and wait before they free.
     unsafe { transfer.copy(area.ptr(), from, 64 * KIB, stream.get()) }?;
     stream.synchronize()?;
     on.expect_pattern(area.span(), 3, "what the device read")
@@ -77,7 +77,7 @@ fn the_device_writes_it_at_its_device_address(on: &Subject) -> Verdict {
     write_pinned(&pinned, &vec![1; BYTES]);
     let transfer = on.device().transfer()?;
     let middle = pinned.device_address()?.add(100);
-    // SAFETY: 1. the stream lives. 3. The owner lives, and waits before it gives back.
+    // SAFETY: 1. the stream lives. 3. The owner lives, and waits before it frees.
     unsafe { transfer.fill(middle, 9, 1000, stream.get()) }?;
     stream.synchronize()?;
     let mut promised = vec![1; BYTES];
@@ -110,17 +110,17 @@ fn zero_bytes_is_an_invalid_value(on: &Subject) -> Verdict {
     refuse(on.pinned(0), &[ErrorKind::InvalidValue], "a size of zero").map(drop)
 }
 
-/// Whole pages of the caller's own, registered while it lives.
+/// Whole pages of the caller, registered while this value lives.
 struct Registered<'s> {
     host: &'s dyn HostMemory,
     pages: Vec<u8>,
-    /// Where the first whole page begins.
+    /// The offset of the first whole page.
     skip: usize,
     is_live: bool,
 }
 
 impl<'s> Registered<'s> {
-    /// Registers `BYTES` bytes that hold `content`.
+    /// Registers `BYTES` bytes with `content`.
     fn new(on: &'s Subject, content: &[u8]) -> Result<Self> {
         let mut pages = vec![0; BYTES + (64 << 10)];
         let skip = pages.as_ptr().align_offset(64 << 10);
@@ -131,7 +131,7 @@ impl<'s> Registered<'s> {
     }
 
     fn register(&mut self) -> Result<()> {
-        // SAFETY: the range lies inside `pages`, which `drop` frees only after it was unregistered.
+        // SAFETY: the range lies inside `pages`, which `drop` frees only after it is unregistered.
         unsafe { self.host.register(self.ptr(), BYTES) }?;
         self.is_live = true;
         Ok(())
@@ -139,7 +139,7 @@ impl<'s> Registered<'s> {
 
     fn unregister(&mut self) -> Result<()> {
         self.is_live = false;
-        // SAFETY: 1. it was registered by this owner. 2. Cases synchronise before they let it go.
+        // SAFETY: 1. this owner registered it. 2. Cases synchronise before they drop it.
         unsafe { self.host.unregister(self.ptr()) }
     }
 
@@ -147,7 +147,7 @@ impl<'s> Registered<'s> {
         NonNull::from(&mut self.pages[self.skip..]).cast()
     }
 
-    /// What the host sees; nothing is queued that writes it.
+    /// The content for the host; no queued work writes it.
     fn content(&self) -> &[u8] {
         &self.pages[self.skip..self.skip + BYTES]
     }
@@ -167,9 +167,9 @@ fn registered_memory_is_reached_by_the_device(on: &Subject) -> Verdict {
     let mut pages = Registered::new(on, &pattern(3, 64 * KIB))?;
     let address = on.device().host_memory()?.device_address(pages.ptr())?;
     let transfer = on.device().transfer()?;
-    // SAFETY: 1. the stream lives. 3. Both ranges live until the stream was synchronised with.
+    // SAFETY: 1. the stream lives. 3. Both ranges live until the stream is synchronised.
     unsafe { transfer.copy(area.ptr(), address, 64 * KIB, stream.get()) }?;
-    // SAFETY: 1. the stream lives. 3. The range lives until the stream was synchronised with.
+    // SAFETY: 1. the stream lives. 3. The range lives until the stream is synchronised.
     unsafe { transfer.fill(address, 6, 100, stream.get()) }?;
     stream.synchronize()?;
     on.expect_pattern(area.span(), 3, "what the device read")?;

@@ -32,7 +32,7 @@ cases! { ipc:
 
 roles!(read_token, write_token, read_two_tokens, reopen_token, be_refused_token, export_token);
 
-/// Drivers may share out one page among small allocations; these have their own.
+/// Drivers may place several small allocations in one page; these have separate pages.
 const BYTES: u64 = 4 * MIB;
 
 fn export(on: &Subject, base: DevicePtr) -> Result<IpcToken> {
@@ -96,7 +96,7 @@ fn export_token(on: &Subject, _: &str) -> Verdict<String> {
     Ok(to_hex(&export(on, memory.ptr())?.0))
 }
 
-/// Checks that a token does not open, that the caller is blamed, and that the device goes on.
+/// Checks that a token does not open, that the error blames the caller, and that the device stays usable.
 fn refuse_token(on: &Subject, token: &IpcToken) -> Verdict {
     let opened = OpenedToken::open(on.device().clone(), token);
     refuse(opened, &[ErrorKind::InvalidValue], "the token")?;

@@ -1,4 +1,4 @@
-//! Memory taken from the driver directly.
+//! Memory allocated from the driver directly.
 
 use cachette_hal::{Device, ErrorKind};
 
@@ -35,7 +35,7 @@ cases! { memory:
     nothing_is_lost_over_many_rounds();
 }
 
-/// Large enough to stand out from what others do.
+/// Large enough to stand out from other activity.
 const LARGE: u64 = 32 * MIB;
 
 fn addresses_are_aligned(on: &Subject) -> Verdict {

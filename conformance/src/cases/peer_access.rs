@@ -28,7 +28,7 @@ cases! { peer_access:
 const BYTES: u64 = 64 * KIB;
 
 impl Subject {
-    /// Skips the case unless the device under test can reach the other one.
+    /// Skips the case unless the device under test can access the other one.
     pub(super) fn reachable_peer(&self) -> Verdict<&dyn PeerAccess> {
         let peers = self.device().peer_access()?;
         let (one, other) = (self.ordinal(), self.other_ordinal());
@@ -99,7 +99,7 @@ fn a_copy_from_a_peer_is_exact(on: &Subject) -> Verdict {
     let peer = Memory::allocate(other.clone(), BYTES)?;
     let stream = Stream::create(other.clone())?;
     let transfer = other.transfer()?;
-    // SAFETY: 1. the stream lives. 3. So does the memory, until the stream was synchronised with.
+    // SAFETY: 1. the stream lives. 3. So does the memory, until the stream is synchronised.
     unsafe { transfer.fill(peer.ptr(), 7, BYTES, stream.get()) }?;
     stream.synchronize()?;
     let (own, stream) = (on.filled(BYTES, 0)?, on.stream()?);

@@ -1,4 +1,4 @@
-//! The vendor's own stream-ordered pool.
+//! The vendor's stream-ordered pool.
 
 use cachette_hal::{Device, ErrorKind};
 

@@ -47,7 +47,7 @@ fn live_ones_have_different_handles(on: &Subject) -> Verdict {
     Ok(())
 }
 
-/// Queues fills and copies in turn, so that part `i` ends as `i + 1` only in the right order.
+/// Queues alternating fills and copies, so that part `i` ends as `i + 1` only in the right order.
 fn queue_staircase(on: &Subject, area: &Memory, stream: &Stream) -> Verdict {
     let bytes = area.bytes() / 16;
     let first = area.span().part(0, bytes);

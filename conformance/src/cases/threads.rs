@@ -1,4 +1,4 @@
-//! Any thread may call anything.
+//! Calls from any thread.
 
 use std::sync::Barrier;
 use std::thread;
@@ -37,7 +37,7 @@ cases! { threads:
 
 const THREADS: u8 = 8;
 
-/// Runs the same on several threads at once, each with its number, and collects what they return.
+/// Runs `act` on several threads at once, each with its number, and collects the results.
 fn together<T: Send>(act: impl Fn(u8) -> Verdict<T> + Sync) -> Verdict<Vec<T>> {
     let start = Barrier::new(usize::from(THREADS));
     thread::scope(|scope| {
@@ -183,13 +183,13 @@ fn one_backing_is_mapped_and_unmapped_by_many(on: &Subject) -> Verdict {
     let memory = on.device().virtual_memory()?;
     let lacked = |reason| Stop::skipped(format!("no aliases: {reason}"));
     memory.aliases().map_err(lacked)?;
-    // What may leave the process is more to a driver than what may not.
+    // Exportable memory needs more of a driver than private memory.
     let sharing = match memory.shares(Sharing::FileDescriptor) {
         Ok(()) => Sharing::FileDescriptor,
         Err(_) => Sharing::Private,
     };
     let (chunk, places) = (on.chunk()?, on.chunk_reservation(THREADS.into())?);
-    // Fewer than threads, so that at any time several threads have the same one.
+    // Fewer than threads, so that several threads always use the same one.
     let backings = [on.backing(chunk, sharing)?, on.backing(chunk, sharing)?];
     for (seed, backing) in (1..).zip(&backings) {
         let mapping = on.map(&places, 0, backing)?;
@@ -199,7 +199,7 @@ fn one_backing_is_mapped_and_unmapped_by_many(on: &Subject) -> Verdict {
     let look = |at: u64, which: usize| {
         let mapping = match on.map(&places, at, &backings[which]) {
             Ok(mapping) => mapping,
-            // As some drivers do while others copy.
+            // Some drivers do this while others copy.
             Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(0),
             Err(error) => return Err(error.into()),
         };

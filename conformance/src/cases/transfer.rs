@@ -49,7 +49,7 @@ fn fill_sets_every_byte(on: &Subject) -> Verdict {
     Ok(())
 }
 
-/// Checks an area that held `pattern(seed)` and in which one range was replaced.
+/// Checks an area that contained `pattern(seed)` and in which one range was replaced.
 fn expect_replaced(on: &Subject, area: &impl Place, seed: u64, at: u64, new: &[u8]) -> Verdict {
     let mut promised = pattern(seed, area.span().bytes());
     let start = usize::try_from(at).map_err(|_| Stop::failed("the offset fits"))?;
@@ -207,10 +207,10 @@ fn zero_bytes_is_an_invalid_value(on: &Subject) -> Verdict {
     refuse(on.copy(nothing_y, nothing_x, &stream), &invalid, "a copy of no bytes")?;
     let transfer = on.device().transfer()?;
     let mut byte = 0_u8;
-    // SAFETY: 1. the stream lives. 3 and 4. The range is empty, and so is what is read.
+    // SAFETY: 1. the stream lives. 3 and 4. The range is empty, and nothing is read.
     let up = unsafe { transfer.upload(x.ptr(), &raw const byte, 0, stream.get()) };
     refuse(up, &invalid, "an upload of no bytes")?;
-    // SAFETY: 1. the stream lives. 3 and 4. The range is empty, and so is what is written.
+    // SAFETY: 1. the stream lives. 3 and 4. The range is empty, and nothing is written.
     let down = unsafe { transfer.download(&raw mut byte, x.ptr(), 0, stream.get()) };
     refuse(down, &invalid, "a download of no bytes")?;
     stream.synchronize()?;

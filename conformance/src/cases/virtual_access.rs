@@ -1,4 +1,4 @@
-//! Unmapping, releasing, rights and accounts of virtual memory.
+//! Unmaps, releases, access rights and accounting of virtual memory.
 
 use cachette_hal::{Access, Device, ErrorKind, Ordinal};
 
@@ -35,20 +35,20 @@ cases! { virtual_memory:
     memory_stays_taken_while_mapped(VirtualMemory);
 }
 
-/// Large enough to stand out from what other processes do.
+/// Large enough to stand out from the activity of other processes.
 const LARGE: u64 = 32 * MIB;
 
 fn unmapping_what_is_not_mapped_is_an_invalid_value(on: &Subject) -> Verdict {
     let (chunk, reservation, backing) = (on.chunk()?, on.chunk_reservation(2)?, on.chunk_backing()?);
     let memory = on.device().virtual_memory()?;
     let invalid = [ErrorKind::InvalidValue];
-    // SAFETY: 2. nothing uses the range, for nothing is mapped there.
+    // SAFETY: 2. no work uses the range, since nothing is mapped there.
     let never = unsafe { memory.unmap(reservation.start(), chunk) };
     refuse(never, &invalid, "an unmap of nothing")?;
     let mapping = on.map(&reservation, 0, &backing)?;
     let at = mapping.ptr();
     mapping.close()?;
-    // SAFETY: 2. nothing uses the range, for nothing is mapped there any more.
+    // SAFETY: 2. no work uses the range, since nothing is mapped there any more.
     let twice = unsafe { memory.unmap(at, chunk) };
     refuse(twice, &invalid, "a second unmap").map(drop)
 }
@@ -62,7 +62,7 @@ fn unmapping_a_part_is_an_invalid_value(on: &Subject) -> Verdict {
     on.put_pattern(mapping.span(), 1)?;
     let memory = on.device().virtual_memory()?;
     for at in [mapping.ptr(), mapping.ptr().add(minimum)] {
-        // SAFETY: 2. nothing is queued that uses the range.
+        // SAFETY: 2. no queued work uses the range.
         let part = unsafe { memory.unmap(at, minimum) };
         refuse(part, &[ErrorKind::InvalidValue], "an unmap of a part")?;
     }
@@ -74,7 +74,7 @@ fn releasing_with_a_mapping_inside_is_an_invalid_value(on: &Subject) -> Verdict 
     let mapping = on.map(&reservation, 0, &backing)?;
     on.put_pattern(mapping.span(), 1)?;
     let memory = on.device().virtual_memory()?;
-    // SAFETY: 1. the reservation lives; the call is documented to refuse it.
+    // SAFETY: 1. the reservation lives; the call is documented to reject it.
     let released = unsafe { memory.release(reservation.start(), reservation.bytes()) };
     refuse(released, &[ErrorKind::InvalidValue], "a release with a mapping inside")?;
     on.expect_pattern(mapping.span(), 1, "the mapping inside")?;
@@ -142,7 +142,7 @@ fn mapping_does_not_wait_for_a_held_stream(on: &Subject) -> Verdict {
     event.record(&held)?;
     let mapping = reservation.map(0, &backing)?;
     let memory = on.device().virtual_memory()?;
-    // SAFETY: 2. no right is taken away.
+    // SAFETY: 2. no right is removed.
     unsafe { memory.set_access(mapping.ptr(), chunk, &on.read_write()) }?;
     on.fill(mapping.span(), 6, &other)?;
     on.copy(seen.span(), mapping.span().part(chunk - 64 * KIB, 64 * KIB), &other)?;
@@ -158,7 +158,7 @@ fn unmapping_does_not_wait_for_a_held_stream(on: &Subject) -> Verdict {
     let held = on.stream()?;
     let (event, _gate) = on.hold_marked(&held)?;
     let memory = on.device().virtual_memory()?;
-    // SAFETY: 2. nothing was ever queued that uses the mapping.
+    // SAFETY: 2. no work that uses the mapping was ever queued.
     unsafe { memory.unmap(mapping.ptr(), mapping.bytes()) }?;
     ensure!(!event.poll()?.is_done(), "the held stream was waited for")
 }
@@ -172,7 +172,7 @@ fn a_chunk_moves_behind_work_in_flight(on: &Subject) -> Verdict {
     event.record(&stream)?;
     let new = reservation.map(chunk, &backing)?;
     let memory = on.device().virtual_memory()?;
-    // SAFETY: 2. no right is taken away.
+    // SAFETY: 2. no right is removed.
     unsafe { memory.set_access(new.ptr(), chunk, &on.read_write()) }?;
     ensure!(!event.poll()?.is_done(), "the work in flight was waited for")?;
     on.copy(seen.span(), new.span().part(0, 64 * KIB), &stream)?;

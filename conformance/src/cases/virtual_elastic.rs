@@ -1,4 +1,4 @@
-//! What chunks that come, go and move need of virtual memory.
+//! The requirements of elastic segments, whose chunks are created, released and moved.
 
 use std::collections::HashSet;
 
@@ -25,9 +25,9 @@ cases! { virtual_memory:
     many_reservations_live_at_once(VirtualMemory, Transfer);
 }
 
-/// Large enough to stand out from what other processes do.
+/// Large enough to stand out from the activity of other processes.
 const LARGE: u64 = 32 * MIB;
-/// What is looked at of a chunk.
+/// The checked bytes of a chunk.
 const PART: u64 = 64 * KIB;
 
 fn aliases_are_coherent_between_streams_behind_an_event(on: &Subject) -> Verdict {
@@ -39,7 +39,7 @@ fn aliases_are_coherent_between_streams_behind_an_event(on: &Subject) -> Verdict
     let (event, seen) = (on.event()?, on.filled(u64::from(ROUNDS) * PART, 0xff)?);
     let gate = on.hold_warm(&first)?;
     for round in 0..ROUNDS {
-        // Who reads in one round writes in the next, so one event a round is enough.
+        // The reader of one round is the writer of the next, so one event per round is enough.
         let ((writer, written), (reader, read)) =
             if round % 2 == 0 { ((&first, &one), (&second, &two)) } else { ((&second, &two), (&first, &one)) };
         on.fill(written.span().part(0, PART), round, writer)?;
@@ -62,7 +62,7 @@ fn unmapping_an_alias_leaves_held_work_through_the_other(on: &Subject) -> Verdic
     on.fill(used.span(), 6, &stream)?;
     event.record(&stream)?;
     let memory = on.device().virtual_memory()?;
-    // SAFETY: 2. nothing was ever queued that uses this mapping.
+    // SAFETY: 2. no work that uses this mapping was ever queued.
     unsafe { memory.unmap(idle.ptr(), idle.bytes()) }?;
     ensure!(!event.poll()?.is_done(), "the held stream was waited for")?;
     gate.release();

@@ -84,7 +84,7 @@ fn a_reservation_may_exceed_the_device(on: &Subject) -> Verdict {
 fn a_wish_is_only_a_wish(on: &Subject) -> Verdict {
     let (chunk, taken, memory) = (on.chunk()?, on.chunk_reservation(2)?, on.device().virtual_memory()?);
     let start = memory.reserve(2 * chunk, Some(taken.start()))?;
-    // SAFETY: 1. the range was reserved just now, and nothing is mapped in it.
+    // SAFETY: 1. the range was just reserved, and nothing is mapped in it.
     unsafe { memory.release(start, 2 * chunk) }?;
     let (wished, end) = (taken.start().address(), taken.start().address() + 2 * chunk);
     let apart = start.address() >= end || start.address() + 2 * chunk <= wished;
@@ -243,14 +243,14 @@ fn mapping_outside_a_reservation_is_an_invalid_value(on: &Subject) -> Verdict {
     Ok(on.map(&reservation, 0, &backing)?.close()?)
 }
 
-/// Maps without an owner, takes what `set_access` has to say, and undoes what succeeded.
+/// Maps without an owner, returns the result of `set_access`, and undoes what succeeded.
 fn map_anywhere(on: &Subject, at: DevicePtr, backing: &Backing) -> Result<()> {
     let memory = on.device().virtual_memory()?;
     // SAFETY: 1. the backing's owner lives.
     unsafe { memory.map(at, backing.get()) }?;
-    // SAFETY: 2. no right is taken away.
+    // SAFETY: 2. no right is removed.
     let granted = unsafe { memory.set_access(at, backing.get().bytes(), &on.read_write()) };
-    // SAFETY: 2. nothing uses the range.
+    // SAFETY: 2. no work uses the range.
     unsafe { memory.unmap(at, backing.get().bytes()) }?;
     granted
 }

@@ -49,7 +49,7 @@ fn write_case(xml: &mut String, case: &CaseReport) {
     let _ = writeln!(xml, "><{element} message=\"{message}\"/></testcase>");
 }
 
-/// Escapes text for an attribute; what XML cannot hold at all becomes U+FFFD.
+/// Escapes text for an attribute. Characters that XML does not allow become U+FFFD.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,4 +1,4 @@
-//! A report as text for people.
+//! A report as human-readable text.
 
 use std::fmt;
 

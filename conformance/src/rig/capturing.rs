@@ -7,7 +7,7 @@ use cachette_hal::{CaptureMode, CaptureNode, CaptureStatus, Device, Error, Error
 use super::{AsStream, Graph, Stream, Subject};
 use crate::failure::{Stop, Verdict};
 
-/// A capture that ends with its owner, so that a case that fails leaves none behind.
+/// A capture that ends with its owner, so that a failed case leaves none behind.
 #[derive(Debug)]
 pub(crate) struct Capturing<'s> {
     on: &'s Subject,
@@ -26,15 +26,15 @@ impl<'s> Capturing<'s> {
 
     /// Ends the capture.
     ///
-    /// The graph names only memory of owners that the case made before it, so they outlive it.
+    /// The graph uses only memory of owners that the case created before it, so they outlive it.
     pub(crate) fn end(mut self) -> Result<Graph> {
         self.finish()
     }
 
     fn finish(&mut self) -> Result<Graph> {
         self.ended = true;
-        // SAFETY: 1. the stream's owner lives. 3 and 4. Cases make what they capture before the graph, and
-        // drop in reverse order.
+        // SAFETY: 1. the stream's owner lives. 3 and 4. Cases create what they capture before the graph, and drop in
+        // reverse order.
         unsafe { Graph::end_capture(self.on.device().clone(), self.stream.get()) }
     }
 }
@@ -42,7 +42,7 @@ impl<'s> Capturing<'s> {
 impl Drop for Capturing<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            // The case has failed already, or expects the capture to be broken.
+            // The case has already failed, or expects the capture to be broken.
             let _ = self.finish();
         }
     }
@@ -56,7 +56,7 @@ impl Subject {
         unsafe { capture.capture_status(stream.handle()) }
     }
 
-    /// The state of a stream's capture, and the stream's frontier; skips the case if the driver has no such query.
+    /// The state of a stream's capture, and the stream's frontier. Skips the case if the driver lacks this query.
     pub(crate) fn frontier(&self, stream: &impl AsStream) -> Verdict<(CaptureStatus, Vec<CaptureNode>)> {
         let capture = self.device().capture()?;
         let mut nodes = Vec::new();
@@ -65,14 +65,14 @@ impl Subject {
         Ok((status.map_err(unless_unsupported)?, nodes))
     }
 
-    /// The nodes that finish before the stream's next work begins; skips the case if the driver has no such query.
+    /// The nodes that finish before the stream's next work begins. Skips the case if the driver lacks this query.
     pub(crate) fn reach(&self, stream: &impl AsStream) -> Verdict<HashSet<CaptureNode>> {
         let capture = self.device().capture()?;
         let (_, mut ahead) = self.frontier(stream)?;
         let mut reached = HashSet::new();
         while let Some(node) = ahead.pop() {
             if reached.insert(node) {
-                // SAFETY: 1. the stream's capture goes on, and the node is of it.
+                // SAFETY: 1. the stream's capture is active, and contains the node.
                 unsafe { capture.dependencies(node, &mut ahead) }.map_err(unless_unsupported)?;
             }
         }
@@ -86,7 +86,7 @@ pub(crate) fn run(graph: &Graph, stream: &Stream) -> Result<()> {
     stream.synchronize()
 }
 
-/// What a refusal makes of a case: a driver need not know about nodes.
+/// Converts the error of a query of nodes, which a driver need not support.
 fn unless_unsupported(error: Error) -> Stop {
     match error.kind() {
         ErrorKind::Unsupported => Stop::skipped(error.to_string()),

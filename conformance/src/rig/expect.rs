@@ -34,7 +34,7 @@ pub(crate) fn none_overlap(ranges: impl IntoIterator<Item = (u64, u64)>) -> Verd
     ensure!(meeting.is_none(), "ranges overlap: {meeting:#x?}")
 }
 
-/// Measures up to eight times until a measurement holds, because other processes use the device too.
+/// Measures up to eight times until a measurement holds, because other processes also use the device.
 #[track_caller]
 pub(crate) fn eventually<T: Debug>(what: &str, measure: impl Fn() -> Verdict<(bool, T)>) -> Verdict {
     let mut found = Vec::new();
@@ -47,13 +47,13 @@ pub(crate) fn eventually<T: Debug>(what: &str, measure: impl Fn() -> Verdict<(bo
     Err(Stop::failed(format!("{what}: {found:?}")))
 }
 
-/// Checks that a call does not return before the gate is released, and does so after.
+/// Checks that a call does not return before the gate is released, and returns after.
 pub(crate) fn blocks_until_released(gate: &Gate, call: impl FnOnce() -> Result<()> + Send) -> Verdict {
     let returned = AtomicBool::new(false);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let result = call();
-            // Release pairs with the acquire below, though the flag publishes nothing but itself.
+            // Release pairs with the acquire below, although the flag publishes no other data.
             returned.store(true, Ordering::Release);
             result
         });

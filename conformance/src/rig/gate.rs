@@ -7,13 +7,13 @@ use std::time::Duration;
 use super::{AsStream, Event, Place, Stream, Subject};
 use crate::failure::Verdict;
 
-/// When a gate opens by itself, so that a failed case cannot hang.
+/// The time after which a gate opens by itself, so that a failed case cannot hang.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A point at which a stream is held, until the gate is released or dropped.
 ///
-/// Drivers may run the host functions of all streams on one thread. So a case never has two gates of
-/// different streams closed at once, and allocates what it needs before it closes one.
+/// Drivers may run the host functions of all streams on one thread. So a case never has two closed gates on different
+/// streams, and allocates what it needs before it closes one.
 #[derive(Debug)]
 pub(crate) struct Gate {
     state: Arc<State>,
@@ -28,16 +28,16 @@ struct State {
 }
 
 impl Gate {
-    /// Lets the stream continue.
+    /// Resumes the stream.
     pub(crate) fn release(&self) {
         let mut open = self.state.open.lock().unwrap_or_else(PoisonError::into_inner);
         *open = true;
         self.state.opened.notify_all();
     }
 
-    /// Whether the stream has continued: the gate was released, or opened by itself.
+    /// Returns whether the stream has continued: the gate was released, or opened by itself.
     pub(crate) fn has_passed(&self) -> bool {
-        // Acquire pairs with the release in `pass`, though the flag publishes nothing but itself.
+        // Acquire pairs with the release in `pass`, although the flag publishes no other data.
         self.state.passed.load(Ordering::Acquire)
     }
 }
@@ -70,7 +70,7 @@ impl Subject {
         Ok(gate)
     }
 
-    /// Holds a stream at its current end, and records an event behind the gate.
+    /// Holds a stream at its current end, and records an event after the gate.
     pub(crate) fn hold_marked(&self, stream: &Stream) -> Verdict<(Event, Gate)> {
         let event = self.event()?;
         let gate = self.hold(stream)?;

@@ -1,10 +1,10 @@
-//! Names of memory as text, for the arguments and answers of children.
+//! Tokens and handles as text, for the arguments and answers of children.
 
 use std::fmt::Write;
 
 use crate::failure::{Stop, Verdict, ensure};
 
-/// The bytes of a name, two letters each.
+/// Converts the bytes to text, two characters each.
 pub(crate) fn to_hex(name: &[u8; 64]) -> String {
     name.iter().fold(String::new(), |mut text, byte| {
         // Writing to a string cannot fail.
@@ -13,7 +13,7 @@ pub(crate) fn to_hex(name: &[u8; 64]) -> String {
     })
 }
 
-/// The name that a text stands for.
+/// Converts a text back to the bytes.
 pub(crate) fn from_hex(text: &str) -> Verdict<[u8; 64]> {
     let mut name = [0; 64];
     ensure!(text.len() == 128 && text.is_ascii(), "no name: {text}")?;

@@ -1,11 +1,11 @@
-//! Content that is different everywhere.
+//! Content that differs at every position.
 
-/// Bytes after which the content repeats, but for the word at the head of every line.
+/// The period of the content in bytes, except for the word at the start of every line.
 const PAGE: usize = 4096;
-/// Bytes of which the first eight depend on where they lie.
+/// Bytes of a line; its first eight bytes depend on its position.
 const LINE: usize = 512;
 
-/// Bytes that depend on the seed and on their position, so that a byte out of place shows.
+/// Returns bytes that depend on the seed and on their position, so that a misplaced byte is detected.
 pub(crate) fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
     let length = usize::try_from(bytes).expect("sizes of cases fit the host");
     let mut page = vec![0; PAGE];

@@ -1,7 +1,7 @@
 //! Content of page-locked host memory, written and read by the host.
 //!
-//! These functions uphold promise 4 only together with their callers: a case touches page-locked memory
-//! while nothing queued names it.
+//! These functions uphold promise 4 only together with their callers: a case accesses page-locked memory only while no
+//! queued work uses it.
 
 use std::ptr;
 use std::slice;
@@ -13,7 +13,7 @@ use super::{AsStream, Pinned, Span, Subject};
 /// Writes the whole of `to`.
 pub(crate) fn write_pinned(to: &Pinned, content: &[u8]) {
     assert_eq!(to.bytes(), content.len(), "sizes agree");
-    // SAFETY: the owner lives and its memory is as long as the content; other memory holds the content.
+    // SAFETY: the owner lives, its memory is as long as the content, and does not overlap the content.
     unsafe { ptr::copy_nonoverlapping(content.as_ptr(), to.ptr().as_ptr(), content.len()) }
 }
 
@@ -38,8 +38,8 @@ impl Subject {
         assert_eq!(to.bytes(), from.bytes() as u64, "sizes agree");
         let transfer = self.device().transfer()?;
         let source = from.ptr().as_ptr().cast_const();
-        // SAFETY: 1. the stream lives. 3. The span's owner lives, and waits before it gives back. 4. So
-        // does the pinned memory's, and the case leaves it alone meanwhile.
+        // SAFETY: 1. the stream lives. 3. The span's owner lives, and waits before it frees. 4. So does the pinned
+        // memory's, and the case does not access it in the meantime.
         unsafe { transfer.upload(to.start(), source, from.bytes(), stream.handle()) }
     }
 
@@ -48,13 +48,13 @@ impl Subject {
         assert!(at + from.bytes() <= to.bytes() as u64, "the range lies inside");
         let transfer = self.device().transfer()?;
         let target = to.ptr().as_ptr().wrapping_add(length(at));
-        // SAFETY: 1. the stream lives. 3. The span's owner lives, and waits before it gives back. 4. So
-        // does the pinned memory's, and the case leaves it alone meanwhile.
+        // SAFETY: 1. the stream lives. 3. The span's owner lives, and waits before it frees. 4. So does the pinned
+        // memory's, and the case does not access it in the meantime.
         unsafe { transfer.download(target, from.start(), length(from.bytes()), stream.handle()) }
     }
 }
 
-/// A size as a length of host memory.
+/// Converts a size to a length of host memory.
 fn length(bytes: u64) -> usize {
     usize::try_from(bytes).expect("sizes of cases fit the host")
 }

@@ -29,7 +29,7 @@ impl Pooled<'_> {
         self.free_once(stream)
     }
 
-    /// Frees it at the present end of another stream, which was made to wait for its last use.
+    /// Frees it at the current end of another stream, which waits for its last use.
     pub(crate) fn free_in(mut self, stream: &Stream) -> Result<()> {
         self.free_once(stream)
     }
@@ -38,8 +38,8 @@ impl Pooled<'_> {
         if std::mem::replace(&mut self.freed, true) {
             return Ok(());
         }
-        // SAFETY: 1. the memory was given to this owner and is freed once. 2. Cases use it in this stream
-        // alone, or make this stream wait for the others.
+        // SAFETY: 1. this owner has the memory and frees it once. 2. Cases use it in this stream only, or make this
+        // stream wait for the others.
         unsafe { self.pool.free_on(self.ptr, stream.handle()) }
     }
 }

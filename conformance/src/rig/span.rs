@@ -1,4 +1,4 @@
-//! Ranges of device memory that borrow their owner, and streams that live.
+//! Ranges of device memory that borrow their owner, and live streams.
 
 use std::marker::PhantomData;
 
@@ -9,8 +9,8 @@ use super::{Mapping, Memory, Pooled, Stream};
 
 /// A range of device memory that borrows its owner.
 ///
-/// It can only be had from an owner, so it lies inside memory that is live (promise 3). Owners wait for the
-/// device before they give memory back, so it stays live until queued work has finished.
+/// Only an owner creates it, so it lies inside live memory (promise 3). Owners wait for the device before they free
+/// memory, so it stays live until queued work has finished.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span<'m> {
     start: DevicePtr,
@@ -23,7 +23,7 @@ impl<'m> Span<'m> {
         Self { start, bytes, owner: PhantomData }
     }
 
-    /// The first `bytes` of memory of another process; its owner says how many there are.
+    /// Returns the first `bytes` of memory of another process, which reports its size.
     pub(crate) const fn opened(token: &'m OpenedToken<AnyDevice>, bytes: u64) -> Self {
         Self::new(token.base(), bytes)
     }
@@ -53,7 +53,7 @@ impl<'m> Span<'m> {
         Self::new(self.start.add(offset), bytes)
     }
 
-    /// The part at `position` among parts of `bytes` bytes.
+    /// Returns the part at `position` among parts of `bytes` bytes.
     pub(crate) fn nth(self, position: impl Into<u64>, bytes: u64) -> Self {
         self.part(position.into() * bytes, bytes)
     }
@@ -64,9 +64,9 @@ impl<'m> Span<'m> {
     }
 }
 
-/// Something that owns device memory.
+/// An owner of device memory.
 pub(crate) trait Place {
-    /// All of it.
+    /// Returns the whole memory.
     fn span(&self) -> Span<'_>;
 }
 
@@ -83,7 +83,7 @@ macro_rules! places {
 
 places!(Memory, Mapping<'_>, Pooled<'_>);
 
-/// A stream that lives (promise 1).
+/// A live stream (promise 1).
 pub(crate) trait AsStream: Sync {
     /// Its handle.
     fn handle(&self) -> StreamRef;
@@ -95,7 +95,7 @@ impl AsStream for Stream {
     }
 }
 
-/// The default stream, which always lives.
+/// The default stream, which is always live.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DefaultStream;
 

@@ -1,4 +1,4 @@
-//! The device under test, as a case sees it.
+//! The device under test, for a case.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -16,7 +16,7 @@ use crate::fixture::Fixture;
 pub(crate) const KIB: u64 = 1 << 10;
 /// One mebibyte.
 pub(crate) const MIB: u64 = 1 << 20;
-/// Long enough for work that nothing holds to have run.
+/// Long enough for work that is not held to run.
 const SETTLE: Duration = Duration::from_millis(25);
 
 /// A stream of any device.
@@ -36,16 +36,16 @@ pub(crate) type Mapping<'r> = OwnedMapping<'r, AnyDevice>;
 /// A graph of any device.
 pub(crate) type Graph = OwnedGraph<AnyDevice>;
 
-/// The device under test, as a case sees it.
+/// The device under test, for a case.
 pub struct Subject {
-    /// For content that the host writes and reads; nothing else runs in it.
+    /// For content that the host writes and reads; no other work runs in it.
     side: Stream,
     device: AnyDevice,
     backend: Arc<dyn Backend>,
     fixture: Arc<Fixture>,
     ordinal: Ordinal,
-    /// Host memory named by transfers. It is kept until the backend above is gone (fields drop in order),
-    /// so that a device that lies about having finished cannot write to memory that was given back.
+    /// Host memory used by transfers. It is kept until the backend above is dropped (fields drop in order). So a device
+    /// that reports the end of work too early cannot write to freed memory.
     staging: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -91,7 +91,7 @@ impl Subject {
         &self.staging
     }
 
-    /// The position of a device other than the one under test.
+    /// The ordinal of a device other than the one under test.
     pub(crate) fn other_ordinal(&self) -> Ordinal {
         Ordinal(u32::from(self.ordinal.0 == 0))
     }
@@ -125,13 +125,13 @@ impl Subject {
         Backing::create(Arc::clone(&self.device), bytes, sharing)
     }
 
-    /// Bytes free now, over all processes.
+    /// The free bytes, over all processes.
     pub(crate) fn free_memory(&self) -> Result<u64> {
         Ok(self.device.memory_info()?.free)
     }
 }
 
-/// Gives work that nothing holds the time to run.
+/// Sleeps long enough for work that is not held to run.
 pub(crate) fn settle() {
     thread::sleep(SETTLE);
 }

@@ -19,7 +19,7 @@ impl Subject {
 
     /// Backing of one chunk that can be exported in this way.
     ///
-    /// Skips the case if the device lacks the kind of sharing, or this process may not use the fabric.
+    /// Skips the case if the device lacks the kind of sharing, or if this process may not use the fabric.
     pub(crate) fn shared_backing(&self, sharing: Sharing) -> Verdict<Backing> {
         let memory = self.device().virtual_memory()?;
         let lacked = |reason| Stop::skipped(format!("no {sharing}: {reason}"));
@@ -40,7 +40,7 @@ impl Subject {
         [Access::ReadWrite(self.ordinal())]
     }
 
-    /// Maps `backing` and lets the device under test read and write it.
+    /// Maps `backing` and gives the device under test read and write access.
     pub(crate) fn map<'r>(&self, reservation: &'r Reservation, offset: u64, backing: &Backing) -> Result<Mapping<'r>> {
         let mapping = reservation.map(offset, backing)?;
         mapping.set_access(&self.read_write())?;

@@ -8,7 +8,7 @@ use super::rows::Items;
 use super::seeds::{Purse, seed};
 use crate::{Segment, StackId, Trace};
 
-/// Binds a variable for each field of an object. Each key must be there once; keys that are not known are passed over.
+/// Binds a variable for each field of an object. Each key must appear exactly once; unknown keys are skipped.
 macro_rules! fields {
     ($map:ident: $($field:ident = $read:expr),+ $(,)?) => {
         $(let mut $field = None;)+
@@ -22,7 +22,7 @@ macro_rules! fields {
     };
 }
 
-/// Reads a segment; its stacks and its pool are still the numbers of the file.
+/// Reads a segment; its stacks and its pool still have the numbers of the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SegmentSeed<'a>(pub(super) &'a Purse);
 
@@ -53,7 +53,7 @@ impl<'de> Visitor<'de> for SegmentSeed<'_> {
     }
 }
 
-/// Reads the events of a device; what they name are still the numbers of the file.
+/// Reads the events of a device; their references still have the numbers of the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TraceSeed<'a>(pub(super) &'a Purse);
 
@@ -72,7 +72,7 @@ impl<'de> Visitor<'de> for TraceSeed<'_> {
     }
 }
 
-/// Keeps a value, unless there is one already.
+/// Stores a value, unless there is one already.
 fn once<T, E: Error>(place: &mut Option<T>, name: &'static str, found: T) -> Result<(), E> {
     match place.replace(found) {
         None => Ok(()),

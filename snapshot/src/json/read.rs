@@ -1,4 +1,4 @@
-//! From the shape of the file to a snapshot.
+//! Converts the structure of a file to a snapshot.
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::{
     Trace,
 };
 
-/// The file, whichever order it is in.
+/// The file, with its keys in any order.
 #[derive(Debug, Default)]
 pub(super) struct File {
     pools: Vec<(u64, u64)>,
@@ -81,7 +81,7 @@ impl<'de> Visitor<'de> for FileSeed<'_> {
 }
 
 impl FileSeed<'_> {
-    /// Reads what stands under a key.
+    /// Reads the value of a key.
     fn read<'de, A: MapAccess<'de>>(&self, key: Key, map: &mut A, file: &mut File) -> Result<(), A::Error> {
         let purse = self.0;
         match key {
@@ -126,7 +126,7 @@ impl FileSeed<'_> {
                     each: numbers,
                     charge: |budget: &Budget, list: &Vec<u32>| {
                         budget.charge::<StackId>(2)?;
-                        // No frames are no stack, which takes nothing.
+                        // A list without frames is no stack, and is not charged.
                         if list.is_empty() {
                             return Ok(());
                         }
@@ -219,8 +219,8 @@ impl File {
     }
 }
 
-/// What the rest names by place, and what the places are called in the snapshot: entries that a file has twice are
-/// kept once.
+/// The tables that the rest refers to by index, with their numbers in the snapshot. Duplicate entries of a file are
+/// stored once.
 #[derive(Debug)]
 struct Tables {
     stacks: Stacks,
@@ -245,7 +245,7 @@ impl Tables {
         Ok(Self { stacks, stack_ids, texts, text_ids, pools })
     }
 
-    /// Gives what a segment names the numbers of the snapshot.
+    /// Replaces the numbers of the file in a segment by those of the snapshot.
     fn segment(&self, mut segment: Segment) -> Result<Segment, SnapshotProblem> {
         const WHAT: &str = "a segment";
         for block in &mut segment.blocks {
@@ -257,7 +257,7 @@ impl Tables {
         Ok(segment)
     }
 
-    /// Gives what events name the numbers of the snapshot.
+    /// Replaces the numbers of the file in events by those of the snapshot.
     fn trace(&self, mut trace: Trace) -> Result<Trace, SnapshotProblem> {
         const WHAT: &str = "an event";
         for event in &mut trace.events {
@@ -270,7 +270,7 @@ impl Tables {
         Ok(trace)
     }
 
-    /// The first pool is the default one, and need not be written.
+    /// The first pool is the default one, and may be omitted.
     fn pool(&self, what: &'static str, number: u32) -> Result<u32, SnapshotProblem> {
         let known = number == 0 || (number as usize) < self.pools;
         known.then_some(number).ok_or(SnapshotProblem::Dangling {
@@ -282,7 +282,7 @@ impl Tables {
     }
 }
 
-/// What a place in the file is called in the snapshot.
+/// Returns the number in the snapshot for an index of the file.
 fn place<T: Copy>(table: &[T], what: &'static str, kind: &'static str, number: u32) -> Result<T, SnapshotProblem> {
     let found = table.get(number as usize).copied();
     found.ok_or(SnapshotProblem::Dangling { what, kind, number: number.into(), count: table.len() })

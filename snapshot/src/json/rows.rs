@@ -1,4 +1,4 @@
-//! Rows of numbers, without the zeros at their end.
+//! Rows of numbers, without trailing zeros.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,11 +12,11 @@ use crate::{Block, BlockState, Event, StackId, TextId, TraceAction};
 
 /// `MOST` numbers, of which at least `LEAST` are written.
 ///
-/// The number at [`SIGNED`] has a sign, and is kept as the same 64 bits.
+/// The number at [`SIGNED`] is signed, and is stored as the same 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row<const LEAST: usize, const MOST: usize>([u64; MOST]);
 
-/// The place of an event's time, which is written as microseconds since the event before.
+/// The index of an event's time, which is written as microseconds since the previous event.
 const SIGNED: usize = 4;
 
 pub(super) type EventRow = Row<5, 10>;
@@ -93,14 +93,14 @@ fn event_row(event: &Event, since: i64) -> EventRow {
     ])
 }
 
-/// Something that is read from a row.
+/// An item that is read from a row.
 pub(super) trait Item: Sized {
     /// Its numbers.
     type Row: for<'de> Deserialize<'de>;
-    /// What many of them are called in an error.
+    /// The name of a list of them in an error.
     const LIST: &'static str;
 
-    /// Reads one; `time_us` is the time of the one before, where there are times.
+    /// Reads one item; `time_us` is the time of the previous one, if there are times.
     fn of<E: Error>(row: &Self::Row, time_us: &mut i64) -> Result<Self, E>;
 }
 

@@ -1,4 +1,4 @@
-//! Reading with a budget: whatever there may be many of is charged before it is kept.
+//! Reading with a budget: data of variable size is charged before it is stored.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -23,9 +23,9 @@ macro_rules! seed {
 }
 pub(super) use seed;
 
-/// The budget of one file, and the limit that was passed.
+/// The budget of one file, and the exceeded limit.
 ///
-/// `serde` carries texts as errors and no values, so the limit waits here until reading has ended.
+/// `serde` errors carry texts and no values, so the limit is stored here until the end of the read.
 #[derive(Debug)]
 pub(super) struct Purse {
     pub(super) budget: Budget,
@@ -37,12 +37,12 @@ impl Purse {
         Self { budget, excess: std::cell::Cell::new(None) }
     }
 
-    /// The limit that was passed.
+    /// The exceeded limit.
     pub(super) const fn excess(&self) -> Option<Excess> {
         self.excess.get()
     }
 
-    /// Turns a limit that was passed into an error that ends the reading.
+    /// Stores an exceeded limit, and returns an error that ends the read.
     pub(super) fn within<T, E: Error>(&self, charged: Result<T, Excess>) -> Result<T, E> {
         charged.map_err(|excess| {
             self.excess.set(Some(excess));
@@ -50,7 +50,7 @@ impl Purse {
         })
     }
 
-    /// Puts one more event, block or the like at the end of a list.
+    /// Appends an item, such as an event or a block, to a list.
     pub(super) fn add_item<T, E: Error>(&self, list: &mut Vec<T>, item: T) -> Result<(), E> {
         let charged = self.budget.reserve(list, 1);
         self.within(charged.and_then(|()| self.budget.count_item()))?;
@@ -59,7 +59,7 @@ impl Purse {
     }
 }
 
-/// Reads a value that has a fixed size, or no more bytes than the file has for it.
+/// Reads a value of fixed size, or one that is not larger than its text in the file.
 #[derive(Debug)]
 pub(super) struct Plain<T>(PhantomData<T>);
 
@@ -83,7 +83,7 @@ impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Plain<T> {
     }
 }
 
-/// Reads a value, and then takes room for what becomes of it.
+/// Reads a value, and then charges for the result.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Charged<'a, S, F> {
     pub(super) purse: &'a Purse,

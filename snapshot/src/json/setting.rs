@@ -1,4 +1,4 @@
-//! Settings as JSON's own values.
+//! Settings as JSON values.
 
 use std::cell::Cell;
 use std::fmt;
@@ -37,7 +37,7 @@ impl Serialize for Table<&[(String, Setting)]> {
     }
 }
 
-/// Reads settings by key, those inside of others included.
+/// Reads settings by key, including nested ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableSeed<'a> {
     purse: &'a Purse,
@@ -46,12 +46,12 @@ pub(super) struct TableSeed<'a> {
 }
 
 impl<'a> TableSeed<'a> {
-    /// Counts in `count` how many there are.
+    /// Creates a seed that counts the settings in `count`.
     pub(super) const fn new(purse: &'a Purse, count: &'a Cell<usize>) -> Self {
         Self { purse, count, depth: 0 }
     }
 
-    /// Takes room for a text.
+    /// Charges for a text and returns it.
     fn keep<E: Error>(self, text: &str) -> Result<String, E> {
         let charged = self.purse.budget.charge::<u8>(text.len());
         self.purse.within(charged)?;

@@ -1,4 +1,4 @@
-//! From a snapshot to the shape of the file.
+//! Converts a snapshot to the structure of the file.
 
 use serde::{Serialize, Serializer};
 
@@ -6,7 +6,7 @@ use super::setting::Table;
 use super::{FORMAT, VERSION};
 use crate::{Annotation, PoolId, Segment, Setting, Snapshot, Stacks, Stage, Trace};
 
-/// The file, in the order it is written.
+/// The file, in the order of writing.
 #[derive(Debug, Serialize)]
 pub(super) struct File<'a> {
     format: &'static str,

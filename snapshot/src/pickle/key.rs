@@ -1,4 +1,4 @@
-//! The words of the reference.
+//! The keys and values of the reference.
 
 pub(super) const SEGMENTS: &str = "segments";
 pub(super) const TRACES: &str = "device_traces";
@@ -39,7 +39,7 @@ pub(super) const CONTEXT: &str = "compile_context";
 pub(super) const METADATA: &str = "user_metadata";
 pub(super) const FORWARD_FRAMES: &str = "forward_frames";
 pub(super) const POOL_ID: &str = "pool_id";
-/// What stands for no context.
+/// The value for no context.
 pub(super) const NO_CONTEXT: &str = "N/A";
 
 pub(super) const NAME: &str = "name";

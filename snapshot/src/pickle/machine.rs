@@ -1,18 +1,18 @@
-//! Runs the operations of a pickle that make plain data, and no others.
+//! Runs the opcodes of a pickle that build plain data, and no others.
 
 use super::opcode as op;
 use super::tree::{Failure, Node, Tree, Value, short};
 use crate::budget::Budget;
 use crate::{Excess, PickleProblem};
 
-/// The protocols that are known.
+/// The supported protocols.
 const PROTOCOLS: std::ops::RangeInclusive<u8> = 2..=5;
-/// How much of a name is shown.
+/// The number of characters of a name that are shown.
 const SHOWN: usize = 80;
 
 type Step<T = ()> = Result<T, PickleProblem>;
 
-/// What a pickle holds.
+/// Returns the data of a pickle.
 pub(super) fn run<'a>(bytes: &'a [u8], budget: &'a Budget) -> Result<Tree<'a>, Failure> {
     let mut machine = Machine::new(bytes, budget);
     loop {
@@ -22,7 +22,7 @@ pub(super) fn run<'a>(bytes: &'a [u8], budget: &'a Budget) -> Result<Tree<'a>, F
             Ok(false) => (),
             Ok(true) => return Ok(machine.tree),
             Err(problem) => {
-                // What ends early ends where the file does.
+                // A truncated pickle is reported at the end of the file.
                 let offset = match problem {
                     PickleProblem::CutShort => bytes.len(),
                     _ => offset,
@@ -37,10 +37,10 @@ struct Machine<'a> {
     tree: Tree<'a>,
     /// The next byte.
     offset: usize,
-    /// Where the operation that runs began.
+    /// The start of the current opcode.
     begun: usize,
     stack: Vec<Value>,
-    /// Heights of the stack where containers begin.
+    /// Heights of the stack at which containers begin.
     marks: Vec<usize>,
     memo: Vec<Option<Value>>,
     memoized: usize,
@@ -61,7 +61,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The next operation; the first one names the protocol.
+    /// Reads the next opcode; the first one contains the protocol.
     fn begin(&mut self) -> Step<u8> {
         self.begun = self.offset;
         let [code] = self.take_array()?;
@@ -71,7 +71,7 @@ impl<'a> Machine<'a> {
         Ok(code)
     }
 
-    /// Runs one operation; whether it was the last.
+    /// Runs one opcode. Returns whether it was the last.
     fn step(&mut self, code: u8) -> Step<bool> {
         match code {
             op::STOP => {
@@ -84,7 +84,7 @@ impl<'a> Machine<'a> {
                     return Err(PickleProblem::Protocol(version));
                 }
             }
-            // Frames only say how far to read ahead.
+            // Frames are only a hint for reading ahead.
             op::FRAME => {
                 self.take_array::<8>()?;
             }
@@ -177,7 +177,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Why an operation is not run.
+    /// Returns why an opcode is not run.
     fn refuse(&mut self, code: u8) -> PickleProblem {
         match code {
             op::GLOBAL | op::INST => match (self.line(), self.line()) {
@@ -206,7 +206,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Takes away what is on top, be it a mark.
+    /// Removes the top of the stack, even if it is a mark.
     fn pop_any(&mut self) -> Step {
         if self.marks.last() == Some(&self.stack.len()) {
             self.marks.pop();
@@ -221,7 +221,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Takes a value that lies above the last mark.
+    /// Removes a value above the last mark.
     fn pop(&mut self) -> Step<Value> {
         if self.marks.last().is_some_and(|&mark| mark >= self.stack.len()) {
             return Err(TOO_LITTLE);
@@ -235,7 +235,7 @@ impl<'a> Machine<'a> {
         self.push(Value::Tuple(node))
     }
 
-    /// A container of what lies from a height on.
+    /// Creates a container from the values above a height.
     fn gather(&mut self, from: usize) -> Step<Node> {
         let node = self.tree.add(self.begun)?;
         let values = self.stack.get(from..).ok_or(TOO_LITTLE)?;
@@ -248,7 +248,7 @@ impl<'a> Machine<'a> {
         if self.tree.len(node).is_multiple_of(2) { Ok(Value::Dict(node)) } else { Err(UNPAIRED) }
     }
 
-    /// Puts the uppermost values into the container below them.
+    /// Moves the top values into the container below them.
     fn fill(&mut self, count: usize) -> Step {
         let from = self.stack.len().checked_sub(count).ok_or(TOO_LITTLE)?;
         let below = from.checked_sub(1).ok_or(TOO_LITTLE)?;
@@ -286,7 +286,7 @@ impl<'a> Machine<'a> {
         Ok(Value::Bytes)
     }
 
-    /// A length of `width` bytes.
+    /// Reads a length of `width` bytes.
     fn length(&mut self, width: usize) -> Step<usize> {
         let mut bytes = [0; 8];
         bytes[..width].copy_from_slice(self.take(width)?);
@@ -307,7 +307,7 @@ impl<'a> Machine<'a> {
         Ok(*taken)
     }
 
-    /// What stands up to the end of the line.
+    /// Reads up to the end of the line.
     fn line(&mut self) -> Step<&'a [u8]> {
         let rest = &self.tree.bytes[self.offset..];
         let end = rest.iter().position(|byte| *byte == b'\n');
@@ -321,7 +321,7 @@ const NO_MARK: PickleProblem = PickleProblem::Damaged("a container ends that did
 const TOO_LITTLE: PickleProblem = PickleProblem::Damaged("an operation has too few values");
 const UNPAIRED: PickleProblem = PickleProblem::Damaged("a dict has a key without a value");
 
-/// A whole number, least byte first.
+/// Decodes a whole number, lowest byte first.
 fn long(bytes: &[u8]) -> Value {
     let negative = bytes.last().is_some_and(|byte| *byte >= 0x80);
     let fill = if negative { 0xFF } else { 0 };

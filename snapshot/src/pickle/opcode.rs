@@ -1,4 +1,4 @@
-//! The operations of a pickle that snapshots need, by their names in the pickle module.
+//! The opcodes of a pickle that snapshots need, by their names in the pickle module.
 
 pub(super) const MARK: u8 = b'(';
 pub(super) const STOP: u8 = b'.';
@@ -47,7 +47,7 @@ pub(super) const BINPUT: u8 = b'q';
 pub(super) const LONG_BINPUT: u8 = b'r';
 pub(super) const MEMOIZE: u8 = 0x94;
 
-// What follows asks for code: it is named in errors, and never followed.
+// The following opcodes need code. They are named in errors, and never run.
 pub(super) const GLOBAL: u8 = b'c';
 pub(super) const STACK_GLOBAL: u8 = 0x93;
 pub(super) const INST: u8 = b'i';

@@ -1,4 +1,4 @@
-//! From plain data to a snapshot.
+//! Converts plain data to a snapshot.
 
 mod held;
 mod settings;
@@ -13,7 +13,7 @@ use super::key;
 use super::tree::{Failure, Node, Tree, Value};
 use crate::{Excess, PickleProblem, PoolId, Snapshot, TextId, Texts, Trace};
 
-/// The snapshot that a pickle holds: the whole of it, or the segments alone.
+/// Returns the snapshot in a pickle, which contains a whole snapshot or only the segments.
 pub(super) fn snapshot(tree: &Tree<'_>) -> Result<Snapshot, Failure> {
     let mut builder = Builder::new(tree);
     builder.make_room()?;
@@ -29,12 +29,12 @@ pub(super) fn snapshot(tree: &Tree<'_>) -> Result<Snapshot, Failure> {
     Ok(made)
 }
 
-/// What a snapshot is made with.
+/// The state of the conversion.
 struct Builder<'t, 'a> {
     tree: &'t Tree<'a>,
     interned: Interned,
     texts: Texts,
-    /// By where in the file the text lies: most are shared.
+    /// By the position of the text in the file, since most texts are shared.
     text_ids: HashMap<(u32, u32), TextId>,
     pools: Pools,
 }
@@ -60,7 +60,7 @@ impl Pools {
     }
 }
 
-/// No key or value that is known is longer, in bytes.
+/// No known key or value is longer, in bytes.
 const LONGEST_WORD: usize = 64;
 
 type Made<T> = Result<T, Failure>;
@@ -70,7 +70,7 @@ impl<'t, 'a> Builder<'t, 'a> {
         Self { tree, interned: Interned::default(), texts: Texts::new(), text_ids: HashMap::new(), pools: Pools::new() }
     }
 
-    /// Makes room for the numbers of stacks and frames.
+    /// Reserves room for the numbers of stacks and frames.
     fn make_room(&mut self) -> Made<()> {
         self.interned.make_room(self.tree.nodes(), self.tree.budget).map_err(|excess| self.failure(None, excess.into()))
     }
@@ -109,7 +109,7 @@ impl<'t, 'a> Builder<'t, 'a> {
         Ok(traces)
     }
 
-    /// The values of a list or a tuple; none for None.
+    /// Returns the values of a list or a tuple; none for None.
     fn list(&self, value: Value, what: &str) -> Made<impl Iterator<Item = Value> + use<'t, 'a>> {
         let node = match value {
             Value::List(node) | Value::Tuple(node) => Some(node),
@@ -120,7 +120,7 @@ impl<'t, 'a> Builder<'t, 'a> {
         Ok(node.into_iter().flat_map(move |node| tree.values(node)))
     }
 
-    /// What `make` makes of every dict of a list.
+    /// Converts every dict of a list with `make`.
     fn each<T>(
         &mut self,
         value: Value,
@@ -144,15 +144,15 @@ impl<'t, 'a> Builder<'t, 'a> {
         }
     }
 
-    /// A word that may be a known one; empty for anything else.
+    /// Returns a text that may be a known word; empty for any other value.
     fn word(&self, value: Value) -> &'a str {
         let bytes = self.tree.raw(value).unwrap_or(b"");
-        // A long text may be named by every entry of a long dict, and no word that is known is long.
+        // Every entry of a long dict may refer to one long text, and no known word is long.
         let bytes = if bytes.len() > LONGEST_WORD { b"" } else { bytes };
         std::str::from_utf8(bytes).unwrap_or("")
     }
 
-    /// The number of a text; none for anything else.
+    /// Returns the number of a text; none for any other value.
     fn text_id(&mut self, value: Value, node: Node) -> Made<TextId> {
         let Value::Text { start, length } = value else { return Ok(TextId::NONE) };
         if let Some(&id) = self.text_ids.get(&(start, length)) {
@@ -165,7 +165,7 @@ impl<'t, 'a> Builder<'t, 'a> {
         Ok(id)
     }
 
-    /// Takes room for a text that is kept once, and for what finds it again.
+    /// Charges for a text that is stored once, and for its lookup.
     fn charge_new_text(&self, bytes: usize, node: Node) -> Made<()> {
         let budget = self.tree.budget;
         self.within(node, budget.charge_text(bytes))?;
@@ -176,23 +176,23 @@ impl<'t, 'a> Builder<'t, 'a> {
         self.within(node, self.tree.budget.charge::<u8>(bytes))
     }
 
-    /// Makes room for one more in a list.
+    /// Reserves room for one more value in a list.
     fn reserve<T>(&self, list: &mut Vec<T>, node: Node) -> Made<()> {
         self.within(node, self.tree.budget.reserve(list, 1))
     }
 
-    /// Counts one more item, and makes room for it in its list.
+    /// Counts one more item, and reserves room for it in its list.
     fn count<T>(&self, list: &mut Vec<T>, node: Node) -> Made<()> {
         self.reserve(list, node)?;
         self.within(node, self.tree.budget.count_item())
     }
 
-    /// Says where a limit was passed.
+    /// Adds the position to an exceeded limit.
     fn within(&self, node: Node, charged: Result<(), Excess>) -> Made<()> {
         charged.map_err(|excess| self.failure(Some(node), excess.into()))
     }
 
-    /// A whole number from 0 up.
+    /// Returns a whole number, at least 0.
     fn whole_number(&self, value: Value, node: Node, name: &str) -> Made<u64> {
         match value {
             Value::Integer(number) if number >= 0 => Ok(number.cast_unsigned()),
@@ -204,7 +204,7 @@ impl<'t, 'a> Builder<'t, 'a> {
         }
     }
 
-    /// An address or a handle: 64 bits, which some writers give a sign.
+    /// Returns an address or a handle: 64 bits, which some writers store as signed.
     fn bits(&self, value: Value, node: Node, name: &str) -> Made<u64> {
         match value {
             Value::Integer(number) => Ok(number.cast_unsigned()),
@@ -218,7 +218,7 @@ impl<'t, 'a> Builder<'t, 'a> {
         u32::try_from(number).map_err(|_| self.amiss(Some(node), "'device'", format!("is {number}")))
     }
 
-    /// The number of a pool; anything that is no pair of numbers is the default pool.
+    /// Returns the number of a pool; the default pool for anything that is not a pair of numbers.
     fn pool(&mut self, value: Value, node: Node) -> Made<u32> {
         let (Value::Tuple(pair) | Value::List(pair)) = value else { return Ok(0) };
         let mut numbers = self.tree.values(pair);
@@ -235,7 +235,7 @@ impl<'t, 'a> Builder<'t, 'a> {
         Ok(self.pools.number(pool))
     }
 
-    /// That something is not what a snapshot has there.
+    /// Returns the error that a value does not have the shape of a snapshot.
     fn amiss(&self, node: Option<Node>, what: impl Display, found: impl Into<String>) -> Failure {
         let problem = PickleProblem::Shape { what: what.to_string(), found: found.into() };
         self.failure(node, problem)
@@ -246,7 +246,7 @@ impl<'t, 'a> Builder<'t, 'a> {
     }
 }
 
-/// What is there instead.
+/// Describes the value that is there instead.
 fn holds(value: Value, instead: &str) -> String {
     format!("is {}, {instead}", value.noun())
 }

@@ -1,16 +1,16 @@
-//! Plain data as a pickle holds it: values, and containers that may be shared.
+//! The plain data of a pickle: values, and containers that may be shared.
 
 use crate::budget::Budget;
 use crate::{Excess, PickleProblem};
 
-/// What is wrong, and where.
+/// A problem, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) offset: u64,
     pub(super) problem: PickleProblem,
 }
 
-/// A value; containers are named by their place in the [`Tree`].
+/// A value; containers are referred to by their index in the [`Tree`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Value {
     None,
@@ -18,15 +18,15 @@ pub(super) enum Value {
     Integer(i64),
     /// A whole number that needs its 64th bit.
     Large(u64),
-    /// A whole number beyond all that a snapshot has.
+    /// A whole number that is larger than any in a snapshot.
     Huge,
     Float(f64),
-    /// Where in the file a text lies. It is not known to be UTF-8.
+    /// The position of a text in the file. It may not be valid UTF-8.
     Text {
         start: u32,
         length: u32,
     },
-    /// Bytes, which snapshots have no use for.
+    /// Bytes, which snapshots do not use.
     Bytes,
     Tuple(Node),
     List(Node),
@@ -34,7 +34,7 @@ pub(super) enum Value {
 }
 
 impl Value {
-    /// What to call it in an error.
+    /// The name of its type in an error.
     pub(super) const fn noun(self) -> &'static str {
         match self {
             Self::None => "None",
@@ -50,16 +50,16 @@ impl Value {
     }
 }
 
-/// The place of a container.
+/// The index of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Node(pub(super) u32);
 
-/// A container: runs of values in [`Tree::items`]; of a dict, keys and values in turn.
+/// A container: runs of values in [`Tree::items`]; for a dict, alternating keys and values.
 #[derive(Clone, Debug, Default)]
 struct Container {
-    /// Where in the file it begins.
+    /// The offset of its start in the file.
     offset: u32,
-    /// The first run; all of it, if it was filled at once.
+    /// The first run; the only one, if the container was filled at once.
     first: Run,
     more: Vec<Run>,
 }
@@ -70,7 +70,7 @@ struct Run {
     end: u32,
 }
 
-/// Everything a pickle holds.
+/// The data of a pickle.
 #[derive(Debug)]
 pub(super) struct Tree<'a> {
     /// The file.
@@ -86,12 +86,12 @@ impl<'a> Tree<'a> {
         Self { bytes, root: Value::None, items: Vec::new(), containers: Vec::new(), budget }
     }
 
-    /// How many containers there are.
+    /// The number of containers.
     pub(super) const fn nodes(&self) -> usize {
         self.containers.len()
     }
 
-    /// An empty container that begins at `offset`.
+    /// Adds an empty container that begins at `offset`.
     pub(super) fn add(&mut self, offset: usize) -> Result<Node, PickleProblem> {
         self.budget.reserve(&mut self.containers, 1)?;
         let node = Node(short(self.containers.len())?);
@@ -99,7 +99,7 @@ impl<'a> Tree<'a> {
         Ok(node)
     }
 
-    /// Puts more values at the end of a container.
+    /// Appends values to a container.
     pub(super) fn extend(&mut self, node: Node, values: &[Value]) -> Result<(), PickleProblem> {
         if values.is_empty() {
             return Ok(());
@@ -121,7 +121,7 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Where a container begins in the file.
+    /// Returns the offset of a container in the file.
     pub(super) fn offset_of(&self, node: Node) -> u64 {
         self.containers[node.0 as usize].offset.into()
     }
@@ -133,7 +133,7 @@ impl<'a> Tree<'a> {
 
     /// The keys and values of a dict.
     pub(super) fn entries(&self, node: Node) -> impl Iterator<Item = (Value, Value)> + '_ {
-        // Keys and values come in pairs, so no pair lies in two runs.
+        // Keys and values are added in pairs, so no pair is split over two runs.
         self.runs(node).flat_map(|run| run.chunks_exact(2).map(|pair| (pair[0], pair[1])))
     }
 
@@ -143,12 +143,12 @@ impl<'a> Tree<'a> {
         runs.map(|run| &self.items[run.start as usize..run.end as usize])
     }
 
-    /// How many values a container has.
+    /// Returns the number of values in a container.
     pub(super) fn len(&self, node: Node) -> usize {
         self.runs(node).map(<[Value]>::len).sum()
     }
 
-    /// A text, if the value is one; what is not UTF-8 in it is replaced.
+    /// Returns a text, if the value is one. Invalid UTF-8 is replaced.
     pub(super) fn text(&self, value: Value) -> Option<std::borrow::Cow<'a, str>> {
         self.raw(value).map(String::from_utf8_lossy)
     }
@@ -165,7 +165,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// A number of 32 bits; files and what is made of them are below four thousand million of anything.
+/// Converts to 32 bits; files and their contents have fewer than four billion of anything.
 pub(super) fn short(number: usize) -> Result<u32, PickleProblem> {
     u32::try_from(number)
         .map_err(|_| PickleProblem::Excess(Excess::TooMany { what: "is more in it", limit: u32::MAX.into() }))

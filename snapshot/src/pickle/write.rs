@@ -1,4 +1,4 @@
-//! A snapshot in the shape of the reference.
+//! Writes a snapshot in the shape of the reference.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use crate::{
     TextId, TraceAction,
 };
 
-/// There is one list of events for each device up to the last.
+/// The limit on devices: there is one list of events for each device up to the last.
 const MOST_DEVICES: usize = 1024;
 
 pub(super) fn write(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
@@ -31,13 +31,13 @@ pub(super) fn write(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
     pickler.out.end()
 }
 
-/// Writes a snapshot, and whatever occurs often once.
+/// Writes a snapshot. Repeated values are written once.
 struct Pickler<'a, W> {
     out: Writer<W>,
     snapshot: &'a Snapshot,
-    /// The words of the reference that were written.
+    /// The keys and words of the reference that are already written.
     words: HashMap<&'static str, Memo>,
-    /// What was written of each [`Table`].
+    /// The entries of each [`Table`] that are already written.
     memos: [Vec<Option<Memo>>; 5],
 }
 
@@ -46,7 +46,7 @@ struct Pickler<'a, W> {
 enum Table {
     Frames,
     Stacks,
-    /// Stacks in the form that they have as forward stacks.
+    /// Stacks in the form of forward stacks.
     ForwardStacks,
     Texts,
     Pools,
@@ -56,7 +56,7 @@ impl<'a, W: Write> Pickler<'a, W> {
     fn snapshot(&mut self) -> io::Result<()> {
         let snapshot = self.snapshot;
         self.out.open_dict()?;
-        // Events first: the words that all of them have then get the numbers that take the least room.
+        // Events come first: the words that all of them contain then get the shortest numbers.
         self.word(key::TRACES)?;
         self.list(&self.events_by_device()?, |pickler, events| {
             pickler.list(events, |pickler, event| pickler.event(event))
@@ -67,7 +67,7 @@ impl<'a, W: Write> Pickler<'a, W> {
         self.out.close_dict()
     }
 
-    /// The events of each device up to the last that is named.
+    /// Returns the events of each device up to the last one.
     fn events_by_device(&self) -> io::Result<Vec<Vec<&'a Event>>> {
         let held = self.snapshot.segments.iter().map(|segment| segment.device);
         let traced = self.snapshot.traces.iter().map(|trace| trace.device);
@@ -184,7 +184,7 @@ impl<'a, W: Write> Pickler<'a, W> {
         self.once(Table::Stacks, id.0, |pickler, _| pickler.frames(id, Self::frame))
     }
 
-    /// The stack of a forward pass: frames that are only a name are lines of a traceback.
+    /// Writes the stack of a forward pass: frames that are only a name are lines of a traceback.
     fn forward_stack(&mut self, id: StackId) -> io::Result<()> {
         self.once(Table::ForwardStacks, id.0, |pickler, _| {
             pickler.frames(id, |pickler, number, frame| {
@@ -196,7 +196,7 @@ impl<'a, W: Write> Pickler<'a, W> {
         })
     }
 
-    /// The frames of a stack, each as `write` writes it.
+    /// Writes the frames of a stack, each with `write`.
     fn frames(&mut self, id: StackId, write: impl Fn(&mut Self, u32, &Frame) -> io::Result<()>) -> io::Result<()> {
         let stacks = &self.snapshot.stacks;
         self.list(stacks.numbers_of(id), |pickler, &number| write(pickler, number, &stacks.frames()[number as usize]))
@@ -225,7 +225,7 @@ impl<'a, W: Write> Pickler<'a, W> {
         self.once(Table::Texts, id.0, |pickler, _| pickler.out.text(pickler.snapshot.texts.get(id)))
     }
 
-    /// Names an entry of a table; `write` writes it when it is first met. A place beyond the table means its first.
+    /// Refers to an entry of a table; `write` writes it at its first use. An index beyond the table means its first.
     fn once(
         &mut self,
         table: Table,
@@ -242,7 +242,7 @@ impl<'a, W: Write> Pickler<'a, W> {
         Ok(())
     }
 
-    /// A list of what `write` writes of each item.
+    /// Writes a list of items, each with `write`.
     fn list<T>(&mut self, items: &[T], mut write: impl FnMut(&mut Self, &T) -> io::Result<()>) -> io::Result<()> {
         self.out.op(op::EMPTY_LIST)?;
         for batch in items.chunks(BATCH) {
@@ -255,7 +255,7 @@ impl<'a, W: Write> Pickler<'a, W> {
         Ok(())
     }
 
-    /// A word of the reference.
+    /// Writes a word of the reference.
     fn word(&mut self, word: &'static str) -> io::Result<()> {
         if let Some(&memo) = self.words.get(word) {
             return self.out.again(memo);
@@ -266,7 +266,7 @@ impl<'a, W: Write> Pickler<'a, W> {
         Ok(())
     }
 
-    /// A key and what `write` writes.
+    /// Writes a key, and its value with `write`.
     fn entry(&mut self, key: &'static str, write: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
         self.word(key)?;
         write(self)

@@ -1,20 +1,19 @@
-//! Numbers, texts and containers as the operations of a pickle.
+//! Writes numbers, texts and containers as the opcodes of a pickle.
 
 use std::io::{self, Write};
 
 use super::opcode as op;
 
-/// Entries that are put into a container at once, as the pickle module does; viewers have readers that fail with
-/// many more.
+/// Entries that are added to a container at once, as in the pickle module. The readers of viewers fail with many more.
 pub(super) const BATCH: usize = 1000;
-/// The protocol of everything that is written.
+/// The protocol of the output.
 const PROTOCOL: u8 = 2;
 
-/// A value that was written and can be named again.
+/// A written value that can be referred to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Memo(u32);
 
-/// Writes the operations of a pickle.
+/// Writes the opcodes of a pickle.
 pub(super) struct Writer<W> {
     out: W,
     memos: u32,
@@ -27,7 +26,7 @@ impl<W: Write> Writer<W> {
         Ok(Self { out, memos: 0 })
     }
 
-    /// Ends it.
+    /// Ends the pickle.
     pub(super) fn end(mut self) -> io::Result<()> {
         self.op(op::STOP)
     }
@@ -46,7 +45,7 @@ impl<W: Write> Writer<W> {
         }
         self.out.write_all(&[op::LONG1, 9])?;
         self.out.write_all(&value.to_le_bytes())?;
-        // The ninth byte says that the number is not negative.
+        // The ninth byte marks the number as not negative.
         self.out.write_all(&[0])
     }
 
@@ -80,7 +79,7 @@ impl<W: Write> Writer<W> {
         self.out.write_all(text.as_bytes())
     }
 
-    /// Keeps what was written last, so that it can be named.
+    /// Stores the last value, so that it can be referred to.
     pub(super) fn keep(&mut self) -> io::Result<Memo> {
         let memo = self.memos;
         self.memos = memo.checked_add(1).ok_or_else(|| invalid("too much"))?;
@@ -88,7 +87,7 @@ impl<W: Write> Writer<W> {
         Ok(Memo(memo))
     }
 
-    /// Names what was kept.
+    /// Refers to a stored value.
     pub(super) fn again(&mut self, memo: Memo) -> io::Result<()> {
         self.index(op::BINGET, op::LONG_BINGET, memo.0)
     }
@@ -106,16 +105,16 @@ impl<W: Write> Writer<W> {
         self.out.write_all(&[op::EMPTY_DICT, op::MARK])
     }
 
-    /// Ends it.
+    /// Ends the dict.
     pub(super) fn close_dict(&mut self) -> io::Result<()> {
         self.op(op::SETITEMS)
     }
 }
 
-/// How many bytes a number needs.
+/// Returns the number of bytes that a number needs.
 fn shortest(value: i64) -> usize {
     let unused = if value < 0 { value.leading_ones() } else { value.leading_zeros() };
-    // One of the bits that repeat the sign must stay.
+    // One of the bits that repeat the sign must remain.
     8 - (unused as usize - 1) / 8
 }
 

@@ -65,7 +65,7 @@ impl Builder<'_, '_> {
         })
     }
 
-    /// A block; one without an address begins where the one before ends.
+    /// Reads a block. One without an address begins at the end of the previous one.
     fn block(&mut self, node: Node, address: u64) -> Made<Block> {
         let (mut bytes, mut requested, mut state) = (None, None, None);
         let (mut address, mut stack, mut label) = (address, StackId::NONE, TextId::NONE);

@@ -6,7 +6,7 @@ use crate::Setting;
 use crate::budget::check_settings;
 
 impl Builder<'_, '_> {
-    /// Settings by key; none if they are no dict.
+    /// Reads settings by key; none if they are not a dict.
     pub(super) fn settings(&mut self, value: Value) -> Made<Vec<(String, Setting)>> {
         match value {
             Value::Dict(node) => self.table(node, 0, &mut 0),
@@ -35,7 +35,7 @@ impl Builder<'_, '_> {
         Ok(table)
     }
 
-    /// A setting; nothing for what is not known to be one.
+    /// Reads a setting; `None` for an unsupported value.
     fn setting(&mut self, value: Value, node: Node, depth: usize, count: &mut usize) -> Made<Option<Setting>> {
         Ok(Some(match value {
             Value::None => Setting::None,

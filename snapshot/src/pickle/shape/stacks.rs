@@ -1,4 +1,4 @@
-//! Stacks of calls.
+//! Call stacks.
 
 use super::super::key;
 use super::super::tree::{Node, Value};
@@ -6,21 +6,21 @@ use super::{Builder, Made, holds};
 use crate::budget::Budget;
 use crate::{Excess, Frame, StackId, Stacks};
 
-/// No number was given yet.
+/// No number is assigned yet.
 const UNKNOWN: u32 = u32::MAX;
 
-/// Stacks, and the numbers of those that were met: a list that many events share is looked at once.
+/// Stacks, and the numbers of known containers: a list that many events share is converted once.
 #[derive(Default)]
 pub(super) struct Interned {
     stacks: Stacks,
-    /// The number of a frame, by the container that holds it.
+    /// The number of a frame, by its container.
     frames: Vec<u32>,
-    /// The number of a stack, by the container that holds it.
+    /// The number of a stack, by its container.
     lists: Vec<u32>,
 }
 
 impl Interned {
-    /// Makes room for a tree of this many containers.
+    /// Reserves room for a tree of this many containers.
     pub(super) fn make_room(&mut self, nodes: usize, budget: &Budget) -> Result<(), Excess> {
         for numbers in [&mut self.frames, &mut self.lists] {
             budget.reserve(numbers, nodes)?;
@@ -35,7 +35,7 @@ impl Interned {
 }
 
 impl Builder<'_, '_> {
-    /// The stack of a list of frames; none for None.
+    /// Returns the stack of a list of frames; none for None.
     pub(super) fn stack(&mut self, value: Value) -> Made<StackId> {
         let (Value::List(node) | Value::Tuple(node)) = value else {
             return match value {
@@ -60,7 +60,7 @@ impl Builder<'_, '_> {
         Ok(id)
     }
 
-    /// The number of a frame; one that is only a text, a line of a traceback, has no file.
+    /// Returns the number of a frame. A frame that is only a text, a line of a traceback, has no file.
     fn frame(&mut self, value: Value, list: Node) -> Made<u32> {
         let node = match value {
             Value::Dict(node) => node,
@@ -84,7 +84,7 @@ impl Builder<'_, '_> {
                 _ => (),
             }
         }
-        // Only now: a dict may name them many times.
+        // Decoded only here, since a dict may contain a key many times.
         let text = |value| self.tree.text(value).unwrap_or_default().into_owned();
         let frame = Frame { name: text(name), file: text(file), line };
         let number = self.add_frame(node, frame)?;

@@ -79,7 +79,7 @@ impl Builder<'_, '_> {
                 _ => (),
             }
         }
-        // Only now: a dict may name it many times.
+        // Decoded only here, since a dict may contain the key many times.
         let text = self.tree.text(named).unwrap_or_default();
         self.charge_text(text.len(), node)?;
         annotation.name = text.into_owned();
