@@ -5,6 +5,7 @@
 
 mod asymmetric_fence;
 mod biased_lock;
+pub mod clock;
 mod event_ring;
 mod generation;
 pub mod lock;

@@ -27,14 +27,12 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `recording.rs` | the conversion of events to words of the ring and back |
-//! | `clock.rs` | the time, in ticks of the processor |
 //! | `stacks.rs`, `callers.rs` | the call stacks, and the default function that captures them |
 //! | `metadata.rs`, `annotations.rs` | texts and stages that the program records |
 
 mod annotations;
 #[cfg(feature = "history")]
 mod callers;
-mod clock;
 mod metadata;
 mod options;
 mod recording;
@@ -46,12 +44,12 @@ use cachette_hal::Device;
 
 use crate::allocator::Allocator;
 
+pub(crate) use crate::sync::clock::Scale;
 pub(crate) use annotations::annotations;
 pub use annotations::{MOST_ANNOTATIONS, Stage, annotate};
 pub use cachette_snapshot::UnknownAction;
 #[cfg(feature = "history")]
 pub use callers::Callers;
-pub(crate) use clock::Scale;
 pub(crate) use metadata::texts;
 pub use metadata::{Context, enter_context, metadata, set_metadata};
 pub use options::{HistoryOptions, Level};

@@ -7,8 +7,8 @@ use cachette_hal::Ordinal;
 use cachette_snapshot::Annotation;
 pub use cachette_snapshot::Stage;
 
-use crate::observe::history::clock::{self, Scale};
 use crate::sync::Mutex;
+use crate::sync::clock::{self, Scale};
 
 /// How many annotations are kept; older ones are dropped.
 pub const MOST_ANNOTATIONS: usize = 1 << 16;

@@ -6,11 +6,11 @@ use cachette_snapshot::{Event, StackId, TextId};
 
 use crate::observe::callbacks::{TraceAction, bit};
 use crate::observe::history::annotations::Listener;
-use crate::observe::history::clock::{self, Scale};
 use crate::observe::history::metadata::said;
 use crate::observe::history::options::{HistoryOptions, Level};
 use crate::observe::history::stacks::{Gathered, StackSource, gathered};
 use crate::pool::PoolId;
+use crate::sync::clock::{self, Scale};
 use crate::sync::{Mutex, Ring, RingWriter, RwLock};
 
 /// The most pools that events can distinguish; further ones share the last number.

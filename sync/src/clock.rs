@@ -14,6 +14,7 @@ struct Clock {
 
 static CLOCK: OnceLock<Clock> = OnceLock::new();
 
+#[inline]
 fn clock() -> &'static Clock {
     CLOCK.get_or_init(|| {
         let counts_cycles = has_steady_cycles();
@@ -40,7 +41,8 @@ fn together<T>(ticks: impl Fn() -> u64, clock: impl Fn() -> T) -> (u64, T) {
 
 /// Returns the current time in ticks.
 #[inline]
-pub(crate) fn now() -> u64 {
+#[must_use]
+pub fn now() -> u64 {
     let clock = clock();
     if clock.counts_cycles {
         return cycles();
@@ -50,7 +52,7 @@ pub(crate) fn now() -> u64 {
 
 /// Converts ticks to times of day.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scale {
+pub struct Scale {
     /// A recent moment, in ticks.
     ticks: u64,
     /// The same moment, in microseconds since 1970.
@@ -61,7 +63,8 @@ pub(crate) struct Scale {
 impl Scale {
     /// Computes the scale from the reference point and the current time.
     #[expect(clippy::cast_precision_loss, reason = "53 bits of microseconds last for centuries")]
-    pub(crate) fn now() -> Self {
+    #[must_use]
+    pub fn now() -> Self {
         let first = clock();
         let (ticks, (instant, time)) = together(now, || (Instant::now(), SystemTime::now()));
         let passed = instant.duration_since(first.instant).as_secs_f64() * 1e6;
@@ -79,7 +82,8 @@ impl Scale {
         clippy::cast_possible_truncation,
         reason = "53 bits of microseconds last for centuries"
     )]
-    pub(crate) fn epoch_us(&self, ticks: u64) -> i64 {
+    #[must_use]
+    pub fn epoch_us(&self, ticks: u64) -> i64 {
         let ago = self.ticks.wrapping_sub(ticks).cast_signed() as f64;
         (self.epoch_us - ago * self.us_per_tick) as i64
     }
