@@ -27,16 +27,20 @@ use format::{
 };
 use roundup::DIVISIONS;
 use table::settings;
-use values::{ELASTIC_SETTING, RESERVE};
+use values::{BACKEND, ELASTIC_SETTING, RESERVE};
 
 pub use error::ConfigError;
 pub(crate) use format::scale;
 pub(crate) use roundup::Roundup;
-pub use values::{AddressReserve, ElasticSetting};
+pub use values::{AddressReserve, ConfigBackend, ElasticSetting};
 
 // A row is: field: type = default, "key" | "other spelling": format, "values" and "default" for the documentation.
 // A row that is not `pub` has its public getter and setter written by hand below.
 settings! {
+    /// Where memory comes from. It is chosen when an allocator is created.
+    pub backend: ConfigBackend = ConfigBackend::Native,
+        "backend": BACKEND, "`native` or `cudaMallocAsync`", "`native`";
+
     /// The size of a segment for allocations above 1 MiB and below 10 MiB.
     ///
     /// It is also the page of expandable segments for such sizes.
@@ -150,15 +154,6 @@ struct ConfigKey {
     rule: fn(&Config) -> String,
 }
 
-/// PyTorch's choice of allocator; Cachette has one, so there is nothing to store.
-const BACKEND: ConfigKey = ConfigKey {
-    spellings: &["backend"],
-    set: |_, word| (word == "native").then_some(()),
-    text: |_| None,
-    is_allowed: |_| true,
-    rule: |_| "native, or leave the key out: Cachette has its own cache".into(),
-};
-
 /// PyTorch's keys that Cachette does not support: the key, the reason and the alternative.
 const UNSUPPORTED: [(&str, &str); 1] = [(
     "expandable_segments_reserve_by_class",
@@ -202,6 +197,12 @@ impl ConfigKey {
 }
 
 impl Config {
+    /// The same configuration with another backend.
+    pub(crate) const fn with_backend(mut self, backend: ConfigBackend) -> Self {
+        self.backend = backend;
+        self
+    }
+
     /// A builder that starts from the default.
     pub fn builder() -> ConfigBuilder {
         Self::DEFAULT.to_builder()

@@ -7,7 +7,7 @@ use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{Access, Device, Event, Ordinal, VirtualMemory};
 
 use crate::address_index::Index;
-use crate::config::{AddressReserve, Config, scale};
+use crate::config::{AddressReserve, Config, ConfigBackend, scale};
 use crate::elastic::{self, ChunkTable, Tuning};
 use crate::fork::ProcessGuard;
 use crate::heap_policy::HeapPolicy;
@@ -219,6 +219,11 @@ impl Settings {
 
     pub(crate) fn config(&self) -> Config {
         self.config.read().clone()
+    }
+
+    /// Whether the default pool allocates from the driver's pool.
+    pub(crate) fn is_driver_pool(&self) -> bool {
+        self.config.read().backend() == ConfigBackend::CudaMallocAsync
     }
 
     pub(crate) fn tuning(&self) -> Tuning {

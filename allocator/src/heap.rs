@@ -97,6 +97,7 @@ impl<D: Device> Heap<D> {
     pub(crate) fn set_pool(&self, pool: &Arc<PoolState>) {
         let mut state = self.state.lock();
         state.policy.no_split = pool.splits_never();
+        state.policy.driver_pool = false;
         state.redirect.asleep = pool.is_asleep();
         Self::note_pool(&mut state, pool.id);
         *self.pool.write() = Some(Arc::clone(pool));
@@ -155,7 +156,8 @@ impl<D: Device> Heap<D> {
         let elastic = elastic && pool.as_ref().is_none_or(|pool| pool.permits_elastic());
         let mut state = self.state.lock();
         state.redirect.partner = elastic != self.elastic.is_some();
-        state.policy = policy.for_source(self.elastic.is_some());
+        let driver_pool = state.policy.driver_pool;
+        state.policy = HeapPolicy { driver_pool, ..policy.for_source(self.elastic.is_some()) };
         state.policy.no_split = pool.is_some_and(|pool| pool.splits_never());
         let packs = self.shared.settings.tuning().packs;
         state.blocks.pack(packs);

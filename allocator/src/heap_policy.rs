@@ -1,10 +1,11 @@
 //! How a heap rounds requests, and which blocks it allocates and splits for them.
 
-use crate::config::{Config, Roundup};
+use crate::config::{Config, ConfigBackend, Roundup};
 use crate::size::{self, SegmentKind};
 
 /// The settings that decide placement. Every heap has a copy, so that a hit reads no shared data.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one setting")]
 pub(crate) struct HeapPolicy {
     /// Steps between powers of two, by interval.
     pub(crate) roundup: Roundup,
@@ -18,6 +19,8 @@ pub(crate) struct HeapPolicy {
     pub(crate) max_non_split_rounding: u64,
     /// Whether blocks are never split, so that each segment has one block.
     pub(crate) no_split: bool,
+    /// Whether each request is a segment of the driver's stream-ordered pool.
+    pub(crate) driver_pool: bool,
     /// Whether the age of free blocks is counted for garbage collection.
     pub(crate) ages: bool,
 }
@@ -32,6 +35,7 @@ impl HeapPolicy {
             max_split: config.max_split_bytes().unwrap_or(u64::MAX),
             max_non_split_rounding: config.max_non_split_rounding_bytes(),
             no_split: false,
+            driver_pool: config.backend() == ConfigBackend::CudaMallocAsync,
             ages: config.gc_threshold().is_some(),
         }
     }
@@ -44,6 +48,11 @@ impl HeapPolicy {
             policy.ages = false;
         }
         policy
+    }
+
+    /// Returns the size of the segment that a request of `rounded` bytes needs.
+    pub(crate) const fn segment_bytes(&self, rounded: u64) -> u64 {
+        if self.driver_pool { rounded } else { size::segment_bytes(rounded, self.large_segment) }
     }
 
     /// Returns the size of a block for a request of `bytes`.

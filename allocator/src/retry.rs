@@ -37,7 +37,7 @@ use crate::in_flight::Ended;
 use crate::observe::tracing;
 use crate::out_of_memory::OutOfMemory;
 use crate::retry::release::release_whole;
-use crate::size::{self, SegmentKind};
+use crate::size::SegmentKind;
 use crate::source::SourceError;
 use crate::state::AllocatorState;
 use crate::stream_state::StreamState;
@@ -94,7 +94,7 @@ impl<'a, D: Device> Retry<'a, D> {
         let rounded = policy.round(request.requested);
         let segment = match inner.shared.device.virtual_memory() {
             Ok(memory) if heap.elastic.is_some() => rounded.next_multiple_of(elastic::page(memory)),
-            _ => size::segment_bytes(rounded, policy.large_segment),
+            _ => policy.segment_bytes(rounded),
         };
         let kind = SegmentKind::of(rounded);
         Self { inner, shared: &inner.shared, heap, policy, request, rounded, segment, kind, tried: Cell::default() }

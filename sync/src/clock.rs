@@ -16,6 +16,11 @@ static CLOCK: OnceLock<Clock> = OnceLock::new();
 
 #[inline]
 fn clock() -> &'static Clock {
+    CLOCK.get().unwrap_or_else(start)
+}
+
+#[cold]
+fn start() -> &'static Clock {
     CLOCK.get_or_init(|| {
         let counts_cycles = has_steady_cycles();
         let (ticks, instant) = together(cycles, Instant::now);

@@ -1,11 +1,14 @@
 //! Releases unused memory to the device.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::Device;
 
 use super::Allocator;
 use crate::error::{Error, sum_all};
+use crate::fence::Fence;
+use crate::heap::Heap;
 use crate::observe::history::Level;
 use crate::observe::tracing;
 use crate::source::SourceEvent;
@@ -50,8 +53,24 @@ impl<D: Device> Allocator<D> {
         }
         let past = self.shared().uncached.free_again(self.device());
         let emptied = sum_all(heaps.iter().map(|heap| heap.empty()).chain([past]));
+        let trimmed = self.trim_driver_pool(&heaps);
         self.inner.pools.notify(SourceEvent::Emptied);
         self.inner.forget_pools();
-        Ok(emptied?)
+        let bytes = emptied?;
+        trimmed.map(|()| bytes)
+    }
+
+    /// Returns the unused memory of the driver's pool to the device, after a wait for the streams that freed it.
+    fn trim_driver_pool(&self, heaps: &[Arc<Heap<D>>]) -> Result<(), Error> {
+        let settings = &self.shared().settings;
+        if !settings.is_driver_pool() {
+            return Ok(());
+        }
+        for heap in heaps.iter().filter(|heap| heap.policy().driver_pool && !settings.never_block.load(Relaxed)) {
+            if !heap.stream_state.ask_capturing()? {
+                Fence::record(&heap.stream_state)?.wait()?;
+            }
+        }
+        Ok(self.device().stream_ordered()?.trim(0)?)
     }
 }

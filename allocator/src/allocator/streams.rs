@@ -62,7 +62,8 @@ impl<D: Device> AllocatorState<D> {
     }
 
     pub(crate) fn is_elastic(&self) -> bool {
-        self.shared.settings.elastic.load(Relaxed) && self.shared.device.virtual_memory().is_ok()
+        let settings = &self.shared.settings;
+        settings.elastic.load(Relaxed) && self.shared.device.virtual_memory().is_ok() && !settings.is_driver_pool()
     }
 
     /// Returns the heap of a raw stream. Creates it if there is none yet.

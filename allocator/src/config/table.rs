@@ -24,7 +24,6 @@ macro_rules! settings {
         ///
         /// | key | value | default |
         /// |---|---|---|
-        /// | `backend` | only `native` | `native` |
         $(#[doc = concat!("| `", $name, "`" $(, ", `", $alias, "`")*, " | ", $values, " | ", $shown, " |")])*
         ///
         /// A switch is exactly `True` or `False`. Two spellings in one row are the same key. The keys from
@@ -66,7 +65,6 @@ macro_rules! settings {
 
         /// Every key, in the order in which a configuration is written.
         static KEYS: &[ConfigKey] = &[
-            BACKEND,
             $(ConfigKey {
                 spellings: &[$name $(, $alias)*],
                 set: |config, word| {

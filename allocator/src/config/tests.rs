@@ -12,7 +12,7 @@ use super::{Config, ConfigError};
 const MIB: u64 = 1 << 20;
 
 /// A text that uses every key and every form of value.
-const FULL: &str = "backend:native,large_segment_size_mb:25,max_split_size_mb:40,\
+const FULL: &str = "backend:cudaMallocAsync,large_segment_size_mb:25,max_split_size_mb:40,\
     max_non_split_rounding_mb:30,garbage_collection_threshold:0.5,\
     roundup_power2_divisions:[64:8,128:2,256:4,512:2,1024:4,>:1],expandable_segments:True,\
     expandable_segments_reserve:0.9,\

@@ -4,6 +4,31 @@ use std::fmt;
 
 use super::format::{Format, decimal, scale, size_text, size_with_unit};
 
+/// Where the memory of the default pool comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ConfigBackend {
+    /// Cachette's cache.
+    #[default]
+    Native,
+    /// The driver's stream-ordered pool, of either vendor. Pools and captures keep Cachette's cache.
+    CudaMallocAsync,
+}
+
+/// PyTorch's word for a backend.
+pub(super) const BACKEND: Format<ConfigBackend> = Format {
+    read: |word| match word {
+        "native" => Some(ConfigBackend::Native),
+        "cudaMallocAsync" => Some(ConfigBackend::CudaMallocAsync),
+        _ => None,
+    },
+    write: |backend| match backend {
+        ConfigBackend::Native => "native".into(),
+        ConfigBackend::CudaMallocAsync => "cudaMallocAsync".into(),
+    },
+    allows: |_, _| true,
+    rule: |_| "native, or cudaMallocAsync for the driver's own pool, on AMD's devices too".into(),
+};
+
 /// How elastic segments weigh memory against calls to the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ElasticSetting {

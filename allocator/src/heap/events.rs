@@ -229,8 +229,11 @@ impl<D: Device> Heap<D> {
         };
         let mut state = self.state.lock();
         match fences {
-            // A fence of another allocator's stream is polled, so the block does not become free at once.
-            Ok(fences) if uses.lent && fences.iter().all(|fence| fence.is_of(&self.shared)) => {
+            // A fence of another allocator's stream is polled, so the block does not become free at once. The driver's
+            // pool needs no poll: the free waits on the device.
+            Ok(fences)
+                if (uses.lent || state.policy.driver_pool) && fences.iter().all(|fence| fence.is_of(&self.shared)) =>
+            {
                 let guards = fences.into_iter().map(Arc::new).collect();
                 self.become_free(state, vec![(id, guards)]);
                 Ok(())
@@ -288,9 +291,13 @@ impl<D: Device> Heap<D> {
             state.blocks.free_guarded(id, guards);
         }
         self.flush_stats(&mut state.blocks);
+        let driver_pool = state.policy.driver_pool;
         drop(state);
         for (address, requested) in outcome {
             self.tell(TraceAction::FreeCompleted, address, requested);
+        }
+        if driver_pool {
+            self.return_to_driver();
         }
     }
 

@@ -139,7 +139,9 @@ impl<D: Device> Heap<D> {
         let pool = self.pool();
         let with_source = pool.as_ref().and_then(|pool| Some((pool, pool.source.as_ref()?)));
         let Some((pool, source)) = with_source else {
-            return match self.shared.device.allocate(bytes) {
+            let driver_pool = self.policy().driver_pool;
+            return match if driver_pool { self.allocate_on_driver(bytes)? } else { self.shared.device.allocate(bytes) }
+            {
                 Ok(base) => Ok(Some(base)),
                 Err(error) if error.kind() == hal::ErrorKind::OutOfMemory => Ok(None),
                 Err(error) => Err(error.into()),
@@ -167,6 +169,34 @@ impl<D: Device> Heap<D> {
         }
     }
 
+    /// Requests a segment from the driver's stream-ordered pool.
+    fn allocate_on_driver(&self, bytes: u64) -> Result<hal::Result<DevicePtr>, Error> {
+        // Memory of a captured request would belong to the graph. A capture allocates from its own pool instead.
+        if self.stream_state.ask_capturing()? {
+            return Ok(Err(hal::Error::new(hal::ErrorKind::CaptureForbids, "allocate_on")));
+        }
+        let driver_pool = self.shared.device.stream_ordered()?;
+        // SAFETY: 1. the stream state keeps its stream alive.
+        Ok(unsafe { driver_pool.allocate_on(bytes, self.stream_state.handle()) })
+    }
+
+    /// Frees a segment to the driver's pool, behind the work of the heap's stream and behind `guards`.
+    fn free_on_driver(&self, segment: NewSegment, guards: &[Arc<Fence<D>>]) -> hal::Result<()> {
+        let driver_pool = self.shared.device.stream_ordered().map_err(hal::Error::from)?;
+        for guard in guards {
+            guard.hold_back(&self.stream_state)?;
+        }
+        // SAFETY: 1. the segment came from this pool, and only this heap still has its address. 2. The stream waits for
+        // the work of other streams, and no later work uses the memory.
+        unsafe { driver_pool.free_on(segment.base, self.stream_state.handle()) }
+    }
+
+    /// Returns freed memory to the driver's pool. After a failure the memory stays in the heap, for the next request.
+    #[cold]
+    pub(crate) fn return_to_driver(&self) {
+        let _ = self.release_where(|_| true);
+    }
+
     /// Removes a segment from the list of those that the source of the heap's pool has allocated.
     fn forget_made(&self, segment: NewSegment) {
         if let Some(pool) = self.pool() {
@@ -181,9 +211,10 @@ impl<D: Device> Heap<D> {
         guards: &[Arc<Fence<D>>],
         outcome: &mut CallbackOutcome,
     ) -> hal::Result<()> {
-        Fence::record(&self.stream_state)?.wait()?;
-        for guard in guards {
-            guard.wait()?;
+        let driver_pool = self.policy().driver_pool;
+        if !driver_pool {
+            Fence::record(&self.stream_state)?.wait()?;
+            guards.iter().try_for_each(|guard| guard.wait())?;
         }
         let (address, bytes) = (segment.base.address(), segment.bytes);
         self.note_segment(TraceAction::SegmentFree, address, bytes);
@@ -194,6 +225,7 @@ impl<D: Device> Heap<D> {
             // SAFETY: 1. 2. as below. The heap stays in its pool while it has a segment.
             Some(source) => unsafe { source.free(segment.base, bytes, &self.place()) }
                 .map_err(|_| hal::Error::new(hal::ErrorKind::Other, "free of a pool's source")),
+            None if driver_pool => self.free_on_driver(segment, guards),
             // SAFETY: 1. the segment came from this device, and only this heap still has its address. 2. No block of it
             // is allocated, and the waits above cover the work of the heap's stream and of others.
             None => unsafe { self.shared.device.free(segment.base) },

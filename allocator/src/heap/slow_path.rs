@@ -146,13 +146,17 @@ impl<D: Device> Heap<D> {
         if state.blocks.is_above_watermark() {
             self.flush_stats(&mut state.blocks);
         }
-        let is_told = self.shared.callbacks.wants(TraceAction::FreeRequested);
-        let held = is_told.then(|| state.keepalive.clone()).flatten();
+        let (is_told, driver_pool) =
+            (self.shared.callbacks.wants(TraceAction::FreeRequested), state.policy.driver_pool);
+        let held = (is_told || driver_pool).then(|| state.keepalive.clone()).flatten();
         let last = self.let_go(&mut state);
         drop(state);
         if is_told {
             self.tell(TraceAction::FreeRequested, address, requested);
             self.tell(TraceAction::FreeCompleted, address, requested);
+        }
+        if driver_pool {
+            self.return_to_driver();
         }
         last.or(held)
     }

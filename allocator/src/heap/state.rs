@@ -61,7 +61,7 @@ impl<D: Device> HeapState<D> {
 
     /// Returns whether an allocation or a free needs no work beyond the block itself.
     ///
-    /// The cache is on, no block is pending and no request is redirected. No tracker or history is active, and neither
+    /// The cache is on and serves the requests, no block is pending and no request is redirected. No tracker or history is active, and neither
     /// ages nor oversize blocks are counted. The heap also keeps itself alive.
     pub(super) fn permits_fast_path(&self) -> bool {
         self.history_state.is_none()
@@ -69,6 +69,7 @@ impl<D: Device> HeapState<D> {
             && !self.closed
             && !self.redirect.any()
             && !self.policy.ages
+            && !self.policy.driver_pool
             && !self.pending.has_pending_events()
             && self.shared.settings.caches.load(Relaxed)
             && !self.shared.callbacks.wants(TraceAction::Alloc)

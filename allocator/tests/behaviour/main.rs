@@ -14,6 +14,7 @@ mod checkpoints;
 mod checkpoints_uses;
 mod defects;
 mod determinism;
+mod driver_pool;
 mod drops;
 mod elastic;
 mod elastic_addresses;

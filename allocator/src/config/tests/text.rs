@@ -26,10 +26,7 @@ fn white_space_and_a_last_comma_are_ignored() {
 
 #[test]
 fn the_text_is_written_with_the_first_spellings() {
-    let expected = FULL
-        .replace("backend:native,", "")
-        .replace("_on_hipmalloc", "_on_cudamalloc")
-        .replace("use_hip_host", "use_cuda_host");
+    let expected = FULL.replace("_on_hipmalloc", "_on_cudamalloc").replace("use_hip_host", "use_cuda_host");
     assert_eq!(config(FULL).to_string(), expected);
     assert_eq!(Config::default().to_string(), "");
 }
@@ -105,9 +102,10 @@ fn the_mistake_is_underlined() {
         "at byte 11: never_block: the value is missing; use True or False
   never_block:
              ^",
-        "at byte 8: backend: 'cudaMallocAsync' is not allowed; use native, or leave the key out: Cachette has its own cache
-  backend:cudaMallocAsync
-          ^^^^^^^^^^^^^^^",
+        "at byte 8: backend: 'hipMallocAsync' is not allowed; \
+         use native, or cudaMallocAsync for the driver's own pool, on AMD's devices too
+  backend:hipMallocAsync
+          ^^^^^^^^^^^^^^",
         "at byte 0: expandable_segments_reserve_by_class is not supported: Cachette has no stream classes; \
          use expandable_segments_reserve, which applies to all streams
   expandable_segments_reserve_by_class:[a:1G]

@@ -127,8 +127,8 @@ fn values_out_of_range_are_refused() {
     refuses_all("elastic_setting", &["fast"], "default, compact or quick");
     let slack = "a number from 0 to 0.999 with at most three decimals, such as 0.02";
     refuses_all("elastic_slack", &["1", "0.0001", ".5"], slack);
-    let native = "native, or leave the key out: Cachette has its own cache";
-    refuses_all("backend", &["cudaMallocAsync", "hipMallocAsync", "other"], native);
+    let backend = "native, or cudaMallocAsync for the driver's own pool, on AMD's devices too";
+    refuses_all("backend", &["hipMallocAsync", "other"], backend);
 }
 
 #[test]
