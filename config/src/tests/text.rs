@@ -1,8 +1,8 @@
 //! The grammar of the text form, and how mistakes are reported.
 
 use super::{FULL, config, error};
-use crate::config::parse::lex;
-use crate::config::{Config, ConfigKey, KEYS};
+use crate::parse::lex;
+use crate::{Config, ConfigKey, KEYS};
 
 #[test]
 fn words_and_symbols_have_positions() {

@@ -167,7 +167,8 @@ pub(super) fn size_text(bytes: u64) -> String {
     clippy::cast_sign_loss,
     reason = "a fraction of a size is exact to 53 bits, and the range is checked before narrowing"
 )]
-pub(crate) fn scale(bytes: u64, fraction: f64) -> Option<u64> {
+#[must_use]
+pub fn scale(bytes: u64, fraction: f64) -> Option<u64> {
     let scaled = fraction * bytes as f64;
     // `u64::MAX as f64` is 2 to the 64th, the first value that does not fit.
     (scaled >= 0.0 && scaled < u64::MAX as f64).then_some(scaled as u64)

@@ -1,8 +1,8 @@
 //! How numbers, sizes and reserves are read and written.
 
-use crate::config::AddressReserve::{self, Bytes, Fraction};
-use crate::config::format::*;
-use crate::config::values::RESERVE;
+use crate::AddressReserve::{self, Bytes, Fraction};
+use crate::format::*;
+use crate::values::RESERVE;
 
 #[test]
 fn numbers_have_one_form() {

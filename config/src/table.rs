@@ -14,12 +14,12 @@ macro_rules! settings {
         /// to the same configuration.
         ///
         /// ```
-        /// # use cachette::config::Config;
+        /// # use cachette_config::Config;
         /// let config: Config = "expandable_segments:True, max_split_size_mb:64".parse()?;
         /// assert!(config.expandable_segments());
         /// assert_eq!(config.max_split_bytes(), Some(64 << 20));
         /// assert_eq!(config.to_string(), "max_split_size_mb:64,expandable_segments:True");
-        /// # Ok::<(), cachette::config::ConfigError>(())
+        /// # Ok::<(), cachette_config::ConfigError>(())
         /// ```
         ///
         /// | key | value | default |
@@ -56,7 +56,7 @@ macro_rules! settings {
         impl ConfigBuilder {
             $(
                 $(#[$doc])*
-                $vis fn $field(mut self, value: $crate::config::table::argument!($type $(<$inner>)?)) -> Self {
+                $vis fn $field(mut self, value: $crate::table::argument!($type $(<$inner>)?)) -> Self {
                     self.config.$field = value.into();
                     self
                 }

@@ -1,7 +1,7 @@
 //! What each key accepts, refuses and sets.
 
 use super::{FULL, MIB, config, error, mebibytes};
-use crate::config::{AddressReserve, Config, ElasticSetting, KEYS, Roundup};
+use crate::{AddressReserve, Config, ElasticSetting, KEYS, Roundup};
 
 /// Asserts that the first key of `text` refuses `value`, with the values allowed.
 #[track_caller]

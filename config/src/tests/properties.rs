@@ -4,7 +4,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::{FULL, MIB};
-use crate::config::{AddressReserve, Config, ConfigBuilder, KEYS};
+use crate::{AddressReserve, Config, ConfigBuilder, KEYS};
 
 /// Parses `text`, and holds any error to its promises about places.
 fn survives(text: &str) {

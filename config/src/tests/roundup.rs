@@ -1,7 +1,7 @@
 //! The divisions by interval of size.
 
 use super::{MIB, config};
-use crate::config::{Config, Roundup};
+use crate::{Config, Roundup};
 
 fn divided(value: &str) -> Config {
     config(&format!("roundup_power2_divisions:{value}"))

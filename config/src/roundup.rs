@@ -20,7 +20,7 @@ const FIRST_LOG: u32 = 20;
 /// Interval `i` holds the sizes from `2^i` MiB up to twice that. The first interval also holds all smaller sizes, the
 /// last one all larger sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Roundup(pub(super) [u32; INTERVALS]);
+pub struct Roundup(pub(super) [u32; INTERVALS]);
 
 /// One number for every interval, or a list, which [`Roundup::from_list`] reads.
 pub(super) const DIVISIONS: Format<Roundup> = Format {
@@ -69,7 +69,10 @@ impl Roundup {
         Ok(Self(divided))
     }
 
-    pub(crate) fn divisions(&self, size: u64) -> u32 {
+    /// The divisions of the interval that holds a size.
+    #[inline]
+    #[must_use]
+    pub fn divisions(&self, size: u64) -> u32 {
         let log = size.checked_ilog2().unwrap_or(0);
         self.0[(log.saturating_sub(FIRST_LOG) as usize).min(INTERVALS - 1)]
     }

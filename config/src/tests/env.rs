@@ -1,6 +1,6 @@
 //! What the environment sets.
 
-use crate::config::{Config, ConfigError};
+use crate::{Config, ConfigError};
 
 fn read(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
     let value = |wanted: &str| Some(variables.iter().find(|(name, _)| *name == wanted)?.1.to_owned());

@@ -30,12 +30,11 @@ use table::settings;
 use values::{BACKEND, ELASTIC_SETTING, RESERVE};
 
 pub use error::ConfigError;
-pub(crate) use format::scale;
-pub(crate) use roundup::Roundup;
+pub use format::scale;
+pub use roundup::Roundup;
 pub use values::{AddressReserve, ConfigBackend, ElasticSetting};
 
 // A row is: field: type = default, "key" | "other spelling": format, "values" and "default" for the documentation.
-// A row that is not `pub` has its public getter and setter written by hand below.
 settings! {
     /// Where memory comes from. It is chosen when an allocator is created.
     pub backend: ConfigBackend = ConfigBackend::Native,
@@ -61,7 +60,7 @@ settings! {
         "garbage_collection_threshold": OPEN_FRACTION, "above 0, below 1", "off";
 
     /// The divisions of all intervals of sizes.
-    pub(crate) roundup: Roundup = Roundup::OFF,
+    pub roundup: Roundup = Roundup::OFF,
         "roundup_power2_divisions": DIVISIONS, "power of two, or list such as `[64:8,128:4,>:2]`", "off";
 
     /// Whether segments can grow in place.
@@ -198,7 +197,8 @@ impl ConfigKey {
 
 impl Config {
     /// The same configuration with another backend.
-    pub(crate) const fn with_backend(mut self, backend: ConfigBackend) -> Self {
+    #[must_use]
+    pub const fn with_backend(mut self, backend: ConfigBackend) -> Self {
         self.backend = backend;
         self
     }
@@ -246,10 +246,10 @@ impl Config {
 /// configuration can be written as text.
 ///
 /// ```
-/// # use cachette::config::Config;
+/// # use cachette_config::Config;
 /// let config = Config::builder().max_split_bytes(64 << 20).never_block(true).build()?;
 /// assert_eq!(config.to_string(), "max_split_size_mb:64,never_block:True");
-/// # Ok::<(), cachette::config::ConfigError>(())
+/// # Ok::<(), cachette_config::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "call `build` to get the configuration"]
