@@ -62,6 +62,17 @@ abi! {
         Ok(ptr::without_provenance_mut(top.unwrap_or(0)))
     }
 
+    /// Makes a context current on this thread in place of the one that was; null leaves the one before that.
+    fn cuCtxSetCurrent(context: *mut c_void) {
+        driver()?;
+        let replacement = if context.is_null() { None } else { Some(unit_of(context.addr())?.context()) };
+        STACK.with_borrow_mut(|stack| {
+            stack.pop();
+            stack.extend(replacement);
+        });
+        Ok(())
+    }
+
     /// Makes a context current on this thread, over the one that was.
     fn cuCtxPushCurrent_v2(context: *mut c_void) {
         let unit = unit_of(context.addr())?;

@@ -14,6 +14,8 @@ pub(crate) struct Settings {
     pub(crate) lost_after: Option<u64>,
     /// Whether network cards reach memory made for them; then no other can be made.
     pub(crate) rdma: bool,
+    /// Whether copies from and to host memory have ended when they return, as those of pageable memory do.
+    pub(crate) copies_wait: bool,
     /// Whether a backing that is mapped is not mapped a second time.
     pub(crate) refuses_aliases: bool,
     /// What there is of a fabric.
@@ -54,6 +56,7 @@ impl Settings {
             version: number("CACHETTE_EMULATED_VERSION").unwrap_or(12_080),
             lost_after: number("CACHETTE_EMULATED_LOST_AFTER"),
             rdma: number("CACHETTE_EMULATED_RDMA") == Some(1),
+            copies_wait: number("CACHETTE_EMULATED_COPIES_WAIT") == Some(1),
             refuses_aliases: number("CACHETTE_EMULATED_ALIASES") == Some(0),
             fabric: Fabric::read(env::var("CACHETTE_EMULATED_FABRIC").ok().as_deref()),
             visible: visible_devices(visible.as_deref(), devices),

@@ -21,6 +21,15 @@ fn unit_of<T>(pool: *mut T) -> Answer<&'static Unit> {
     driver()?.units().get(index).ok_or(INVALID_VALUE)
 }
 
+fn allocate_on(unit: &Unit, bytes: usize, stream: *mut c_void) -> Answer<u64> {
+    let bytes = bytes as u64;
+    // SAFETY: 1. is the caller's promise.
+    let start = unsafe { pool(unit)?.allocate_on(bytes, stream_ref(stream)) }.map_err(told)?;
+    let range = Range { bytes, backing: None, unit: unit.index };
+    driver()?.ledger.ranges.lock().insert(start.address(), range);
+    Ok(start.address())
+}
+
 abi! {
     /// The default pool of a device.
     fn cuDeviceGetDefaultMemPool(found: *mut *mut c_void, device: c_int) => found {
@@ -29,17 +38,18 @@ abi! {
         Ok(ptr::without_provenance_mut(FIRST_POOL + unit.index))
     }
 
+    /// Allocates in stream order, from the pool of the current device.
+    fn cuMemAllocAsync(at: *mut u64, bytes: usize, stream: *mut c_void) => at {
+        refuse_if(at.is_null(), INVALID_VALUE)?;
+        allocate_on(current()?, bytes, stream)
+    }
+
     /// Allocates in stream order.
     fn cuMemAllocFromPoolAsync(at: *mut u64, bytes: usize, from: *mut c_void, stream: *mut c_void) => at {
         current()?;
         let unit = unit_of(from)?;
         refuse_if(at.is_null(), INVALID_VALUE)?;
-        let bytes = bytes as u64;
-        // SAFETY: 1. is the caller's promise.
-        let start = unsafe { pool(unit)?.allocate_on(bytes, stream_ref(stream)) }.map_err(told)?;
-        let range = Range { bytes, backing: None, unit: unit.index };
-        driver()?.ledger.ranges.lock().insert(start.address(), range);
-        Ok(start.address())
+        allocate_on(unit, bytes, stream)
     }
 
     /// Frees in stream order.

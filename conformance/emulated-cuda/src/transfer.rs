@@ -16,6 +16,20 @@ fn queue(
     if bytes == 0 { Ok(()) } else { act(transfer, stream_ref(stream))?.map_err(told) }
 }
 
+/// Queues a copy from or to the host. The driver waits for those of pageable memory, and programs rely on it.
+fn queue_with_host(
+    bytes: usize,
+    stream: *mut c_void,
+    act: impl FnOnce(&dyn Transfer, StreamRef) -> Answer<Result<()>>,
+) -> Answer {
+    queue(bytes, stream, act)?;
+    if settings().copies_wait {
+        // SAFETY: 1. is the caller's promise.
+        unsafe { current()?.device.synchronize(stream_ref(stream)) }.map_err(told)?;
+    }
+    Ok(())
+}
+
 abi! {
     /// Sets every byte.
     fn cuMemsetD8Async(at: u64, byte: c_uchar, bytes: usize, stream: *mut c_void) {
@@ -35,7 +49,7 @@ abi! {
 
     /// Copies from the host.
     fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: *mut c_void) {
-        queue(bytes, stream, |transfer, stream| {
+        queue_with_host(bytes, stream, |transfer, stream| {
             // SAFETY: 1., 3. and 4. are the caller's promises.
             Ok(unsafe { transfer.upload(device_ptr(to)?, from.cast(), bytes, stream) })
         })
@@ -43,7 +57,7 @@ abi! {
 
     /// Copies to the host.
     fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: *mut c_void) {
-        queue(bytes, stream, |transfer, stream| {
+        queue_with_host(bytes, stream, |transfer, stream| {
             // SAFETY: 1., 3. and 4. are the caller's promises.
             Ok(unsafe { transfer.download(to.cast(), device_ptr(from)?, bytes, stream) })
         })
