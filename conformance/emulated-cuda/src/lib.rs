@@ -28,6 +28,7 @@ mod host_calls;
 mod host_memory;
 mod ipc;
 mod ledger;
+mod linked;
 mod peer_access;
 mod prelude;
 mod settings;
