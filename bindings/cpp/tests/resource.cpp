@@ -150,6 +150,18 @@ static void a_borrowed_allocator_stays_open() {
     CHECK(cachette_close(allocator) == CACHETTE_OK);
 }
 
+static void the_shared_allocator_serves_several_resources() {
+    CHECK(cachette_start("host", "") == CACHETTE_OK);
+    auto left = cachette::memory_resource::shared(0), right = cachette::memory_resource::shared(0);
+    auto const stream = make_stream(left);
+    void *address = left.allocate(stream, MIB);
+    CHECK(allocated(right) == MIB);
+    left.deallocate(stream, address, MIB);
+    CHECK(right.allocate(stream, MIB) == address);
+    right.deallocate(stream, address, MIB);
+    THROWS(cachette::memory_resource::shared(7), cachette::error, "7");
+}
+
 static void threads_share_a_resource() {
     cachette::memory_resource memory{"host"};
     std::vector<std::thread> threads;
@@ -184,6 +196,7 @@ int main() {
     nothing_is_asked_for_and_nothing_freed();
     refusals_say_what_to_do();
     a_borrowed_allocator_stays_open();
+    the_shared_allocator_serves_several_resources();
     threads_share_a_resource();
     a_second_free_is_reported();
 }

@@ -76,6 +76,15 @@ public:
         return memory_resource{allocator, false};
     }
 
+    /// Uses the allocator of a device that PyTorch, CuPy and other libraries of this process share.
+    [[nodiscard]] static memory_resource shared(std::uint32_t device) {
+        cachette_allocator_t *allocator = nullptr;
+        if (auto const status = cachette_open_shared(device, &allocator)) {
+            throw error{status, cachette_last_error()};
+        }
+        return memory_resource{allocator, true};
+    }
+
     /// Allocates memory for work in `stream`. Throws `out_of_memory`, or `bad_alloc` for another reason.
     [[nodiscard]] void *allocate(cuda::stream_ref stream, std::size_t bytes, std::size_t align = alignment) {
         return allocate_on(stream.get(), bytes, align);
@@ -85,17 +94,17 @@ public:
     void deallocate(cuda::stream_ref stream, void *address, std::size_t /*bytes*/,
                     std::size_t /*align*/ = alignment) noexcept {
         // Nothing is recorded if the memory was allocated for this stream.
-        report(cachette_record_stream(shared_->allocator, address, stream.get()));
-        report(cachette_free(shared_->allocator, address));
+        report(cachette_record_stream(state_->allocator, address, stream.get()));
+        report(cachette_free(state_->allocator, address));
     }
 
     /// Allocates memory that every stream may use at once.
     [[nodiscard]] void *allocate_sync(std::size_t bytes, std::size_t align = alignment) {
         // Only such memory is in this stream's heap, and the wait is short: no work is queued there.
-        void *address = allocate_on(shared_->stream, bytes, align);
-        if (auto const status = cachette_stream_synchronize(shared_->allocator, shared_->stream)) {
+        void *address = allocate_on(state_->stream, bytes, align);
+        if (auto const status = cachette_stream_synchronize(state_->allocator, state_->stream)) {
             error failed{status, cachette_last_error()};
-            report(cachette_free(shared_->allocator, address));
+            report(cachette_free(state_->allocator, address));
             throw failed;
         }
         return address;
@@ -103,11 +112,11 @@ public:
 
     /// Frees memory that no stream uses any more.
     void deallocate_sync(void *address, std::size_t /*bytes*/, std::size_t /*align*/ = alignment) noexcept {
-        report(cachette_free(shared_->allocator, address));
+        report(cachette_free(state_->allocator, address));
     }
 
     /// The allocator beneath, for statistics, limits, snapshots and the other calls of `cachette.h`.
-    [[nodiscard]] cachette_allocator_t *allocator() const noexcept { return shared_->allocator; }
+    [[nodiscard]] cachette_allocator_t *allocator() const noexcept { return state_->allocator; }
 
     /// Whether memory of one can be freed by the other.
     [[nodiscard]] bool operator==(memory_resource const &other) const noexcept {
@@ -118,13 +127,13 @@ public:
     friend constexpr void get_property(memory_resource const &, cuda::mr::device_accessible) noexcept {}
 
 private:
-    struct shared {
+    struct state {
         cachette_allocator_t *allocator;
         /// For memory without a stream.
         void *stream = nullptr;
         bool owned;
 
-        shared(cachette_allocator_t *given, bool is_owned) : allocator{given}, owned{is_owned} {
+        state(cachette_allocator_t *given, bool is_owned) : allocator{given}, owned{is_owned} {
             if (auto const status = cachette_stream_create(allocator, &stream)) {
                 error failed{status, cachette_last_error()};
                 if (owned) {
@@ -133,9 +142,9 @@ private:
                 throw failed;
             }
         }
-        shared(shared const &) = delete;
-        shared &operator=(shared const &) = delete;
-        ~shared() {
+        state(state const &) = delete;
+        state &operator=(state const &) = delete;
+        ~state() {
             cachette_stream_destroy(allocator, stream);
             if (owned) {
                 cachette_close(allocator);
@@ -144,7 +153,7 @@ private:
     };
 
     memory_resource(cachette_allocator_t *allocator, bool owned)
-        : shared_{std::make_shared<shared>(allocator, owned)} {}
+        : state_{std::make_shared<state>(allocator, owned)} {}
 
     static cachette_allocator_t *open(char const *device, char const *config) {
         cachette_allocator_t *allocator = nullptr;
@@ -160,7 +169,7 @@ private:
                             " were asked for; ask for a power of two up to 512"};
         }
         void *address = nullptr;
-        switch (cachette_allocate(shared_->allocator, bytes, stream, &address)) {
+        switch (cachette_allocate(state_->allocator, bytes, stream, &address)) {
         case CACHETTE_OK:
             return address;
         case CACHETTE_ERROR_OUT_OF_MEMORY:
@@ -178,7 +187,7 @@ private:
         }
     }
 
-    std::shared_ptr<shared> shared_;
+    std::shared_ptr<state> state_;
 };
 
 static_assert(cuda::mr::resource_with<memory_resource, cuda::mr::device_accessible>);
