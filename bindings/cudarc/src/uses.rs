@@ -7,8 +7,8 @@ use cudarc::driver::{CudaEvent, CudaStream, DriverError};
 
 /// The uses in other streams that a later use or the free must come after.
 ///
-/// cudarc records an event after it has queued the work of a use. So the events here are recorded when the borrow of
-/// the slice ends, for which the type of cudarc's guard cares.
+/// cudarc records the event of a use when it drops its guard, after the work was queued. The guard borrows the slice, so
+/// a later write or the free finds every event recorded.
 #[derive(Default)]
 pub(crate) struct Uses {
     /// Since the last write; one for each stream. The boxes do not move, and leave the list through `&mut self` alone.

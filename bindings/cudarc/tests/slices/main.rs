@@ -54,6 +54,7 @@ fn main() -> ExitCode {
         ("freed_memory_serves_the_next_slice", uses::reuse),
         ("slices_are_shared_between_threads", uses::threads),
         ("a_read_in_another_stream_comes_after_the_write", order::read_after_write),
+        ("a_write_in_another_stream_comes_after_the_slice_s_own_work", order::write_after_own_work),
         ("a_write_comes_after_the_reads_of_every_stream", order::write_after_reads),
         ("a_read_comes_after_a_write_in_another_stream", order::read_after_foreign_write),
         ("a_drop_holds_memory_that_a_known_stream_uses", order::drop_with_known_stream),

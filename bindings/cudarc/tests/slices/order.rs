@@ -1,6 +1,9 @@
 //! The order of uses in several streams. Each test stops one stream, and so makes every missing wait visible.
 
-use cudarc::driver::{CudaEvent, CudaStream};
+use std::thread::sleep;
+use std::time::Duration;
+
+use cudarc::driver::CudaStream;
 
 use crate::Setting;
 use crate::hold::Hold;
@@ -8,22 +11,44 @@ use crate::hold::Hold;
 const LEN: usize = 4096;
 const OLD: [u8; LEN] = [7; LEN];
 
-fn reached(stream: &CudaStream) -> CudaEvent {
-    stream.record_event(None).unwrap()
+/// Whether the stream does not reach this point for a while, in which it could finish all its work.
+fn is_stopped(stream: &CudaStream) -> bool {
+    let reached = stream.record_event(None).unwrap();
+    sleep(Duration::from_millis(50));
+    !reached.is_complete()
 }
 
 pub(crate) fn read_after_write() {
-    let Setting { cache, stream, stranger, .. } = Setting::new();
+    let setting = Setting::new();
+    let Setting { cache, stream, .. } = &setting;
+    let reader = setting.acquaintance();
     let old = cache.clone_htod(&OLD).unwrap();
     let mut slice = cache.alloc_zeros::<u8>(LEN).unwrap();
-    let mut copy = cache.alloc_zeros::<u8>(LEN).unwrap();
-    stream.synchronize().unwrap();
-    let hold = Hold::new(&stream);
+    let mut copy = reader.alloc_zeros::<u8>(LEN).unwrap();
+    setting.context.synchronize().unwrap();
+    let hold = Hold::new(stream);
     stream.memcpy_dtod(&old, &mut slice).unwrap();
-    stranger.memcpy_dtod(&slice, &mut copy).unwrap();
-    assert!(!reached(&stranger).is_complete());
+    reader.stream().memcpy_dtod(&slice, &mut copy).unwrap();
+    assert!(is_stopped(reader.stream()));
     drop(hold);
-    assert_eq!(stranger.clone_dtoh(&copy).unwrap(), OLD);
+    assert_eq!(reader.stream().clone_dtoh(&copy).unwrap(), OLD);
+}
+
+/// A write in another stream comes after the work of the slice's own stream.
+pub(crate) fn write_after_own_work() {
+    let setting = Setting::new();
+    let Setting { cache, stream, .. } = &setting;
+    let writer = setting.acquaintance();
+    let mut slice = cache.clone_htod(&OLD).unwrap();
+    let mut copy = cache.alloc_zeros::<u8>(LEN).unwrap();
+    setting.context.synchronize().unwrap();
+    let hold = Hold::new(stream);
+    stream.memcpy_dtod(&slice, &mut copy).unwrap();
+    writer.stream().memset_zeros(&mut slice).unwrap();
+    assert!(is_stopped(writer.stream()));
+    drop(hold);
+    assert_eq!(stream.clone_dtoh(&copy).unwrap(), OLD);
+    assert_eq!(stream.clone_dtoh(&slice).unwrap(), [0; LEN]);
 }
 
 pub(crate) fn write_after_reads() {
@@ -40,7 +65,7 @@ pub(crate) fn write_after_reads() {
     }
     readers[1].stream().synchronize().unwrap();
     stream.memset_zeros(&mut slice).unwrap();
-    assert!(!reached(stream).is_complete());
+    assert!(is_stopped(stream));
     drop(hold);
     for (reader, copy) in readers.iter().zip(&copies) {
         assert_eq!(reader.stream().clone_dtoh(copy).unwrap(), OLD);
@@ -58,7 +83,7 @@ pub(crate) fn read_after_foreign_write() {
     let hold = Hold::new(stranger);
     stranger.memcpy_dtod(&old, &mut slice).unwrap();
     third.stream().memcpy_dtod(&slice, &mut copy).unwrap();
-    assert!(!reached(third.stream()).is_complete());
+    assert!(is_stopped(third.stream()));
     drop(hold);
     assert_eq!(third.stream().clone_dtoh(&copy).unwrap(), OLD);
     assert_eq!(stream.clone_dtoh(&slice).unwrap(), OLD);
@@ -96,7 +121,7 @@ pub(crate) fn drop_with_stranger() {
     drop(slice);
     let next = cache.alloc_zeros::<u8>(LEN).unwrap();
     assert_eq!(next.address(), address);
-    assert!(!reached(&stream).is_complete());
+    assert!(is_stopped(&stream));
     drop(hold);
     assert_eq!(stranger.clone_dtoh(&copy).unwrap(), OLD);
 }
