@@ -25,13 +25,19 @@ impl<D: Device> Stream<D> {
         self.stream_state.handle()
     }
 
+    /// Its device.
+    #[must_use]
+    pub fn device(&self) -> &D {
+        &self.stream_state.shared().device
+    }
+
     /// Blocks the host until all work queued in the stream so far has finished.
     pub fn synchronize(&self) -> hal::Result<()> {
         if self.stream_state.shared().origin.is_inherited() {
             return Err(hal::Error::new(hal::ErrorKind::DeviceLost, "synchronize"));
         }
         // SAFETY: 1. the stream state keeps its stream alive.
-        unsafe { self.stream_state.shared().device.synchronize(self.stream_state.handle()) }
+        unsafe { self.device().synchronize(self.handle()) }
     }
 }
 
