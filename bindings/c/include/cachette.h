@@ -365,6 +365,40 @@ cachette_status_t cachette_download(cachette_allocator_t *allocator,
                                     size_t bytes,
                                     void *stream);
 
+/* ---- Tensors of DLPack ---- */
+
+/// Makes a tensor of DLPack of memory from `cachette_allocate`, compact and in row-major order.
+///
+/// `code` and `bits` are those of `DLDataType`, such as 2 and 32 for `float`; `shape` has `ndim` lengths. With `major`
+/// 1 it writes a `DLManagedTensorVersioned *`, with 0 a `DLManagedTensor *`. The tensor owns the memory: its deleter
+/// frees it, also after the allocator was closed, and `cachette_free` must not be called. On failure the memory stays
+/// the caller's.
+///
+/// `stream` is the stream of the memory and `consumer` that of the library that gets the tensor. If they differ, the
+/// consumer's stream waits on the device for the work that `stream` has now. The memory is reused only after the work
+/// that the consumer's stream has when it calls the deleter.
+cachette_status_t cachette_dlpack_export(cachette_allocator_t *allocator,
+                                         void *address,
+                                         uint8_t code,
+                                         uint8_t bits,
+                                         const int64_t *shape,
+                                         size_t ndim,
+                                         void *stream,
+                                         void *consumer,
+                                         uint32_t major,
+                                         void **out_tensor);
+
+/// Reads a tensor of another library: a `DLManagedTensorVersioned *` with `major` 1, a `DLManagedTensor *` with 0.
+///
+/// It writes the address and the bytes of the elements. It fails if the tensor is not on the allocator's device, is not
+/// compact in row-major order, or must not be written. The tensor stays the caller's: call its deleter when the work
+/// that uses the memory has finished.
+cachette_status_t cachette_dlpack_import(const cachette_allocator_t *allocator,
+                                         void *tensor,
+                                         uint32_t major,
+                                         void **out_address,
+                                         uint64_t *out_bytes);
+
 /* ---- Pool identifiers ---- */
 
 /// The identifier of a pool, unique in the process.

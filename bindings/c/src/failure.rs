@@ -93,6 +93,12 @@ impl From<ConfigError> for Failure {
     }
 }
 
+impl From<cachette_dlpack::Error> for Failure {
+    fn from(error: cachette_dlpack::Error) -> Self {
+        Self::argument(error.to_string())
+    }
+}
+
 impl From<SourceError> for Failure {
     fn from(error: SourceError) -> Self {
         Self::new(Status::Source, error.to_string())

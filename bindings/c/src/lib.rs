@@ -10,6 +10,7 @@
 //! | [`allocator`], [`device`] | opening and closing an allocator; device properties |
 //! | [`shared`] | the allocators that all libraries of a process share |
 //! | [`stream`], [`memory`], [`transfer`] | streams, device memory, fills and copies |
+//! | [`dlpack`] | tensors of DLPack |
 //! | [`pool_id`], [`pool_options`] | identifiers and options of pools |
 //! | [`pool`], [`routing`] | pools, and which requests they serve |
 //! | [`checkpoint`], [`capture`] | pool checkpoints; stream capture and graphs |
@@ -50,6 +51,7 @@ pub mod checkpoint;
 pub mod config;
 mod convert;
 pub mod device;
+pub mod dlpack;
 mod failure;
 mod given;
 mod guard;

@@ -11,7 +11,7 @@ const PREAMBLE: &str = include_str!("preamble.h");
 const END: &str = "\n#ifdef __cplusplus\n} /* extern \"C\" */\n#endif\n\n#endif /* CACHETTE_H */\n";
 
 /// The sections in the order of the header: a file of the library, and what the section is called.
-const SECTIONS: [(&str, &str); 23] = [
+const SECTIONS: [(&str, &str); 24] = [
     ("version", "Versions"),
     ("status", "Status codes"),
     ("last", "The last error"),
@@ -21,6 +21,7 @@ const SECTIONS: [(&str, &str); 23] = [
     ("stream", "Streams"),
     ("memory", "Memory"),
     ("transfer", "Fills and copies, in stream order"),
+    ("dlpack", "Tensors of DLPack"),
     ("pool_id", "Pool identifiers"),
     ("pool_options", "Pool options"),
     ("pool", "Pools"),

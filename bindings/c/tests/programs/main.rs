@@ -57,6 +57,7 @@ programs! {
     allocators
     captures
     checkpoints
+    dlpack
     errors
     forks
     histories
