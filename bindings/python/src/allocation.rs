@@ -1,34 +1,45 @@
 //! Device memory that Python owns.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cachette::hal::AnyDevice;
 use cachette::{Allocation, Allocator};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::code_locations::Noted;
 use crate::error;
+use crate::memory::Memory;
 use crate::stream::Named;
+use crate::view::PyView;
 
 /// Device memory; freed by `free()`, at the end of a `with` block, or with the object.
+///
+/// Views and consumers of DLPack keep the memory too; it is freed with the last of them.
 #[pyclass(module = "cachette", name = "Allocation", frozen)]
 pub(crate) struct PyAllocation {
-    allocator: Allocator<AnyDevice>,
     /// `None` after the free.
-    inner: Mutex<Option<Allocation<AnyDevice>>>,
+    inner: Mutex<Option<Arc<Memory>>>,
 }
 
 impl PyAllocation {
-    pub(crate) const fn new(allocator: Allocator<AnyDevice>, allocation: Allocation<AnyDevice>) -> Self {
-        Self { allocator, inner: Mutex::new(Some(allocation)) }
+    pub(crate) fn new(allocator: Allocator<AnyDevice>, allocation: Allocation<AnyDevice>) -> Self {
+        Self { inner: Mutex::new(Some(Arc::new(Memory { allocator, allocation }))) }
+    }
+
+    /// The memory, unless it was freed.
+    fn memory(&self) -> PyResult<Arc<Memory>> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.clone().ok_or_else(|| error::error("this memory was freed; allocate anew"))
     }
 
     /// Calls `question` with the allocation, unless it was freed.
     fn ask<T>(&self, question: impl FnOnce(&Allocation<AnyDevice>) -> T) -> PyResult<T> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let allocation = inner.as_ref();
-        allocation.map(question).ok_or_else(|| error::error("this memory was freed; allocate anew"))
+        Ok(question(&self.memory()?.allocation))
+    }
+
+    fn bytes_view(&self) -> PyResult<PyView> {
+        PyView::of_bytes(self.memory()?)
     }
 }
 
@@ -61,8 +72,43 @@ impl PyAllocation {
     /// Records that `stream` also uses the memory. After its free, it is not reused until the work that is then queued
     /// in `stream` has finished.
     fn record_stream(&self, stream: Named<'_>) -> PyResult<()> {
-        let stream = Named::open(Some(stream), &self.allocator)?;
-        self.ask(|allocation| allocation.record_stream(&stream))
+        let memory = self.memory()?;
+        memory.allocation.record_stream(&Named::open(Some(stream), &memory.allocator)?);
+        Ok(())
+    }
+
+    /// The memory with a type, such as `"float32"`, and a shape, for other libraries.
+    fn view(&self, dtype: &str, shape: Vec<i64>) -> PyResult<PyView> {
+        PyView::new(self.memory()?, dtype, shape)
+    }
+
+    /// The address of the first byte, as Triton asks for it.
+    fn data_ptr(&self) -> PyResult<u64> {
+        self.address()
+    }
+
+    /// As for `View`, with the bytes as `uint8`.
+    fn __dlpack_device__(&self) -> PyResult<(i32, i32)> {
+        Ok(self.bytes_view()?.__dlpack_device__())
+    }
+
+    /// As for `View`, with the bytes as `uint8`.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<i64>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.bytes_view()?.__dlpack__(py, stream, max_version, dl_device, copy)
+    }
+
+    /// As for `View`, with the bytes as `uint8`.
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.bytes_view()?.__cuda_array_interface__(py)
     }
 
     /// Frees the memory; a second call does nothing.

@@ -5,6 +5,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `allocator.rs`, `stream.rs`, `allocation.rs`, `pool.rs` | the classes of the package |
+//! | `memory.rs`, `view.rs` | memory for other libraries: DLPack and the CUDA array interface |
 //! | `devices.rs` | the list of devices |
 //! | `plugin.rs` | the process-wide plug-in for PyTorch |
 //! | `slot.rs` | memory for PyTorch's own pools |
@@ -25,6 +26,7 @@ mod devices;
 mod error;
 mod history;
 mod interpreter;
+mod memory;
 mod metrics;
 mod pinned;
 mod plugin;
@@ -39,6 +41,7 @@ mod stacks;
 mod stats;
 mod stream;
 mod torch_frames;
+mod view;
 
 use pyo3::prelude::*;
 
@@ -65,6 +68,8 @@ mod _native {
     use crate::slot::PySlot;
     #[pymodule_export]
     use crate::stream::PyStream;
+    #[pymodule_export]
+    use crate::view::PyView;
 
     /// The version of the package.
     #[pymodule_export]

@@ -20,6 +20,11 @@ impl PyStream {
         self.inner.handle().raw()
     }
 
+    /// The version of the protocol and the driver's handle, for libraries that take streams of others.
+    fn __cuda_stream__(&self) -> (u32, usize) {
+        (0, self.handle())
+    }
+
     /// Waits for the work that is queued in the stream.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.inner.synchronize()).map_err(error::of_device)

@@ -1,7 +1,7 @@
 """The native half of the package: types for checkers."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
 VERSION: str
@@ -49,6 +49,8 @@ class Stream:
     @property
     def handle(self) -> int:
         """The driver's handle, as a number."""
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """The version of the protocol, which is 0, and the driver's handle."""
     def synchronize(self) -> None:
         """Waits for the work that is queued in the stream."""
 
@@ -69,10 +71,62 @@ class Allocation:
         """Whether it was freed."""
     def record_stream(self, stream: Stream | int) -> None:
         """Records that `stream` uses the memory too."""
+    def view(self, dtype: str, shape: Sequence[int]) -> View:
+        """The memory with a type, such as `"float32"`, and a shape, for other libraries."""
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """A capsule with the memory as `uint8`, for `from_dlpack` of another library.
+
+        `stream` is the handle of the consumer's stream, which waits for the stream of the memory. The memory is freed
+        behind the work that the consumer's stream has by then, so that stream must stay alive as long as the allocator.
+        """
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The kind and the number of the device, in the numbers of DLPack."""
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The CUDA array interface, version 3 as `uint8`; host memory has none."""
+    def data_ptr(self) -> int:
+        """The address of the first byte."""
     def free(self) -> None:
-        """Frees the memory; a second call does nothing."""
+        """Frees the memory; it goes back when no view and no consumer uses it. A second call does nothing."""
     def __enter__(self) -> Allocation: ...
     def __exit__(self, *exception: object) -> None: ...
+
+class View:
+    """Memory with a type and a shape; other libraries take it by DLPack or by the CUDA array interface."""
+
+    @property
+    def dtype(self) -> str:
+        """The name of the type of its elements."""
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its lengths."""
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """A capsule with the memory, for `from_dlpack` of another library.
+
+        `stream` is the handle of the consumer's stream, which waits for the stream of the memory. The memory is freed
+        behind the work that the consumer's stream has by then, so that stream must stay alive as long as the allocator.
+        """
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The kind and the number of the device, in the numbers of DLPack."""
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The CUDA array interface, version 3; host memory has none."""
+    def data_ptr(self) -> int:
+        """The address of the first element."""
 
 class Pinned:
     """The pinned host memory of an allocator: `Allocator.pinned()`."""
