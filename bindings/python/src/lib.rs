@@ -8,6 +8,7 @@
 //! | `memory.rs`, `view.rs` | memory for other libraries: DLPack and the CUDA array interface |
 //! | `devices.rs` | the list of devices |
 //! | `plugin.rs` | the process-wide plug-in for PyTorch |
+//! | `cupy.rs`, `onnxruntime.rs`, `shared.rs` | the functions that CuPy and ONNX Runtime call |
 //! | `slot.rs` | memory for PyTorch's own pools |
 //! | `source.rs` | libraries that a pool can allocate from |
 //! | `sleep.rs`, `pinned.rs` | sleep mode, and pinned host memory |
@@ -22,17 +23,20 @@ mod allocation;
 mod allocator;
 mod code_locations;
 mod config;
+mod cupy;
 mod devices;
 mod error;
 mod history;
 mod interpreter;
 mod memory;
 mod metrics;
+mod onnxruntime;
 mod pinned;
 mod plugin;
 mod pool;
 mod recording;
 mod report;
+mod shared;
 mod sleep;
 mod slot;
 mod snapshot;
@@ -55,9 +59,13 @@ mod _native {
     #[pymodule_export]
     use crate::config::normalise_config;
     #[pymodule_export]
+    use crate::cupy::cupy;
+    #[pymodule_export]
     use crate::devices::{devices, why_unusable};
     #[pymodule_export]
     use crate::history::{get_memory_metadata, set_memory_metadata};
+    #[pymodule_export]
+    use crate::onnxruntime::onnxruntime;
     #[pymodule_export]
     use crate::pinned::{PyPinned, PyPinnedAllocation};
     #[pymodule_export]

@@ -43,6 +43,12 @@ pub(crate) mod plugin {
         cachette_process::is_started()
     }
 
+    /// The name of the backend; `None` before the start.
+    #[pyfunction]
+    fn backend() -> Option<&'static str> {
+        cachette_process::backend()
+    }
+
     /// The current configuration as a text; `None` before the start.
     #[pyfunction(name = "config")]
     fn current_config(py: Python<'_>) -> Option<String> {

@@ -7,12 +7,13 @@
 ...     print(memory.bytes)
 1048576
 
-To replace PyTorch's allocator, see :mod:`cachette.torch`.
+To replace another library's allocator, see :mod:`cachette.torch`, :mod:`cachette.cupy`, :mod:`cachette.onnxruntime`
+and :mod:`cachette.vllm`.
 """
 
 from __future__ import annotations
 
-from ._errors import ConfigError, Error, HistoryError, OutOfMemoryError
+from ._errors import ConfigError, EnableError, Error, HistoryError, OutOfMemoryError
 from ._native import VERSION as __version__
 from ._native import (
     Allocation,
@@ -31,6 +32,7 @@ __all__ = [
     "Allocation",
     "Allocator",
     "ConfigError",
+    "EnableError",
     "Error",
     "HistoryError",
     "OutOfMemoryError",

@@ -9,6 +9,10 @@ class Error(Exception):
     """An error of Cachette; the text contains the remedy."""
 
 
+class EnableError(Error, RuntimeError):
+    """A library's allocator could not be replaced by Cachette; nothing has changed."""
+
+
 class ConfigError(Error, ValueError):
     """An invalid configuration; the text shows the position and the allowed values."""
 

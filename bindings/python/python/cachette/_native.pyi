@@ -302,6 +302,9 @@ class plugin:
     def is_started() -> bool:
         """Whether the plug-in was started."""
     @staticmethod
+    def backend() -> str | None:
+        """The name of the backend; `None` before the start."""
+    @staticmethod
     def config() -> str | None:
         """The current configuration; `None` before the start."""
     @staticmethod
@@ -395,3 +398,38 @@ class plugin:
     @staticmethod
     def release_contents() -> int:
         """Frees the host memory of pools that are awake again, on every device."""
+
+class cupy:
+    """The functions that CuPy calls for memory; a module."""
+
+    @staticmethod
+    def connect(capsule: object) -> tuple[int, int]:
+        """Connects to CuPy by its capsule `get_current_stream_ptr`; the addresses of `malloc` and `free`."""
+    @staticmethod
+    def malloc(size: int, device: int) -> int:
+        """Allocates for CuPy's current stream."""
+    @staticmethod
+    def free(address: int, device: int) -> None:
+        """Frees what `malloc` gave."""
+
+    class CapturePool:
+        """A pool for one capture: requests for streams that take part in it are served by the pool."""
+
+        def __init__(self, device: int, stream: int) -> None: ...
+        def end(self) -> None:
+            """Ends the route; the pool lives on for the graph."""
+        def stats(self) -> dict[str, int]:
+            """The statistics: `allocations`, `allocated_bytes`, `segments`, `reserved_bytes`."""
+
+class onnxruntime:
+    """The functions that ONNX Runtime calls for memory; a module."""
+
+    @staticmethod
+    def addresses(device: int) -> tuple[int, int, int]:
+        """The addresses of the functions of a device: allocate, free, empty the cache."""
+    @staticmethod
+    def empty_cache(device: int) -> int:
+        """Releases the unused memory of a device; returns the number of bytes."""
+    @staticmethod
+    def last_error(device: int) -> str | None:
+        """The text of the last failure on a device; `None` if there was none."""

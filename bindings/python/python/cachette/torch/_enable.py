@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from .. import _native
-from .._errors import Error
+from .. import _native, _process
 from . import _adapter, _kept, _replace, _settings
 from ._error import EnableError
 
@@ -53,8 +52,8 @@ def enable(config: str | None = None, *, replace: bool = True, compiled: bool | 
         text = _native.normalise_config(config)
         backend = _usable_backend(torch)
         allocator, is_class, choice = _chosen(torch, compiled)
-        _start(backend, text)
-        if config is None and made is not None:
+        shared = _process.start(backend, text, is_given=config is not None)
+        if config is None and made is not None and not shared:
             _native.plugin.update_config(made)
         _change(torch, allocator, is_class)
         if replace:
@@ -152,11 +151,3 @@ def _usable_backend(torch: Any) -> str:
         why = _native.why_unusable(backend) or "PyTorch finds none"
         raise EnableError(f"no GPU can be used: {why}")
     return backend
-
-
-def _start(backend: str, config: str) -> None:
-    """Starts the plug-in on a driver, without using it yet: it would not survive a fork."""
-    try:
-        _native.plugin.start(backend, config)
-    except Error as why:
-        raise EnableError(str(why)) from why

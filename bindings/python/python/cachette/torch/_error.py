@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from .._errors import Error
+from .._errors import EnableError
 
-
-class EnableError(Error, RuntimeError):
-    """PyTorch's allocator could not be replaced by Cachette; nothing has changed."""
+__all__ = ["EnableError"]

@@ -1,0 +1,260 @@
+"""`cachette.cupy`, with a stand-in for CuPy that calls the functions as CuPy 14.2 does, on the host device."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+
+import pytest
+from conftest import Run
+
+PRELUDE = """
+import gc
+from cachette import _native
+_native.plugin.start("host", CONFIG)
+import cachette, cachette.cupy, cupy
+from cupy_backends.cuda import stream as current
+stats = lambda: cachette.cupy.stats(0)
+"""
+
+
+def attempt(run: Run, text: str, cupy: str = "good", config: str = "",
+            **variables: str) -> subprocess.CompletedProcess[str]:
+    return run(PRELUDE.replace("CONFIG", repr(config)) + text, torch="good", STAND_IN_CUPY=cupy, **variables)
+
+
+def test_without_cupy_it_says_what_to_install(run: Run) -> None:
+    done = run("""
+import sys; sys.modules["cupy"] = None
+import cachette.cupy
+try:
+    cachette.cupy.enable()
+except ImportError as why:
+    print(why)
+""")
+    assert "CuPy cannot be imported" in done.stdout
+    assert "pip install cupy-cuda13x" in done.stdout
+
+
+@pytest.mark.parametrize(("cupy", "text"), [
+    ("no-hook", "this CuPy (14.2.0) has no set_allocator"),
+    ("no-stream", "this CuPy (14.2.0) does not export get_current_stream_ptr"),
+    ("other-stream", "get_current_stream_ptr has another type"),
+])
+def test_a_cupy_without_the_hook_is_named_with_its_version(run: Run, cupy: str, text: str) -> None:
+    done = attempt(run, """
+try:
+    cachette.cupy.enable()
+except cachette.EnableError as why:
+    print(why)
+assert not cachette.cupy.is_enabled()
+""", cupy)
+    assert text in done.stdout
+    assert "use CuPy 14" in done.stdout
+
+
+def test_a_default_stream_for_each_thread_is_refused(run: Run) -> None:
+    done = attempt(run, """
+try:
+    cachette.cupy.enable()
+except cachette.EnableError as why:
+    print(why)
+""", CUPY_CUDA_PER_THREAD_DEFAULT_STREAM="1")
+    assert "unset CUPY_CUDA_PER_THREAD_DEFAULT_STREAM" in done.stdout
+    attempt(run, """
+cachette.cupy.enable()
+current.current = 2
+try:
+    cupy.empty(100)
+except cachette.Error as why:
+    assert "default stream of a thread" in str(why)
+else:
+    raise AssertionError
+""")
+
+
+@pytest.mark.parametrize("cupy", ["good", "older"])
+def test_arrays_come_from_the_cache_and_go_back_to_it(run: Run, cupy: str) -> None:
+    attempt(run, """
+cachette.cupy.enable()
+array = cupy.empty(1000)
+address = array.data.ptr
+assert stats()["allocated_bytes.all.current"] == 1024
+del array
+assert stats()["allocated_bytes.all.current"] == 0
+assert cupy.empty(1000).data.ptr == address
+assert cupy.empty(0).data.ptr == 0
+assert stats()["num_ooms"] == 0
+""", cupy)
+
+
+@pytest.mark.parametrize("cupy", ["good", "older"])
+def test_exhaustion_is_cupys_own_error_with_ours_as_its_cause(run: Run, cupy: str) -> None:
+    attempt(run, """
+cachette.cupy.enable()
+kept = cupy.empty(1 << 20)
+try:
+    cupy.empty(64 << 20)
+except cupy.cuda.memory.OutOfMemoryError as why:
+    assert str(why) == ("Out of memory allocating 67,108,864 bytes (allocated so far: 2,097,152 bytes, limit set to: "
+                        "8,388,608 bytes)."), why
+    assert isinstance(why.__cause__, cachette.OutOfMemoryError)
+    assert why.__cause__.requested == 64 << 20
+else:
+    raise AssertionError
+assert cupy.empty(1 << 20).data.ptr   # and it goes on
+""", cupy, "memory_limit:8M")
+
+
+def test_a_stream_that_the_driver_does_not_know_is_an_error(run: Run) -> None:
+    attempt(run, """
+cachette.cupy.enable()
+with cupy.cuda.Stream(1 << 20):
+    try:
+        cupy.empty(1000)
+    except cachette.Error as why:
+        assert "does not know the stream 0x100000" in str(why)
+    else:
+        raise AssertionError
+assert cupy.empty(1000).data.ptr
+""")
+
+
+def test_an_error_of_cupys_own_comes_through(run: Run) -> None:
+    attempt(run, """
+cachette.cupy.enable()
+current.current = -1
+try:
+    cupy.empty(100)
+except cachette.Error as why:
+    assert "has no handle" in str(why)
+else:
+    raise AssertionError
+""")
+
+
+def test_the_second_time_with_the_same_configuration_does_nothing(run: Run) -> None:
+    attempt(run, """
+cachette.cupy.enable("never_block:True")
+allocator = cupy.cuda.get_allocator()
+cachette.cupy.enable()
+cachette.cupy.enable(" never_block : True ")
+assert cupy.cuda.get_allocator() is allocator
+try:
+    cachette.cupy.enable("expandable_segments:True")
+except cachette.EnableError as why:
+    assert "with the configuration 'never_block:True'" in str(why), why
+else:
+    raise AssertionError
+""", config="never_block:True")
+
+
+def test_disabled_cupy_has_its_own_pool_again_and_arrays_stay(run: Run) -> None:
+    attempt(run, """
+before = cupy.cuda.get_allocator()
+cachette.cupy.disable()
+cachette.cupy.enable()
+array = cupy.empty(1000)
+cachette.cupy.disable()
+assert cupy.cuda.get_allocator() == before and not cachette.cupy.is_enabled()
+assert cupy.empty(1000).data.ptr == 1 << 40
+assert stats()["allocated_bytes.all.current"] == 1024
+del array
+assert stats()["allocated_bytes.all.current"] == 0
+cachette.cupy.enable()
+assert cupy.empty(1000).data.ptr != 1 << 40
+""")
+
+
+def test_what_cupys_own_pool_holds_is_told_once(run: Run) -> None:
+    done = attempt(run, """
+cachette.cupy._is_driver_used = lambda backend: True
+cachette.cupy.enable()
+cachette.cupy.enable()
+assert cupy.empty(1000).data.ptr != 1 << 40
+""", "holding")
+    assert done.stderr == ("cachette: CuPy's own pool holds 1048576 bytes of this device, of which 524288 are in use; "
+                           "cupy.get_default_memory_pool().free_all_blocks() releases the others\n")
+    assert attempt(run, "cachette.cupy.enable()").stderr == ""
+
+
+def test_pytorch_and_cupy_share_one_cache_in_either_order(run: Run) -> None:
+    for first, second in (("cupy", "torch"), ("torch", "cupy")):
+        program = f"""
+import cachette.torch, torch, ctypes
+def enable(name):
+    if name == "torch":
+        cachette.torch.enable(compiled=False)
+    else:
+        cachette.cupy.enable()
+enable("{first}"); enable("{second}")
+_, path, alloc, free = torch.recorded[0]
+alloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)(alloc)
+free = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)(free)
+array = cupy.empty(3 << 20)
+address = array.data.ptr
+del array
+tensor = alloc(3 << 20, 0, None)
+assert tensor == address
+assert cachette.torch.memory_reserved(0) == stats()["reserved_bytes.all.current"] == 20 << 20
+free(tensor, 3 << 20, 0, None)
+"""
+        attempt(run, program)
+
+
+def test_a_snapshot_says_that_cupy_asked(run: Run) -> None:
+    attempt(run, """
+cachette.cupy.enable()
+array = cupy.empty(1000)
+blocks = [block for segment in _native.plugin.snapshot(None)["segments"] for block in segment["blocks"]]
+held = [block for block in blocks if block["state"] == "active_allocated"]
+assert [block.get("label") for block in held] == ["cupy"], held
+""")
+
+
+def test_threads_allocate_and_free_each_others_arrays(run: Run) -> None:
+    attempt(run, """
+import queue, threading
+cachette.cupy.enable()
+passed, failures = queue.Queue(), []
+def work(seed):
+    try:
+        for turn in range(500):
+            passed.put(cupy.empty(1 + (turn * 977 * seed) % 200_000))
+            passed.get()
+    except BaseException as why:
+        failures.append(why)
+threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 5)]
+[it.start() for it in threads]; [it.join() for it in threads]
+gc.collect()
+assert not failures, failures
+assert stats()["allocated_bytes.all.current"] == 0
+""")
+
+
+def test_the_compiled_call_site_of_cupy_itself_passes_errors_on(run: Run) -> None:
+    if importlib.util.find_spec("cupy") is None:
+        pytest.skip("CuPy is not installed; the stand-in calls as CuPy does")
+    run("""
+import ctypes
+from cachette import _native
+_native.plugin.start("host", "memory_limit:8M")
+import cachette, cachette.cupy, cupy
+from cupy.cuda.memory import CFunctionAllocatorMemory, OutOfMemoryError
+if cachette.cupy._version(cupy.__version__) >= cachette.cupy.CATCHES:
+    # CuPy's own function needs a GPU, so the current stream is always the default one.
+    zero = ctypes.PYFUNCTYPE(ctypes.c_ssize_t)(lambda: 0)
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    malloc, free = _native.cupy.connect(new(ctypes.cast(zero, ctypes.c_void_p), b"intptr_t (void)", None))
+    memory = CFunctionAllocatorMemory(1000, 0, malloc, free, 0)
+    assert cachette.cupy.stats()["allocated_bytes.all.current"] == 1024
+    try:
+        CFunctionAllocatorMemory(64 << 20, 0, malloc, free, 0)
+    except OutOfMemoryError as why:
+        assert isinstance(why.__cause__, cachette.OutOfMemoryError)
+    else:
+        raise AssertionError
+    del memory
+    assert cachette.cupy.stats()["allocated_bytes.all.current"] == 0
+""")
