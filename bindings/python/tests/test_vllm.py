@@ -1,0 +1,110 @@
+"""`cachette.vllm`, with stand-ins for vLLM and PyTorch, on the host device."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+from conftest import Run
+
+PRELUDE = """
+import ctypes, sys, types
+from cachette import _native
+_native.plugin.start("host", "expandable_segments:True")
+import cachette.torch, cachette.vllm
+from cachette.torch import _adapter
+_adapter.load = lambda torch, again: "the class"
+_adapter.install = lambda library: None
+cachette.vllm.register()
+"""
+
+WORKER = PRELUDE + """
+addresses = _native.plugin.addresses()
+alloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)(
+    addresses["cachette_torch_alloc"])
+from vllm.device_allocator import get_mem_allocator_instance
+from vllm.device_allocator.sleep_mode_backend import SleepModeBackendFactory
+
+# As vLLM's worker loads a model and makes its cache.
+memory = get_mem_allocator_instance()
+assert memory.get_current_usage() == 0
+tensors = {}
+for tag in ("weights", "kv_cache"):
+    with memory.use_memory_pool(tag=tag):
+        tensors[tag] = alloc(4 << 20, 0, None)
+        ctypes.memset(tensors[tag], 7, 4 << 20)
+outside = alloc(4 << 20, 0, None)
+ctypes.memset(outside, 9, 4 << 20)
+backend = SleepModeBackendFactory.create_backend(types.SimpleNamespace(sleep_mode_backend="cachette"))
+read = lambda tag: ctypes.string_at(tensors[tag], 4)
+reserved = lambda: cachette.torch.memory_reserved(0)
+"""
+
+
+def test_the_package_has_the_entry_point() -> None:
+    (found,) = (it for it in entry_points(group="vllm.general_plugins") if it.name == "cachette")
+    assert found.value == "cachette.vllm:register"
+    assert found.load().__name__ == "register"
+
+
+def test_without_the_variable_nothing_happens(run: Run) -> None:
+    for value in ({}, {"CACHETTE_VLLM": "0"}, {"CACHETTE_VLLM": ""}):
+        run("""
+import sys
+import cachette.vllm
+cachette.vllm.register()
+assert not {"cachette.torch", "torch", "vllm"} & set(sys.modules)
+from cachette import _native
+assert not _native.plugin.is_started()
+""", torch="good", **value)
+
+
+def test_pytorch_is_enabled_once_and_no_device_is_used(run: Run) -> None:
+    done = run(PRELUDE + """
+assert cachette.torch.is_enabled()
+cachette.vllm.register()
+from vllm.device_allocator.sleep_mode_backend import SleepModeBackendFactory
+assert SleepModeBackendFactory.registered == {"cachette": ("cachette.vllm", "SleepBackend")}
+assert _native.plugin.devices() == []
+""", torch="good", CACHETTE_VLLM="1")
+    assert done.stderr == ""
+
+
+def test_memory_of_the_tags_sleeps_and_wakes(run: Run) -> None:
+    run(WORKER + """
+assert memory.get_current_usage() == 8 << 20
+before = reserved()
+backend.suspend(1)
+assert backend.state() == "SUSPENDED"
+asleep = reserved()
+assert asleep <= before - memory.get_current_usage()
+backend.resume(["weights"])
+assert read("weights") == b"\\7" * 4
+assert asleep < reserved() < before
+backend.resume()
+assert backend.state() == "RUNNING" and reserved() == before
+assert read("kv_cache") != b"\\7" * 4   # only the weights were kept
+""", torch="good", CACHETTE_VLLM="1")
+
+
+def test_level_2_keeps_nothing(run: Run) -> None:
+    run(WORKER + """
+backend.suspend(2)
+backend.resume()
+assert read("weights") != b"\\7" * 4
+assert ctypes.string_at(outside, 4) == b"\\x09" * 4   # it has no tag
+""", torch="good", CACHETTE_VLLM="1")
+
+
+def test_vllms_own_backend_gets_cachettes_pools_too(run: Run) -> None:
+    run(WORKER + """
+memory.sleep(offload_tags=("weights",))   # as the backend `cumem` calls it
+memory.wake_up(None)
+assert read("weights") == b"\\7" * 4
+assert get_mem_allocator_instance() is memory
+""", torch="good", CACHETTE_VLLM="1")
+
+
+def test_a_vllm_without_backends_is_told_and_goes_on(run: Run) -> None:
+    done = run(PRELUDE + "assert cachette.torch.is_enabled()", torch="good", CACHETTE_VLLM="1", STAND_IN_VLLM="old")
+    assert done.stderr.startswith("cachette: this vLLM has no sleep backends of others")
+    assert "use vLLM 0.32 or later" in done.stderr
