@@ -161,7 +161,7 @@ assert plugin.is_started() and torch.config() == "never_block:True"
 try:
     plugin.start("host", "")
 except cachette.Error as why:
-    assert "once in a process" in str(why)
+    assert "start it once" in str(why)
 else:
     raise AssertionError
 """, "never_block:True"))
