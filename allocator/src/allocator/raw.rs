@@ -8,7 +8,7 @@ use crate::allocation::Answer;
 use crate::allocator::Allocator;
 use crate::blocks::{BlockId, BlockState};
 use crate::error::{Error, PointerProblem};
-use crate::heap::{Allocated, Heap};
+use crate::heap::{Allocated, Heap, Request};
 use crate::label::Label;
 use crate::observe::probes;
 use crate::pool::route;
@@ -63,6 +63,24 @@ impl<D: Device> Allocator<D> {
             heap = self.inner().heap_inside(stream, &heap.stream_state)?.unwrap_or(heap);
         }
         self.allocate_from(bytes, heap, label).map(|Address(address)| address)
+    }
+
+    /// Does the same as [`allocate_raw_as`](Self::allocate_raw_as) if the last-freed block serves and this thread owns
+    /// the lock of its heap; otherwise `None`. It never waits, so the caller may hold locks of others.
+    ///
+    /// # Safety
+    ///
+    /// As for [`adopt_stream`](Self::adopt_stream).
+    #[inline]
+    #[must_use]
+    pub unsafe fn allocate_raw_last_freed(&self, bytes: u64, stream: StreamRef, label: Label) -> Option<u64> {
+        if bytes.wrapping_sub(1) >= TOO_LARGE - 1 || route::is_inside() {
+            return None;
+        }
+        let heap = self.inner().heap_of_raw(stream).ok()?;
+        let allocated = heap.allocate_last_freed(Request { requested: bytes, label }).ok()?;
+        let Address(address) = Answer::<D>::of_block(heap, &allocated, bytes, stream);
+        Some(address)
     }
 
     /// Frees memory from [`allocate_raw`](Self::allocate_raw) or [`Allocation::into_raw`](crate::Allocation::into_raw).

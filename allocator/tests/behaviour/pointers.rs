@@ -1,10 +1,10 @@
 //! Raw memory, and the errors about wrong addresses.
 
 use cachette::hal::StreamRef;
-use cachette::{Error, PointerProblem};
+use cachette::{Error, Label, PointerProblem};
 
 use crate::fixture::memory::Interface;
-use crate::fixture::{KIB, MIB, TestAllocator};
+use crate::fixture::{KIB, MIB, Stream, TestAllocator};
 
 /// The reason why `address` cannot be freed.
 fn refusal(test: &TestAllocator, address: u64) -> PointerProblem {
@@ -190,4 +190,33 @@ fn debug_of_an_allocator_is_short() {
     let message = format!("{:?}", test.allocator);
     assert!(message.len() < 64 << 10, "{} bytes", message.len());
     drop(memory);
+}
+
+#[test]
+fn the_last_freed_block_serves_without_a_wait_or_nothing_does() {
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
+    let ask = |bytes, stream: &Stream| {
+        // SAFETY: 1. 2. the stream is this allocator's own.
+        unsafe { test.allocator.allocate_raw_last_freed(bytes, stream.handle(), Label::new("test")) }
+    };
+    assert_eq!(ask(KIB, &stream), None);
+    // The thread becomes the owner of the heap's lock.
+    for _ in 0..1000 {
+        test.allocator.free_raw(test.allocate_raw(KIB, &stream)).unwrap();
+    }
+    let address = test.allocate_raw(KIB, &stream);
+    assert_eq!(ask(KIB, &stream), None);
+    test.allocator.free_raw(address).unwrap();
+    for other in [0, 2 * KIB, u64::MAX] {
+        assert_eq!(ask(other, &stream), None);
+    }
+    assert_eq!(ask(KIB, &side), None);
+    assert_eq!(ask(KIB, &stream), Some(address));
+    assert_eq!(test.allocator.stats().allocation.all.allocated, 1002);
+    test.assert_sound();
+    test.allocator.free_raw(address).unwrap();
+    let pool = test.allocator.create_pool();
+    let guard = pool.enter_all();
+    assert_eq!(ask(KIB, &stream), None);
+    drop(guard);
 }

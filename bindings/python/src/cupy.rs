@@ -82,9 +82,14 @@ fn connect(capsule: &Bound<'_, PyAny>) -> PyResult<(usize, usize)> {
 #[pyo3(name = "malloc")]
 fn allocate(py: Python<'_>, size: usize, device: c_int) -> PyResult<u64> {
     let stream = current_stream(py)?;
+    // A hit needs no wait, and to detach would take longer than the hit.
+    // SAFETY: 1. CuPy's current stream is live. That it stays so is the caller's promise, as the documentation says.
+    if let Some(address) = unsafe { shared::allocate_last_freed(size, device, stream, *LABEL) } {
+        return Ok(address);
+    }
     let _noted = Noted::here();
     // A wait for the device must let others run: a stream may wait for a function of Python.
-    // SAFETY: 1. CuPy's current stream is live. That it stays so is the caller's promise, as the documentation says.
+    // SAFETY: 1. as above.
     py.detach(|| unsafe { shared::allocate(size, device, stream, *LABEL) })
         .map_err(|why| exception(py, size, device, why))
 }
@@ -215,7 +220,9 @@ impl PyCapturePool {
 
 impl Drop for PyCapturePool {
     fn drop(&mut self) {
-        // CuPy launches its graphs past the allocator.
-        self.pool.mark_external_graph_use();
+        // CuPy launches its graphs past the allocator. In a forked child nothing runs.
+        if !cachette_process::is_forked() {
+            self.pool.mark_external_graph_use();
+        }
     }
 }

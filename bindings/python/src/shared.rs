@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use cachette::Label;
-use cachette::hal::{ErrorKind, StreamRef};
+use cachette::hal::{AnyDevice, ErrorKind, StreamRef};
+use cachette::{Allocator, Label};
 use cachette_process::{Error, FirstOnly, guarded};
 
 /// Failed frees; the first is written to stderr.
@@ -22,6 +22,21 @@ pub(crate) unsafe fn allocate(bytes: usize, device: c_int, stream: StreamRef, la
         // SAFETY: 1. is the caller's promise; allocators of the process live as long as it.
         Ok(unsafe { allocator.allocate_raw_as(bytes as u64, stream, label) }?)
     })
+}
+
+/// Allocates the last-freed block if it serves. It never waits, so the interpreter may stay attached.
+///
+/// # Safety
+///
+/// As for [`allocate`].
+pub(crate) unsafe fn allocate_last_freed(bytes: usize, device: c_int, stream: StreamRef, label: Label) -> Option<u64> {
+    let found = guarded(|| {
+        let allocator = usize::try_from(device).ok().and_then(cachette_process::find);
+        // SAFETY: 1. is the caller's promise; allocators of the process live as long as it.
+        let allocate = |it: &Allocator<AnyDevice>| unsafe { it.allocate_raw_last_freed(bytes as u64, stream, label) };
+        Ok::<_, Error>(allocator.and_then(allocate))
+    });
+    found.ok().flatten()
 }
 
 /// Frees what [`allocate`] gave; null is ignored. Nothing happens in a forked child.
