@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import subprocess
 
 import pytest
 from conftest import Run
+
+pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="the stand-in for CuPy needs a C++ compiler")
 
 PRELUDE = """
 import gc

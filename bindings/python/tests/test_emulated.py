@@ -6,12 +6,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import pytest
 from conftest import Run
 
 LIBRARY = os.environ.get("CACHETTE_TEST_CUDA", "")
-pytestmark = pytest.mark.skipif(not LIBRARY, reason="CACHETTE_TEST_CUDA names no emulated CUDA library")
+pytestmark = [
+    pytest.mark.skipif(not LIBRARY, reason="CACHETTE_TEST_CUDA names no emulated CUDA library"),
+    pytest.mark.skipif(shutil.which("c++") is None, reason="the stand-in for CuPy needs a C++ compiler"),
+]
 
 PRELUDE = f"""
 import ctypes, gc
