@@ -6,7 +6,7 @@ use cachette_hal::{Device, StreamRef};
 
 use crate::allocation::Answer;
 use crate::allocator::Allocator;
-use crate::blocks::{BlockId, BlockState};
+use crate::blocks::{Block, BlockId, BlockState};
 use crate::error::{Error, PointerProblem};
 use crate::heap::{Allocated, Heap, Request};
 use crate::label::Label;
@@ -105,6 +105,39 @@ impl<D: Device> Allocator<D> {
         self.free_uncached(address)
     }
 
+    /// Frees as [`free_raw`](Self::free_raw) does, behind the work that is in `stream` now; see
+    /// [`Allocation::release_after`](crate::Allocation::release_after).
+    ///
+    /// # Safety
+    ///
+    /// As for [`adopt_stream`](Self::adopt_stream).
+    #[inline]
+    pub unsafe fn free_raw_after(&self, address: u64, stream: StreamRef) -> Result<(), Error> {
+        for home in self.inner().shared.index.find(address).into_iter().flatten() {
+            if let Some(heap) = self.inner().heaps.get(home.heap)
+                && heap.stream_state.handle() == stream
+                && let Ok(freed) = heap.free_at(home.segment, address)
+            {
+                return freed.end().map_err(Error::from);
+            }
+        }
+        // SAFETY: the caller's promises.
+        unsafe { self.free_raw_lent(address, stream) }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`adopt_stream`](Self::adopt_stream).
+    #[cold]
+    unsafe fn free_raw_lent(&self, address: u64, stream: StreamRef) -> Result<(), Error> {
+        if !self.is_inherited()
+            && let Ok((heap, id)) = self.find(address)
+        {
+            heap.lend(id, &self.inner().heap_of_raw(stream)?.stream_state);
+        }
+        self.free_raw(address)
+    }
+
     #[cold]
     fn free_uncached(&self, address: u64) -> Result<(), Error> {
         let shared = &self.inner().shared;
@@ -145,12 +178,21 @@ impl<D: Device> Allocator<D> {
 
     /// Returns the size of the allocation that begins at `address`, in bytes.
     pub fn bytes_at(&self, address: u64) -> Result<u64, Error> {
+        self.read_at(address, Block::bytes)
+    }
+
+    /// What the caller asked for of the allocation that begins at `address`.
+    pub fn requested_at(&self, address: u64) -> Result<u64, Error> {
+        self.read_at(address, |block| block.requested)
+    }
+
+    fn read_at(&self, address: u64, read: fn(&Block) -> u64) -> Result<u64, Error> {
         self.inner().shared.origin.check()?;
         if let Some(bytes) = self.inner().shared.uncached.bytes_at(address) {
             return Ok(bytes);
         }
         let (heap, id) = self.find(address)?;
-        Ok(heap.state.lock().blocks.block(id).bytes())
+        Ok(read(heap.state.lock().blocks.block(id)))
     }
 
     pub(crate) fn find(&self, address: u64) -> Result<(Arc<Heap<D>>, BlockId), Error> {

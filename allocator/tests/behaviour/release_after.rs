@@ -1,6 +1,7 @@
 //! `release_after`: memory that is free at once, behind a wait on the device.
 
 use cachette::hal::Call;
+use cachette::{Error, PointerProblem};
 use cachette_hal_host::HostConfig;
 
 use crate::fixture::memory::Interface;
@@ -23,6 +24,31 @@ fn released_memory_serves_the_next_request_at_once() {
     });
     assert_eq!(waits, 1);
     assert_eq!(test.device.calls(Call::Poll), 0, "a wait on the device needs no question");
+    test.assert_sound();
+}
+
+#[test]
+fn memory_known_by_its_address_is_released_behind_a_stream() {
+    let test = TestAllocator::new();
+    let (stream, side, memory, hold) = test.used_memory(MIB);
+    let address = memory.into_raw();
+    // SAFETY: the stream is the allocator's own.
+    let free = || unsafe { test.allocator.free_raw_after(address, side.handle()) };
+    free().unwrap();
+    let twice = PointerProblem::Free;
+    assert_eq!(free(), Err(Error::InvalidPointer { address, why: twice }));
+    let next = test.allocate(MIB, &stream);
+    assert_eq!(next.address(), address);
+    test.fill(&next, 2, &stream);
+    hold.release();
+    assert_eq!(test.content(&next, &stream), Some(2), "the old use came after the new");
+    let address = next.into_raw();
+    assert_eq!(test.allocator.requested_at(address), Ok(MIB));
+    let calls = test.calls_during(|| {
+        // SAFETY: as above.
+        unsafe { test.allocator.free_raw_after(address, stream.handle()) }.unwrap();
+    });
+    assert_eq!(calls, 0, "its own stream needs no wait");
     test.assert_sound();
 }
 
