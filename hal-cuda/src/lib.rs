@@ -58,3 +58,4 @@ pub use cachette_hal::load::Candidate;
 pub use device::CudaDevice;
 #[cfg(feature = "cudarc")]
 pub use interop::stream_ref;
+pub use library::candidates;

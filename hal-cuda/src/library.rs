@@ -27,7 +27,8 @@ pub(crate) struct Driver {
 ///
 /// If the variable names a file, that is the only candidate. A copy that the process has loaded already comes before
 /// the system's, so that the whole process shares one driver.
-pub(crate) fn candidates() -> Vec<Candidate> {
+#[must_use]
+pub fn candidates() -> Vec<Candidate> {
     if let Some(path) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
         return vec![Candidate::Path(path.into())];
     }
