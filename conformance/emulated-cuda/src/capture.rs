@@ -60,7 +60,7 @@ fn mode(number: c_uint) -> Answer<CaptureMode> {
 }
 
 /// What is behind the handle of a graph.
-fn recording<T>(handle: *mut T) -> Answer<Arc<Recording>> {
+pub(crate) fn recording<T>(handle: *mut T) -> Answer<Arc<Recording>> {
     let graphs = driver()?.ledger.graphs.lock();
     graphs.get(&handle.addr()).cloned().ok_or(INVALID_VALUE)
 }

@@ -73,6 +73,11 @@ abi! {
         Ok(())
     }
 
+    /// The device of the current context.
+    fn cuCtxGetDevice(device: *mut c_int) => device {
+        c_int::try_from(current()?.index).map_err(|_| INVALID_CONTEXT)
+    }
+
     /// Makes a context current on this thread, over the one that was.
     fn cuCtxPushCurrent_v2(context: *mut c_void) {
         let unit = unit_of(context.addr())?;

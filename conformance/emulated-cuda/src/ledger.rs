@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cachette_hal::{AnyDevice, Backing, Device, Graph};
 
 use crate::prelude::*;
+use crate::user_objects::UserObject;
 
 /// First handle of a graph.
 const FIRST_HANDLE: usize = 0x1000;
@@ -23,6 +24,8 @@ pub(crate) struct Ledger {
     pub(crate) graphs: Locked<BTreeMap<usize, Arc<Recording>>>,
     /// For every captured stream, by handle, the frontier that was told last: callers read it in place.
     frontiers: Locked<BTreeMap<usize, Vec<usize>>>,
+    /// Objects that no graph has yet, by handle.
+    pub(crate) objects: Locked<BTreeMap<usize, UserObject>>,
     /// Tokens that this process made.
     pub(crate) tokens: Locked<BTreeSet<[u8; 64]>>,
     /// Pairs of devices, the first of which reaches the second.
@@ -63,11 +66,13 @@ impl Physical {
 pub(crate) struct Recording {
     device: AnyDevice,
     graph: Option<Graph>,
+    /// What is destroyed after it.
+    pub(crate) objects: Locked<Vec<UserObject>>,
 }
 
 impl Recording {
     pub(crate) const fn new(device: AnyDevice, graph: Graph) -> Self {
-        Self { device, graph: Some(graph) }
+        Self { device, graph: Some(graph), objects: Locked::new(Vec::new()) }
     }
 
     /// The contract's graph.
@@ -106,10 +111,15 @@ impl Ledger {
 
     /// Gives a recording a handle.
     pub(crate) fn enter_graph(&self, recording: Arc<Recording>) -> usize {
-        // Relaxed: only that no two calls get the same matters.
-        let handle = FIRST_HANDLE + self.handles.fetch_add(1, Ordering::Relaxed);
+        let handle = self.next_handle();
         self.graphs.lock().insert(handle, recording);
         handle
+    }
+
+    /// A handle that nothing has.
+    pub(crate) fn next_handle(&self) -> usize {
+        // Relaxed: only that no two calls get the same matters.
+        FIRST_HANDLE + self.handles.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Keeps a stream's frontier until it is asked for again; where it lies.
@@ -130,6 +140,10 @@ impl Ledger {
 pub(crate) struct Locked<T>(Mutex<T>);
 
 impl<T> Locked<T> {
+    pub(crate) const fn new(data: T) -> Self {
+        Self(Mutex::new(data))
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

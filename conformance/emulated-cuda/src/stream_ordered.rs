@@ -9,16 +9,18 @@ use crate::ledger::Range;
 use crate::prelude::*;
 
 /// What the handle of the first device's pool is; others follow.
-const FIRST_POOL: usize = 0x0b00_0000;
+pub(crate) const FIRST_POOL: usize = 0x0b00_0000;
+/// The distance between the handles of two pools of one device.
+pub(crate) const POOLS_APART: usize = 0x1000;
 
 fn pool(unit: &Unit) -> Answer<&dyn StreamOrdered> {
     unit.device.stream_ordered().map_err(absent)
 }
 
 /// The device whose pool has this handle.
-fn unit_of<T>(pool: *mut T) -> Answer<&'static Unit> {
+pub(crate) fn unit_of<T>(pool: *mut T) -> Answer<&'static Unit> {
     let index = pool.addr().checked_sub(FIRST_POOL).ok_or(INVALID_VALUE)?;
-    driver()?.units().get(index).ok_or(INVALID_VALUE)
+    driver()?.units().get(index % POOLS_APART).ok_or(INVALID_VALUE)
 }
 
 fn allocate_on(unit: &Unit, bytes: usize, stream: *mut c_void) -> Answer<u64> {

@@ -28,6 +28,7 @@ mod capture;
 mod captures;
 mod descriptors;
 mod device;
+mod entry_points;
 mod events;
 mod host_calls;
 mod host_memory;
