@@ -1,0 +1,73 @@
+//! Functions of libcuda by name, as the CUDA runtime asks for them.
+//!
+//! A caller names a function without its version, and says for which CUDA it was built and what null means as a stream.
+
+use std::ffi::{CStr, c_char, c_int, c_ulonglong, c_void};
+
+use super::{Answer, own};
+use crate::status::{Refusal, SUCCESS, Status};
+
+/// Null is the default stream of the calling thread.
+const PER_THREAD: c_ulonglong = 2;
+/// The first version whose sizes have 64 bits.
+const WIDE: c_int = 3020;
+/// The first version whose `cuGetProcAddress` tells why.
+const WITH_REASON: c_int = 12_000;
+
+/// Replaces what the driver has found by the function of the front, if there is one.
+///
+/// # Safety
+///
+/// After success, 1. `symbol` is a string, and 2. `function` is valid for writing.
+pub(super) unsafe fn replace(
+    status: Status,
+    symbol: *const c_char,
+    function: *mut *const c_void,
+    version: c_int,
+    flags: c_ulonglong,
+) -> Answer {
+    if status != SUCCESS || symbol.is_null() || function.is_null() {
+        return if status == SUCCESS { Ok(()) } else { Err(Refusal::Status(status)) };
+    }
+    // SAFETY: 1.
+    let symbol = unsafe { CStr::from_ptr(symbol) };
+    // SAFETY: 2.
+    let is_found = !unsafe { function.read() }.is_null();
+    if is_found && let Some(ours) = symbol.to_str().ok().and_then(|symbol| find(symbol, version, flags)) {
+        // SAFETY: 2.
+        unsafe { function.write(ours.cast()) };
+    }
+    Ok(())
+}
+
+/// The front's function for a name, a version and flags.
+fn find(symbol: &str, version: c_int, flags: c_ulonglong) -> Option<*const ()> {
+    if version < WIDE || (symbol == "cuGetProcAddress" && version < WITH_REASON) {
+        return own(symbol).filter(|_| version >= WIDE);
+    }
+    let suffixes: &[&str] = if flags & PER_THREAD == 0 { &["_v2", ""] } else { &["_v2_ptsz", "_ptsz", "_v2", ""] };
+    suffixes.iter().find_map(|suffix| own(&format!("{symbol}{suffix}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_leads_to_the_function_of_its_version_and_stream() {
+        let is = |symbol, version, flags, name| {
+            assert_eq!(find(symbol, version, flags), own(name), "{symbol} {version} {flags}");
+            assert!(own(name).is_some(), "{name}");
+        };
+        is("cuMemAlloc", 12_000, 0, "cuMemAlloc_v2");
+        is("cuMemAlloc", 13_000, PER_THREAD, "cuMemAlloc_v2");
+        is("cuMemAllocAsync", 11_020, 0, "cuMemAllocAsync");
+        is("cuMemAllocAsync", 11_020, 1, "cuMemAllocAsync");
+        is("cuMemAllocAsync", 11_020, PER_THREAD, "cuMemAllocAsync_ptsz");
+        is("cuStreamBeginCapture", 12_000, PER_THREAD, "cuStreamBeginCapture_v2_ptsz");
+        is("cuGetProcAddress", 11_030, 0, "cuGetProcAddress");
+        is("cuGetProcAddress", 12_000, 0, "cuGetProcAddress_v2");
+        assert_eq!(find("cuMemAlloc", 3000, 0), None);
+        assert_eq!(find("cuInit", 12_000, 0), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! Which of the driver's pools are served.
+//!
+//! A program may allocate from a pool that it names. Cachette serves the default pool of a device, and pools that the
+//! program made for plain memory of a device. Memory of other pools has properties that Cachette's has not: it is on
+//! the host, it can be exported, or other devices have access to it. The driver serves those.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_ushort, c_void};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::entry::Thread;
+use crate::served::Served;
+use crate::status::Refusal;
+
+/// The first fields of `CUmemPoolProps` and `hipMemPoolProps`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Properties {
+    kind: c_int,
+    handle_types: c_int,
+    location_kind: c_int,
+    location: c_int,
+    security: *mut c_void,
+    most_bytes: usize,
+    usage: c_ushort,
+}
+
+impl Properties {
+    /// The device, if the pool has plain memory of one.
+    pub(crate) fn device(&self) -> Option<u32> {
+        const PINNED: c_int = 1;
+        const DEVICE: c_int = 1;
+        let is_plain = self.kind == PINNED && self.handle_types == 0 && self.most_bytes == 0 && self.usage == 0;
+        if is_plain && self.location_kind == DEVICE { u32::try_from(self.location).ok() } else { None }
+    }
+}
+
+/// The pools that are known, with the device that serves each; `None` for the driver.
+static KNOWN: Mutex<BTreeMap<usize, Option<u32>>> = Mutex::new(BTreeMap::new());
+/// Counts changes of the list. Relaxed: a program that destroys a pool orders its requests before.
+static CHANGES: AtomicU64 = AtomicU64::new(1);
+
+/// Lets every thread look its pool up again.
+pub(crate) fn changed() {
+    CHANGES.fetch_add(1, Relaxed);
+}
+
+/// Notes who serves a pool.
+pub(crate) fn note(pool: usize, device: Option<u32>) {
+    known().insert(pool, device);
+    changed();
+}
+
+/// One entry of `cuMemPoolSetAccess` and `hipMemPoolSetAccess`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Right {
+    location_kind: c_int,
+    location: c_int,
+    flags: c_int,
+}
+
+/// Leaves a pool to the driver if another device than its own gets access.
+pub(crate) fn grant(pool: usize, rights: &[Right]) {
+    let device = known().get(&pool).copied().flatten();
+    let is_own = |right: &Right| u32::try_from(right.location).ok() == device;
+    if !rights.iter().all(is_own) {
+        note(pool, None);
+    }
+}
+
+/// Forgets a pool that is destroyed.
+pub(crate) fn forget(pool: usize) {
+    known().remove(&pool);
+    changed();
+}
+
+/// What serves a pool. `default_of` tells the default pool of a device, `open` opens a device.
+#[inline]
+pub(crate) fn served(
+    thread: &Thread,
+    pool: usize,
+    default_of: impl Fn(u32) -> Option<usize>,
+    open: impl FnOnce(u32) -> Result<&'static Served, Refusal>,
+) -> Result<&'static Served, Refusal> {
+    let now = CHANGES.load(Relaxed);
+    let (last, changes, served) = thread.pool.get();
+    if last == pool && changes == now {
+        return served.ok_or(Refusal::Driver);
+    }
+    let device = known().get(&pool).copied();
+    let device = device.unwrap_or_else(|| {
+        let mut devices = (0..).map_while(|device| Some((device, default_of(device)?)));
+        devices.find(|(_, default)| *default == pool).map(|(device, _)| device)
+    });
+    let served = device.ok_or(Refusal::Driver).and_then(open);
+    thread.pool.set((pool, now, served.ok()));
+    served
+}
+
+fn known() -> MutexGuard<'static, BTreeMap<usize, Option<u32>>> {
+    // Each change is one step, so a panic leaves it whole.
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+
+    #[test]
+    fn only_plain_memory_of_a_device_is_served() {
+        let plain = Properties {
+            kind: 1,
+            handle_types: 0,
+            location_kind: 1,
+            location: 3,
+            security: ptr::null_mut(),
+            most_bytes: 0,
+            usage: 0,
+        };
+        assert_eq!(plain.device(), Some(3));
+        assert_eq!(Properties { handle_types: 1, ..plain }.device(), None);
+        assert_eq!(Properties { location_kind: 2, ..plain }.device(), None);
+        assert_eq!(Properties { most_bytes: 1 << 20, ..plain }.device(), None);
+        assert_eq!(Properties { kind: 2, ..plain }.device(), None);
+    }
+}

@@ -1,0 +1,379 @@
+//! The calls of libamdhip64 that the front answers.
+
+#![expect(non_snake_case, reason = "the functions keep their C names")]
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::sync::Arc;
+use std::{ptr, slice};
+
+use cachette_hal::load::Candidate;
+use cachette_hal::{Backend, LoadError};
+use cachette_hal_hip::HipBackend;
+
+use cachette_process::write_line;
+
+use crate::captures::{self, Destructor};
+use crate::driver_pools::{self, Properties, Right};
+use crate::entry::{Thread, front};
+use crate::library::{Behind, Vendor};
+use crate::memory;
+use crate::served::{self, Served};
+use crate::status::{NOT_SUPPORTED, Refusal, SUCCESS, Status, UNKNOWN};
+use crate::streams::{self, Kind};
+
+/// A stream, pool or graph of the driver.
+type Handle = *mut c_void;
+type Answer = Result<(), Refusal>;
+
+static HIP: Behind<Calls> = Behind::new(Vendor {
+    backend: "hip",
+    stem: "libamdhip64",
+    variable: "CACHETTE_HIP_LIBRARY",
+    run_variable: "CACHETTE_RUN_HIP",
+    candidates: cachette_hal_hip::candidates,
+    load,
+    resolve: Calls::resolve,
+    answered: "hipMalloc",
+    own,
+});
+
+/// # Safety
+///
+/// Each candidate is the driver's library, or one with the same C interface.
+unsafe fn load(candidates: &[Candidate]) -> Result<Arc<dyn Backend>, LoadError> {
+    // SAFETY: the caller's promise.
+    Ok(Arc::new(unsafe { HipBackend::load_from(candidates) }?))
+}
+
+/// What serves the current device.
+#[inline]
+fn current(thread: &Thread, calls: &Calls) -> Result<&'static Served, Refusal> {
+    let device = device(calls)?;
+    // Zero is no device.
+    served::current(thread, device as usize + 1, || served::device(&HIP, device))
+}
+
+#[inline]
+fn device(calls: &Calls) -> Result<u32, Refusal> {
+    let mut device = 0;
+    // SAFETY: the driver writes one number.
+    match unsafe { calls.hipGetDevice(&raw mut device) } {
+        SUCCESS => u32::try_from(device).map_err(|_| Refusal::Driver),
+        _ => Err(Refusal::Driver),
+    }
+}
+
+/// Allocates for a stream of the caller.
+///
+/// # Safety
+///
+/// 1. `out` is null or valid for writing.
+/// 2. `stream` is a live stream of the current device.
+#[inline]
+unsafe fn allocate(thread: &Thread, calls: &Calls, out: *mut u64, bytes: usize, stream: Handle) -> Answer {
+    let stream = memory::stream(stream)?;
+    let served = current(thread, calls)?;
+    // SAFETY: 1. and 2. are the caller's promises.
+    unsafe { memory::allocate(served, out, bytes, stream) }
+}
+
+/// # Safety
+///
+/// As for [`allocate`].
+#[inline]
+unsafe fn allocate_from(
+    thread: &Thread,
+    calls: &Calls,
+    out: *mut u64,
+    bytes: usize,
+    pool: Handle,
+    stream: Handle,
+) -> Answer {
+    let stream = memory::stream(stream)?;
+    let default_of = |device: u32| {
+        let mut default = ptr::null_mut();
+        let device = c_int::try_from(device).ok()?;
+        // SAFETY: the driver writes one handle.
+        let status = unsafe { calls.hipDeviceGetDefaultMemPool(&raw mut default, device) };
+        (status == SUCCESS).then_some(default.addr())
+    };
+    let served = driver_pools::served(thread, pool.addr(), default_of, |device| served::device(&HIP, device))?;
+    // SAFETY: 1. and 2. are the caller's promises.
+    unsafe { memory::allocate(served, out, bytes, stream) }
+}
+
+/// # Safety
+///
+/// 1. `stream` is a live stream of the memory's device.
+#[inline]
+unsafe fn free_on(thread: &Thread, address: u64, stream: Handle) -> Answer {
+    let Ok(stream) = memory::stream(stream) else {
+        // The order of this thread's default stream is the device's.
+        return memory::free(thread, address);
+    };
+    // SAFETY: 1. is the caller's promise.
+    unsafe { memory::free_on(thread, address, stream) }
+}
+
+/// Begins a capture by `begin`, and leads its requests to a pool.
+///
+/// # Safety
+///
+/// 1. `stream` is a live stream of the current device.
+unsafe fn begin_capture(thread: &Thread, calls: &Calls, stream: Handle, begin: impl FnOnce() -> Status) -> Answer {
+    let captured = memory::stream(stream)?;
+    let served = current(thread, calls)?;
+    let status = begin();
+    if status != SUCCESS {
+        return Err(Refusal::Status(status));
+    }
+    // SAFETY: 1. is the caller's promise.
+    unsafe { captures::begin(served, captured) }.map_err(|refusal| {
+        let mut graph = ptr::null_mut();
+        // The program must not go on with a capture whose memory could be reused.
+        // SAFETY: the driver writes one handle.
+        if unsafe { calls.hipStreamEndCapture(stream, &raw mut graph) } == SUCCESS {
+            // SAFETY: it is the graph of the call before, which no other code has.
+            let _ = unsafe { calls.hipGraphDestroy(graph) };
+        }
+        // The call is over, so the driver cannot answer it.
+        if refusal == Refusal::Driver { Refusal::Status(UNKNOWN) } else { refusal }
+    })
+}
+
+/// Ends a capture by `end`, and ties its pool to the graph.
+///
+/// # Safety
+///
+/// 1. `graph` is null or valid for reading and writing.
+unsafe fn end_capture(calls: &Calls, stream: Handle, graph: *mut Handle, end: impl FnOnce() -> Status) -> Answer {
+    let captured = memory::stream(stream)?;
+    let status = end();
+    if let Some(pool) = captures::end(captured)
+        && status == SUCCESS
+        && !graph.is_null()
+    {
+        // SAFETY: it is not null, and otherwise promise 1.
+        let graph = unsafe { graph.read() };
+        captures::keep(pool, |pool, gone| {
+            let mut object = ptr::null_mut();
+            // SAFETY: the driver writes one handle; the destructor takes the pool.
+            match unsafe { calls.hipUserObjectCreate(&raw mut object, pool, gone, 1, captures::NO_SYNC) } {
+                // SAFETY: both handles are live, and the graph takes the only reference.
+                SUCCESS => unsafe { calls.hipGraphRetainUserObject(graph, object, 1, captures::MOVE) },
+                status => status,
+            }
+        });
+    }
+    if status == SUCCESS { Ok(()) } else { Err(Refusal::Status(status)) }
+}
+
+/// Creates a stream by `create`, or gives a kept one.
+///
+/// # Safety
+///
+/// 1. `stream` is null or valid for writing.
+unsafe fn create_stream(
+    calls: &Calls,
+    stream: *mut Handle,
+    flags: c_uint,
+    priority: c_int,
+    create: impl FnOnce() -> Status,
+) -> Answer {
+    if stream.is_null() {
+        return Err(Refusal::Driver);
+    }
+    let kind = Kind { key: device(calls)? as usize + 1, flags, priority };
+    if let Some(kept) = streams::reuse(kind) {
+        // SAFETY: it is not null, and otherwise promise 1.
+        unsafe { stream.write(ptr::without_provenance_mut(kept)) };
+        return Ok(());
+    }
+    match create() {
+        SUCCESS => {
+            // SAFETY: the driver has written it.
+            streams::created(unsafe { stream.read() }.addr(), kind);
+            Ok(())
+        }
+        status => Err(Refusal::Status(status)),
+    }
+}
+
+fn destroy_stream(calls: &Calls, stream: Handle) -> Answer {
+    let mut captured = 0;
+    // SAFETY: the driver writes one number.
+    let asked = unsafe { calls.hipStreamIsCapturing(stream, &raw mut captured) };
+    if asked != SUCCESS || captured != 0 {
+        return Err(Refusal::Driver);
+    }
+    if streams::keep(stream.addr(), served::any_open()) { Ok(()) } else { Err(Refusal::Driver) }
+}
+
+front! {
+    HIP;
+    answered {
+        /// Memory for every stream at once.
+        fn hipMalloc(out: *mut u64, bytes: usize) |thread, calls| {
+            let served = current(thread, calls)?;
+            // SAFETY: 1. is the caller's promise.
+            unsafe { memory::allocate_idle(served, out, bytes) }
+        }
+
+        /// Waits for the device, then frees.
+        fn hipFree(address: u64) |thread, _| {
+            memory::free(thread, address)
+        }
+
+        /// Memory for a stream.
+        fn hipMallocAsync(out: *mut u64, bytes: usize, stream: Handle) |thread, calls| {
+            // SAFETY: 1. and 2. are the caller's promises.
+            unsafe { allocate(thread, calls, out, bytes, stream) }
+        }
+
+        /// Memory of a pool of the driver, for a stream.
+        fn hipMallocFromPoolAsync(out: *mut u64, bytes: usize, pool: Handle, stream: Handle) |thread, calls| {
+            // SAFETY: 1. and 2. are the caller's promises.
+            unsafe { allocate_from(thread, calls, out, bytes, pool, stream) }
+        }
+
+        /// Frees behind the work of a stream.
+        fn hipFreeAsync(address: u64, stream: Handle) |thread, _| {
+            // SAFETY: 1. is the caller's promise.
+            unsafe { free_on(thread, address, stream) }
+        }
+
+        /// The allocation that an address lies in.
+        fn hipMemGetAddressRange(base: *mut u64, bytes: *mut usize, address: u64) |thread, _| {
+            // SAFETY: they are null or valid.
+            unsafe { memory::write_range(thread, base, bytes, address) }
+        }
+
+        /// Free and total memory; what Cachette holds idle is free.
+        fn hipMemGetInfo(free: *mut usize, total: *mut usize) |thread, calls| {
+            // SAFETY: they are null or valid.
+            unsafe { memory::write_info(current(thread, calls)?, free, total) }
+        }
+
+        /// Names memory for another process, if the driver can.
+        fn hipIpcGetMemHandle(token: *mut c_void, address: u64) |thread, _| {
+            let _ = token;
+            memory::share(thread, address, "hipIpcGetMemHandle")
+        }
+
+        /// Memory of Cachette is in no pool of the driver.
+        fn hipMemPoolExportPointer(data: *mut c_void, address: u64) |thread, _| {
+            let _ = data;
+            memory::range(thread, address)?;
+            write_line("hipMemPoolExportPointer is not supported: Cachette serves pools without handle types");
+            Err(Refusal::Status(NOT_SUPPORTED))
+        }
+
+        /// Notes whether the new pool is served.
+        fn hipMemPoolCreate(pool: *mut Handle, properties: *const Properties) |_, calls| {
+            // SAFETY: the arguments are the caller's.
+            let status = unsafe { calls.hipMemPoolCreate(pool, properties) };
+            if status != SUCCESS {
+                return Err(Refusal::Status(status));
+            }
+            // SAFETY: the driver has read it.
+            let properties = unsafe { properties.read() };
+            // SAFETY: the driver has written it.
+            driver_pools::note(unsafe { pool.read() }.addr(), properties.device());
+            Ok(())
+        }
+
+        /// Forgets the pool.
+        fn hipMemPoolDestroy(pool: Handle) |_, _| {
+            driver_pools::forget(pool.addr());
+            Err(Refusal::Driver)
+        }
+
+        /// Leaves a pool that other devices reach to the driver.
+        fn hipMemPoolSetAccess(pool: Handle, rights: *const Right, count: usize) |_, _| {
+            if !rights.is_null() {
+                // SAFETY: it is not null, and otherwise valid for so many.
+                driver_pools::grant(pool.addr(), unsafe { slice::from_raw_parts(rights, count) });
+            }
+            Err(Refusal::Driver)
+        }
+
+        /// Begins a capture with a pool of memory.
+        fn hipStreamBeginCapture(stream: Handle, mode: c_uint) |thread, calls| {
+            // SAFETY: the arguments are the caller's.
+            let begin = || unsafe { calls.hipStreamBeginCapture(stream, mode) };
+            // SAFETY: 1. is the caller's promise.
+            unsafe { begin_capture(thread, calls, stream, begin) }
+        }
+
+        /// Ends a capture; its memory belongs to the graph.
+        fn hipStreamEndCapture(stream: Handle, graph: *mut Handle) |_, calls| {
+            // SAFETY: the arguments are the caller's.
+            let end = || unsafe { calls.hipStreamEndCapture(stream, graph) };
+            // SAFETY: 1. is the caller's promise.
+            unsafe { end_capture(calls, stream, graph, end) }
+        }
+
+        /// A new stream, or one that the program destroyed.
+        fn hipStreamCreate(stream: *mut Handle) |_, calls| {
+            // SAFETY: the arguments are the caller's.
+            let create = || unsafe { calls.hipStreamCreate(stream) };
+            // SAFETY: 1. is the caller's promise.
+            unsafe { create_stream(calls, stream, 0, 0, create) }
+        }
+
+        /// The same with flags.
+        fn hipStreamCreateWithFlags(stream: *mut Handle, flags: c_uint) |_, calls| {
+            // SAFETY: the arguments are the caller's.
+            let create = || unsafe { calls.hipStreamCreateWithFlags(stream, flags) };
+            // SAFETY: 1. is the caller's promise.
+            unsafe { create_stream(calls, stream, flags, 0, create) }
+        }
+
+        /// The same with a priority.
+        fn hipStreamCreateWithPriority(stream: *mut Handle, flags: c_uint, priority: c_int) |_, calls| {
+            // SAFETY: the arguments are the caller's.
+            let create = || unsafe { calls.hipStreamCreateWithPriority(stream, flags, priority) };
+            // SAFETY: 1. is the caller's promise.
+            unsafe { create_stream(calls, stream, flags, priority, create) }
+        }
+
+        /// Keeps the stream for its memory.
+        fn hipStreamDestroy(stream: Handle) |_, calls| {
+            destroy_stream(calls, stream)
+        }
+
+        /// Leaves the device to the driver.
+        fn hipDeviceReset() |_, calls| {
+            served::reset(device(calls)?);
+            Err(Refusal::Driver)
+        }
+
+        /// Functions by name; those of the front for the calls that it answers.
+        fn hipGetProcAddress(
+            symbol: *const c_char, function: *mut *const c_void, version: c_int, flags: c_ulonglong, found: *mut c_uint,
+        ) |_, calls| {
+            // SAFETY: the arguments are the caller's.
+            let status = unsafe { calls.hipGetProcAddress(symbol, function, version, flags, found) };
+            if status != SUCCESS || symbol.is_null() || function.is_null() {
+                return if status == SUCCESS { Ok(()) } else { Err(Refusal::Status(status)) };
+            }
+            // SAFETY: the driver has read it.
+            let symbol = unsafe { CStr::from_ptr(symbol) };
+            if let Some(ours) = symbol.to_str().ok().and_then(own) {
+                // SAFETY: the driver has written it.
+                unsafe { function.write(ours.cast()) };
+            }
+            Ok(())
+        }
+    }
+    called {
+        fn hipDeviceGetDefaultMemPool(pool: *mut Handle, device: c_int);
+        fn hipGetDevice(device: *mut c_int);
+        fn hipGraphDestroy(graph: Handle);
+        fn hipGraphRetainUserObject(graph: Handle, object: Handle, count: c_uint, flags: c_uint);
+        fn hipStreamIsCapturing(stream: Handle, status: *mut c_uint);
+        fn hipUserObjectCreate(
+            object: *mut Handle, data: *mut c_void, destroy: Destructor, count: c_uint, flags: c_uint,
+        );
+    }
+}

@@ -1,0 +1,83 @@
+//! The devices that Cachette serves.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use cachette::hal::AnyDevice;
+use cachette::{Allocator, Label, Stream};
+use cachette_process::{self as process, write_line};
+
+use crate::entry::Thread;
+use crate::library::Behind;
+use crate::status::Refusal;
+use crate::{driver_pools, summary};
+
+/// A device whose memory comes from Cachette.
+#[derive(Debug)]
+pub(crate) struct Served {
+    pub(crate) device: u32,
+    pub(crate) allocator: &'static Allocator<AnyDevice>,
+    /// The stream of memory that may be used on every stream at once. No work is queued in it.
+    pub(crate) idle: Stream<AnyDevice>,
+    /// How snapshots show the memory.
+    pub(crate) label: Label,
+}
+
+/// The devices that the program has reset, one bit for each. Relaxed: a program orders a reset and its requests.
+static RESET: AtomicU64 = AtomicU64::new(0);
+static DEVICES: [OnceLock<Served>; process::MOST_DEVICES] = [const { OnceLock::new() }; process::MOST_DEVICES];
+
+/// What serves a device, opened at first use.
+#[cold]
+pub(crate) fn device<C>(behind: &'static Behind<C>, device: u32) -> Result<&'static Served, Refusal> {
+    if is_reset(device) {
+        return Err(Refusal::Driver);
+    }
+    behind.start()?;
+    let place = DEVICES.get(device as usize).ok_or(Refusal::Driver)?;
+    // In a forked child there is an error instead of an allocator.
+    let allocator = process::allocator(device)?;
+    if place.get().is_none() {
+        let idle = allocator.create_stream()?;
+        summary::at_exit();
+        // If another thread was faster, this stream is destroyed.
+        let _ = place.set(Served { device, allocator, idle, label: Label::new("front") });
+    }
+    place.get().ok_or(Refusal::Driver)
+}
+
+/// What serves the thread's current context or device, which has the number `key`.
+#[inline]
+pub(crate) fn current(
+    thread: &Thread,
+    key: usize,
+    open: impl FnOnce() -> Result<&'static Served, Refusal>,
+) -> Result<&'static Served, Refusal> {
+    let (known, served) = thread.current.get();
+    if known == key && RESET.load(Relaxed) == 0 {
+        return served.ok_or(Refusal::Driver);
+    }
+    let served = open();
+    thread.current.set((key, served.ok()));
+    served
+}
+
+/// Whether any device is open.
+pub(crate) fn any_open() -> bool {
+    DEVICES.iter().any(|place| place.get().is_some())
+}
+
+/// Leaves a device to the driver: a reset has taken the memory that Cachette holds there.
+pub(crate) fn reset(device: u32) {
+    if any_open() {
+        write_line(format_args!("device {device} was reset; the driver serves it from now on"));
+    }
+    RESET.fetch_or(1_u64.checked_shl(device).unwrap_or(0), Relaxed);
+    driver_pools::changed();
+}
+
+/// Whether the program has reset a device.
+#[inline]
+pub(crate) fn is_reset(device: u32) -> bool {
+    RESET.load(Relaxed) & 1_u64.checked_shl(device).unwrap_or(0) != 0
+}

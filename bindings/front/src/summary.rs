@@ -1,0 +1,156 @@
+//! The report at the end of a program behind `cachette run`.
+//!
+//! `cachette run` replaces itself by the program, so the front reports. Programs that use the front at link time get no
+//! report.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::{env, fmt, fs, process as this};
+
+use cachette::history::HistoryOptions;
+use cachette::human::Bytes;
+use cachette::snapshot::{BlockState, Snapshot, SnapshotOptions, save as save_to};
+use cachette_process::{self as process, write_line};
+
+use crate::library::loaded;
+
+/// The process that `cachette run` started, by its number.
+const RUN: &str = "CACHETTE_RUN";
+/// The folder of libraries that `cachette run` made.
+pub(crate) const RUN_FOLDER: &str = "CACHETTE_RUN_FOLDER";
+/// The file for a snapshot.
+const RUN_SNAPSHOT: &str = "CACHETTE_RUN_SNAPSHOT";
+
+/// The process that reports memory at its end; a forked child inherits the number and is another one.
+static REPORTS: AtomicU32 = AtomicU32::new(0);
+
+/// Runs when the library is loaded.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOADED: extern "C" fn() = loaded_in;
+
+extern "C" fn loaded_in() {
+    if started_here() {
+        // SAFETY: the function takes nothing and does not unwind.
+        unsafe { libc::atexit(report_none) };
+    }
+}
+
+/// Whether `cachette run` started this very process.
+fn started_here() -> bool {
+    env::var(RUN).is_ok_and(|number| number.parse() == Ok(this::id()))
+}
+
+/// Records a history from now on, if a snapshot is wanted.
+pub(crate) fn record() {
+    if env::var_os(RUN_SNAPSHOT).is_some() {
+        process::record_history(Some(HistoryOptions::new()));
+    }
+}
+
+/// Reports at the end of this process, before the driver ends.
+pub(crate) fn at_exit() {
+    let id = this::id();
+    if env::var_os(RUN).is_some() && REPORTS.swap(id, Relaxed) != id {
+        // SAFETY: the function takes nothing and does not unwind.
+        unsafe { libc::atexit(report) };
+    }
+}
+
+extern "C" fn report() {
+    if REPORTS.load(Relaxed) == this::id() {
+        // A defect must not change the program's exit status.
+        let _ = std::panic::catch_unwind(|| {
+            tell_all();
+            save();
+        });
+    }
+}
+
+/// Reports that the program never came here.
+extern "C" fn report_none() {
+    if REPORTS.load(Relaxed) == 0 && started_here() {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let folder = env::var_os(RUN_FOLDER).map(PathBuf::from);
+        let by_name =
+            ["libcuda.so", "libamdhip64"].into_iter().filter_map(|stem| loaded(&maps, stem, folder.as_deref()));
+        let named = ["CACHETTE_RUN_CUDA", "CACHETTE_RUN_HIP"].into_iter().filter_map(env::var_os).map(PathBuf::from);
+        let mut drivers = by_name.chain(named.filter(|path| path.to_str().is_some_and(|path| maps.contains(path))));
+        let why = match drivers.next() {
+            None => "it loaded neither libcuda nor libamdhip64. Its child processes report for themselves".to_owned(),
+            Some(path) => format!(
+                "it loaded {} and made no request there, or the driver refused it. Memory of other calls, such as \
+                 managed memory, is the driver's; so is that of a library which opens the driver by its full path",
+                path.display()
+            ),
+        };
+        write_line(format_args!("{} asked the driver for no memory: {why}", program()));
+    }
+}
+
+fn program() -> String {
+    let path = env::current_exe().unwrap_or_default();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    format!("{name} (process {})", this::id())
+}
+
+fn tell_all() {
+    for (device, allocator) in process::opened() {
+        let stats = allocator.stats();
+        let requests = stats.allocation.all.allocated;
+        let calls = stats.num_device_alloc + stats.num_device_free;
+        write_line(format_args!(
+            "{}, device {device}: peak {}, reserved {}, requests {requests}, hits {}, driver calls {calls}, out of memory \
+             {}{}",
+            program(),
+            Bytes(stats.allocated_bytes.all.peak),
+            Bytes(stats.reserved_bytes.all.peak),
+            requests.saturating_sub(stats.num_device_alloc),
+            stats.num_ooms,
+            Unfreed(&process::snapshot(Some(device), SnapshotOptions::new().traces(false))),
+        ));
+    }
+}
+
+/// What was not freed, by label.
+struct Unfreed<'a>(&'a Snapshot);
+
+impl fmt::Display for Unfreed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut by_label = BTreeMap::new();
+        for block in self.0.segments.iter().flat_map(|segment| &segment.blocks) {
+            if block.state == BlockState::Allocated {
+                *by_label.entry(self.0.texts.get(block.label)).or_insert(0) += block.bytes;
+            }
+        }
+        by_label.iter().try_for_each(|(label, bytes)| write!(f, ", not freed by {label}: {}", Bytes(*bytes)))
+    }
+}
+
+/// Writes the snapshot. Child processes add their number to the name.
+fn save() {
+    let Some(path) = env::var_os(RUN_SNAPSHOT).map(PathBuf::from) else { return };
+    let path = if started_here() { path } else { numbered(&path, this::id()) };
+    let snapshot = process::snapshot(None, SnapshotOptions::default());
+    match save_to(&snapshot, &path) {
+        Ok(()) => write_line(format_args!("snapshot in {}; draw it by `cachette snapshot view`", path.display())),
+        Err(error) => write_line(error),
+    }
+}
+
+/// `memory.json` as `memory.42.json`.
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    let extension = path.extension().unwrap_or_default().to_string_lossy();
+    path.with_extension(format!("{number}.{extension}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn child_processes_write_files_of_their_own() {
+        assert_eq!(numbered(Path::new("/tmp/memory.json"), 42), Path::new("/tmp/memory.42.json"));
+    }
+}
