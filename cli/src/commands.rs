@@ -6,6 +6,7 @@ mod conformance;
 mod devices;
 mod progress;
 mod replay;
+pub(crate) mod run;
 mod snapshot;
 
 use clap::Subcommand;
@@ -20,6 +21,7 @@ pub(crate) enum Command {
     Bench(bench::Bench),
     Replay(replay::Replay),
     Snapshot(snapshot::Snapshot),
+    Run(run::Run),
 }
 
 impl Command {
@@ -31,6 +33,7 @@ impl Command {
             Self::Bench(bench) => bench.run(),
             Self::Replay(replay) => replay.run(),
             Self::Snapshot(snapshot) => snapshot.run(),
+            Self::Run(run) => run.run(),
         }
     }
 }

@@ -10,6 +10,8 @@ use cachette_benches::TraceError;
 use cachette_conformance::{FilterError, RunError};
 use cachette_snapshot::SnapshotError;
 
+use crate::commands::run;
+
 /// Why a command stopped.
 ///
 /// Exit code 1 means that the command ran and failed, 2 that the request was invalid.
@@ -60,6 +62,31 @@ pub(crate) enum CliError {
     /// The output file cannot be written.
     #[error("cannot write to '{}': {error}; name a file in a folder that exists", path.display())]
     OutputFile { path: PathBuf, error: io::Error },
+    /// A program behind a front starts another front.
+    #[error("this program runs behind `cachette run` already; leave one of the two out")]
+    FrontTwice,
+    /// No program was named.
+    #[error("name a program after --")]
+    NoProgram,
+    /// The front's library was not found.
+    #[error(
+        "libcachette_front.so is neither beside this program nor in ../lib; name it by --front or CACHETTE_FRONT, or          build it: cargo build --release -p cachette-front"
+    )]
+    NoFront,
+    /// The front's library cannot be used.
+    #[error("'{}' is not the front: {why}; name libcachette_front.so or its folder", path.display())]
+    Front { path: PathBuf, why: String },
+    /// There is no driver.
+    #[error(
+        "there is no driver to be in front of: {why}; name its library by CACHETTE_CUDA_LIBRARY or CACHETTE_HIP_LIBRARY"
+    )]
+    NoDriver { why: String },
+    /// The libraries in front cannot be written.
+    #[error("cannot write to the folder '{}': {error}; set XDG_CACHE_HOME to a folder of this user", path.display())]
+    Folder { path: PathBuf, error: io::Error },
+    /// The program cannot be started.
+    #[error("cannot start '{}': {error}", program.display())]
+    Program { program: PathBuf, error: io::Error },
 }
 
 impl CliError {
@@ -70,8 +97,9 @@ impl CliError {
         self.code()
     }
 
-    const fn code(&self) -> u8 {
+    fn code(&self) -> u8 {
         match self {
+            Self::Program { error, .. } => run::exit_code(error),
             Self::CasesFailed { .. } | Self::NotMeasured { .. } | Self::ReplaysFailed { .. } | Self::Output(_) => 1,
             Self::Open(_)
             | Self::Filter(_)
@@ -83,7 +111,13 @@ impl CliError {
             | Self::Config(_)
             | Self::LimitTooLarge { .. }
             | Self::LimitTwice { .. }
-            | Self::OutputFile { .. } => 2,
+            | Self::OutputFile { .. }
+            | Self::FrontTwice
+            | Self::NoProgram
+            | Self::NoFront
+            | Self::Front { .. }
+            | Self::NoDriver { .. }
+            | Self::Folder { .. } => 2,
         }
     }
 }

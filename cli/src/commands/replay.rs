@@ -8,7 +8,7 @@ mod recorded;
 mod report;
 mod row;
 mod shortage;
-mod size;
+pub(super) mod size;
 
 use std::io::{self, Write};
 use std::path::PathBuf;

@@ -5,6 +5,8 @@ mod info;
 mod summary;
 mod view;
 
+use std::path::Path;
+
 use clap::{Args, Subcommand};
 
 use crate::error::CliError;
@@ -35,4 +37,9 @@ impl Snapshot {
             What::View(view) => view.run(),
         }
     }
+}
+
+/// An error if a snapshot cannot have this name.
+pub(super) fn check_ending(path: &Path) -> Result<(), CliError> {
+    convert::format_of(path).map(drop)
 }

@@ -4,7 +4,7 @@
 const UNITS: [(char, u64); 4] = [('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30), ('T', 1 << 40)];
 
 /// Reads bytes, such as `80G` or `4096`; never zero.
-pub(super) fn bytes(text: &str) -> Result<u64, &'static str> {
+pub(in crate::commands) fn bytes(text: &str) -> Result<u64, &'static str> {
     read(text).ok_or("a size is a whole number of bytes above 0, or such a number with K, M, G or T, as in 80G")
 }
 

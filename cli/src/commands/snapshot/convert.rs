@@ -23,7 +23,7 @@ pub(super) struct Convert {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Format {
+pub(super) enum Format {
     Json,
     Pickle,
 }
@@ -39,7 +39,7 @@ impl Convert {
     }
 }
 
-fn format_of(path: &Path) -> Result<Format, CliError> {
+pub(super) fn format_of(path: &Path) -> Result<Format, CliError> {
     match path.extension().and_then(OsStr::to_str) {
         Some("json") => Ok(Format::Json),
         Some("pickle" | "pkl") => Ok(Format::Pickle),

@@ -1,0 +1,154 @@
+/* The driver's calls under names of one vendor-neutral table.
+ *
+ * CUDA or HIP says whose. LINKED, OPENED or ASKED says how a program gets them: by the linker, by dlopen and dlsym, or
+ * by the driver's own function for that. */
+#ifndef DRIVER_H
+#define DRIVER_H
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef uint64_t address;
+typedef void *handle;
+
+#define CHECK(promise)                                                                       \
+    do {                                                                                     \
+        if (!(promise)) {                                                                    \
+            fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #promise);      \
+            exit(70);                                                                        \
+        }                                                                                    \
+    } while (0)
+
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NOT_SUPPORTED = 801 };
+
+#ifdef CUDA
+#define LIBRARY "libcuda.so"
+#define ASK "cuGetProcAddress_v2"
+/* Our name, the symbol, the name without a version. */
+#define CALLS(call)                                                                          \
+    call(init, cuInit, "cuInit", (unsigned))                                                 \
+    call(allocate, cuMemAlloc_v2, "cuMemAlloc", (address *, size_t))                         \
+    call(release, cuMemFree_v2, "cuMemFree", (address))                                      \
+    call(allocate_on, cuMemAllocAsync, "cuMemAllocAsync", (address *, size_t, handle))       \
+    call(allocate_from, cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync",                  \
+         (address *, size_t, handle, handle))                                                \
+    call(default_pool, cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", (handle *, int)) \
+    call(release_on, cuMemFreeAsync, "cuMemFreeAsync", (address, handle))                    \
+    call(range, cuMemGetAddressRange_v2, "cuMemGetAddressRange", (address *, size_t *, address)) \
+    call(info, cuMemGetInfo_v2, "cuMemGetInfo", (size_t *, size_t *))                        \
+    call(name_for_others, cuIpcGetMemHandle, "cuIpcGetMemHandle", (void *, address))         \
+    call(create_stream, cuStreamCreate, "cuStreamCreate", (handle *, unsigned))              \
+    call(destroy_stream, cuStreamDestroy_v2, "cuStreamDestroy", (handle))                    \
+    call(wait, cuStreamSynchronize, "cuStreamSynchronize", (handle))                         \
+    call(fill, cuMemsetD8Async, "cuMemsetD8Async", (address, unsigned char, size_t, handle)) \
+    call(download, cuMemcpyDtoHAsync_v2, "cuMemcpyDtoHAsync", (void *, address, size_t, handle)) \
+    call(begin_capture, cuStreamBeginCapture_v2, "cuStreamBeginCapture", (handle, unsigned)) \
+    call(end_capture, cuStreamEndCapture, "cuStreamEndCapture", (handle, handle *))          \
+    call(make_ready, cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags",             \
+         (handle *, handle, unsigned long long))                                             \
+    call(launch, cuGraphLaunch, "cuGraphLaunch", (handle, handle))                           \
+    call(destroy_graph, cuGraphDestroy, "cuGraphDestroy", (handle))                          \
+    call(destroy_ready, cuGraphExecDestroy, "cuGraphExecDestroy", (handle))                  \
+    call(create_pool, cuMemPoolCreate, "cuMemPoolCreate", (handle *, const void *))           \
+    call(destroy_pool, cuMemPoolDestroy, "cuMemPoolDestroy", (handle))                       \
+    call(grant, cuMemPoolSetAccess, "cuMemPoolSetAccess", (handle, const void *, size_t))    \
+    call(reset, cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", (int))                \
+    call(retain, cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (handle *, int))      \
+    call(push, cuCtxPushCurrent_v2, "cuCtxPushCurrent", (handle))
+#else
+#define LIBRARY "libamdhip64.so"
+#define ASK "hipGetProcAddress"
+#define CALLS(call)                                                                          \
+    call(init, hipInit, NULL, (unsigned))                                                    \
+    call(allocate, hipMalloc, "hipMalloc", (address *, size_t))                              \
+    call(release, hipFree, "hipFree", (address))                                             \
+    call(allocate_on, hipMallocAsync, "hipMallocAsync", (address *, size_t, handle))         \
+    call(allocate_from, hipMallocFromPoolAsync, NULL, (address *, size_t, handle, handle))   \
+    call(default_pool, hipDeviceGetDefaultMemPool, NULL, (handle *, int))                    \
+    call(release_on, hipFreeAsync, "hipFreeAsync", (address, handle))                        \
+    call(range, hipMemGetAddressRange, "hipMemGetAddressRange", (address *, size_t *, address)) \
+    call(info, hipMemGetInfo, NULL, (size_t *, size_t *))                                    \
+    call(name_for_others, hipIpcGetMemHandle, NULL, (void *, address))                       \
+    call(create_stream, hipStreamCreateWithFlags, "hipStreamCreateWithFlags", (handle *, unsigned)) \
+    call(destroy_stream, hipStreamDestroy, NULL, (handle))                                   \
+    call(wait, hipStreamSynchronize, "hipStreamSynchronize", (handle))                       \
+    call(fill, hipMemsetAsync, NULL, (address, int, size_t, handle))                         \
+    call(download, hipMemcpyDtoHAsync, NULL, (void *, address, size_t, handle))              \
+    call(begin_capture, hipStreamBeginCapture, NULL, (handle, int))                          \
+    call(end_capture, hipStreamEndCapture, NULL, (handle, handle *))                         \
+    call(make_ready, hipGraphInstantiateWithFlags, NULL, (handle *, handle, unsigned long long)) \
+    call(launch, hipGraphLaunch, NULL, (handle, handle))                                     \
+    call(destroy_graph, hipGraphDestroy, NULL, (handle))                                     \
+    call(destroy_ready, hipGraphExecDestroy, NULL, (handle))
+#endif
+
+#define FIELD(name, symbol, plain, arguments) int(*name) arguments;
+static struct {
+    CALLS(FIELD)
+} driver;
+
+#ifdef LINKED
+#define DECLARE(name, symbol, plain, arguments) extern int symbol arguments;
+CALLS(DECLARE)
+#define BIND(name, symbol, plain, arguments) driver.name = symbol;
+#elif defined(OPENED)
+#define BIND(name, symbol, plain, arguments) bind((void **)&driver.name, dlsym(library, #symbol));
+#else
+#define BIND(name, symbol, plain, arguments)                                                 \
+    bind((void **)&driver.name, plain ? asked(plain) : dlsym(library, #symbol));
+static int (*ask)(const char *, void **, int, uint64_t, void *);
+
+static void *asked(const char *plain)
+{
+    void *function = NULL;
+    CHECK(ask(plain, &function, 12000, 0, NULL) == SUCCESS);
+    return function;
+}
+#endif
+
+static inline void bind(void **place, void *function)
+{
+    CHECK(function != NULL);
+    *place = function;
+}
+
+/* Gets every call, and a device. */
+static void start(void)
+{
+#ifndef LINKED
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(71);
+    }
+#endif
+#ifdef ASKED
+    bind((void **)&ask, dlsym(library, ASK));
+#ifdef CUDA
+    /* The runtime asks for the function by itself. */
+    bind((void **)&ask, asked("cuGetProcAddress"));
+#endif
+#endif
+    CALLS(BIND)
+    CHECK(driver.init(0) == SUCCESS);
+#ifdef CUDA
+    handle context;
+    CHECK(driver.retain(&context, 0) == SUCCESS);
+    CHECK(driver.push(context) == SUCCESS);
+#endif
+}
+
+/* How many pieces of memory the library behind the front has given out. */
+static unsigned behind(void)
+{
+    void *library = dlopen(getenv("TEST_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
+    CHECK(library != NULL);
+    uint64_t (*count)(void);
+    bind((void **)&count, dlsym(library, "cachette_emulated_allocations"));
+    return (unsigned)count();
+}
+
+#endif

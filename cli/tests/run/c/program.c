@@ -1,0 +1,344 @@
+/* Programs for the tests of `cachette run`; the first argument names one. */
+#define _GNU_SOURCE
+#include "driver.h"
+
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MANY = 100, BYTES = 4096 };
+
+static handle new_stream(void)
+{
+    handle stream;
+    CHECK(driver.create_stream(&stream, 1) == SUCCESS);
+    return stream;
+}
+
+static address new_memory(size_t bytes, handle stream)
+{
+    address memory = 0;
+    CHECK(driver.allocate_on(&memory, bytes, stream) == SUCCESS);
+    return memory;
+}
+
+static void check_contents(address memory, size_t bytes, unsigned char byte, handle stream)
+{
+    unsigned char *found = malloc(bytes);
+    CHECK(driver.download(found, memory, bytes, stream) == SUCCESS);
+    CHECK(driver.wait(stream) == SUCCESS);
+    for (size_t i = 0; i < bytes; i++)
+        CHECK(found[i] == byte);
+    free(found);
+}
+
+/* Many live pieces of each call are one segment of the driver, and each keeps its contents. */
+static void pairs(void)
+{
+    handle stream = new_stream(), pool;
+    CHECK(driver.default_pool(&pool, 0) == SUCCESS);
+    address memory[3 * MANY];
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 3 * MANY; i += 3) {
+            CHECK(driver.allocate_on(&memory[i], BYTES, stream) == SUCCESS);
+            CHECK(driver.allocate_from(&memory[i + 1], BYTES, pool, stream) == SUCCESS);
+            CHECK(driver.allocate(&memory[i + 2], BYTES) == SUCCESS);
+            for (int j = i; j < i + 3; j++)
+                CHECK(driver.fill(memory[j], (unsigned char)(j + round), BYTES, stream) == SUCCESS);
+        }
+        /* One for the stream, one for memory without a stream. */
+        CHECK(behind() <= 2);
+        for (int i = 0; i < 3 * MANY; i++)
+            check_contents(memory[i], BYTES, (unsigned char)(i + round), stream);
+        for (int i = 0; i < 3 * MANY; i++)
+            CHECK((i % 3 == 2 ? driver.release(memory[i]) : driver.release_on(memory[i], stream)) == SUCCESS);
+    }
+}
+
+/* Memory that another stream freed is reused behind that stream's work. */
+static void streams(void)
+{
+    handle first = new_stream(), second = new_stream();
+    address memory = new_memory(BYTES, first);
+    CHECK(driver.wait(first) == SUCCESS);
+    for (int i = 0; i < 50; i++) {
+        CHECK(driver.fill(memory, 1, BYTES, second) == SUCCESS);
+        CHECK(driver.release_on(memory, second) == SUCCESS);
+        address again = new_memory(BYTES, first);
+        CHECK(again == memory);
+        CHECK(driver.fill(again, 2, BYTES, first) == SUCCESS);
+        check_contents(again, BYTES, 2, first);
+    }
+    /* A destroyed stream leaves its memory to the next one. */
+    CHECK(driver.release_on(memory, first) == SUCCESS);
+    CHECK(driver.destroy_stream(first) == SUCCESS);
+    handle third = new_stream();
+    CHECK(new_memory(BYTES, third) == memory);
+    CHECK(driver.release(memory) == SUCCESS);
+    CHECK(driver.destroy_stream(third) == SUCCESS);
+    CHECK(driver.destroy_stream(second) == SUCCESS);
+}
+
+/* Wrong calls get the driver's statuses. */
+static void wrong(void)
+{
+    handle stream = new_stream();
+    address memory = new_memory(BYTES, stream), none = 1;
+    CHECK(driver.release_on(memory, stream) == SUCCESS);
+    CHECK(driver.release_on(memory, stream) == INVALID_VALUE);
+    CHECK(driver.release(memory) == INVALID_VALUE);
+    CHECK(driver.release(0x1234500) == INVALID_VALUE);
+    CHECK(driver.allocate_on(NULL, BYTES, stream) == INVALID_VALUE);
+#ifdef CUDA
+    CHECK(driver.allocate(&none, 0) == INVALID_VALUE);
+#else
+    CHECK(driver.release(0) == SUCCESS);
+    CHECK(driver.allocate(&none, 0) == SUCCESS && none == 0);
+#endif
+    memory = new_memory(BYTES, stream);
+    CHECK(driver.release(memory + 512) == INVALID_VALUE);
+    CHECK(driver.release(memory) == SUCCESS);
+    CHECK(driver.allocate_on(&memory, (size_t)1 << 40, stream) == OUT_OF_MEMORY);
+    CHECK(driver.allocate(&memory, (size_t)1 << 40) == OUT_OF_MEMORY);
+}
+
+/* Questions about memory get the answers that the program expects. */
+static void questions(void)
+{
+    handle stream = new_stream();
+    size_t free_before, free_now, total, bytes = 0;
+    address memory = new_memory(1000, stream), base = 0;
+    CHECK(driver.range(&base, &bytes, memory + 100) == SUCCESS);
+    CHECK(base == memory && bytes == 1000);
+    CHECK(driver.info(&free_before, &total) == SUCCESS);
+    address large = new_memory(32 << 20, stream);
+    CHECK(driver.info(&free_now, &total) == SUCCESS);
+    CHECK(free_before - free_now == 32 << 20);
+    CHECK(driver.release(large) == SUCCESS);
+    CHECK(driver.info(&free_now, &total) == SUCCESS);
+    /* The cache holds it, and the program can have it. */
+    CHECK(free_now == free_before && total > free_now);
+    CHECK(driver.release(memory) == SUCCESS);
+}
+
+/* Another process can be given what is whole, and nothing else. */
+static void others(void)
+{
+    handle stream = new_stream();
+    char token[64];
+    address first = new_memory(BYTES, stream), second = new_memory(BYTES, stream);
+    CHECK(driver.name_for_others(token, second) == NOT_SUPPORTED);
+    address large = new_memory(64 << 20, stream);
+    CHECK(driver.name_for_others(token, large) == SUCCESS);
+    CHECK(driver.release(first) == SUCCESS && driver.release(second) == SUCCESS && driver.release(large) == SUCCESS);
+}
+
+/* Memory of a graph is its own until the graph is gone. */
+static void captures(void)
+{
+    handle stream = new_stream(), graph = NULL, ready = NULL;
+    address warm = new_memory(BYTES, stream);
+    CHECK(driver.release_on(warm, stream) == SUCCESS);
+    CHECK(driver.begin_capture(stream, 2) == SUCCESS);
+    address captured = new_memory(BYTES, stream);
+    CHECK(captured != warm);
+    CHECK(driver.fill(captured, 7, BYTES, stream) == SUCCESS);
+    CHECK(driver.release_on(captured, stream) == SUCCESS);
+    CHECK(driver.end_capture(stream, &graph) == SUCCESS);
+    CHECK(driver.make_ready(&ready, graph, 0) == SUCCESS);
+    CHECK(driver.destroy_graph(graph) == SUCCESS);
+    unsigned with_graph = behind();
+    for (int i = 0; i < 3; i++) {
+        address outside = new_memory(BYTES, stream);
+        CHECK(outside == warm);
+        CHECK(driver.fill(outside, 1, BYTES, stream) == SUCCESS);
+        CHECK(driver.launch(ready, stream) == SUCCESS);
+        check_contents(outside, BYTES, 1, stream);
+        check_contents(captured, BYTES, 7, stream);
+        CHECK(driver.release_on(outside, stream) == SUCCESS);
+    }
+    CHECK(driver.destroy_ready(ready) == SUCCESS);
+    CHECK(driver.release_on(new_memory(BYTES, stream), stream) == SUCCESS);
+#ifdef CUDA
+    CHECK(behind() == with_graph - 1);
+#else
+    /* The emulated library has no user objects, so the pool is kept. */
+    CHECK(behind() == with_graph);
+#endif
+}
+
+#ifdef CUDA
+/* The first fields of CUmemPoolProps, and the rest as zeros. */
+struct properties {
+    int kind, handle_types, location_kind, location;
+    char rest[80];
+};
+
+/* Plain pools are served; those that can be exported, or that other devices reach, are the driver's. */
+static void driver_pools(void)
+{
+    handle stream = new_stream(), plain, exported;
+    struct properties properties = {1, 0, 1, 0, {0}};
+    CHECK(driver.create_pool(&plain, &properties) == SUCCESS);
+    properties.handle_types = 1;
+    CHECK(driver.create_pool(&exported, &properties) == SUCCESS);
+    address memory[4];
+    for (int i = 0; i < 3; i++)
+        CHECK(driver.allocate_from(&memory[i], BYTES, plain, stream) == SUCCESS);
+    CHECK(behind() == 1);
+    CHECK(driver.allocate_from(&memory[3], BYTES, exported, stream) == SUCCESS);
+    CHECK(behind() == 2);
+    for (int i = 0; i < 4; i++)
+        CHECK(driver.release_on(memory[i], stream) == SUCCESS);
+    CHECK(behind() == 1);
+    int own[] = {1, 0, 3}, other[] = {1, 1, 3};
+    CHECK(driver.grant(plain, own, 1) == SUCCESS);
+    CHECK(driver.allocate_from(&memory[0], BYTES, plain, stream) == SUCCESS && behind() == 1);
+    CHECK(driver.grant(plain, other, 1) == SUCCESS);
+    CHECK(driver.allocate_from(&memory[1], BYTES, plain, stream) == SUCCESS && behind() == 2);
+    CHECK(driver.release_on(memory[0], stream) == SUCCESS && driver.release_on(memory[1], stream) == SUCCESS);
+    CHECK(driver.destroy_pool(plain) == SUCCESS && driver.destroy_pool(exported) == SUCCESS);
+}
+
+/* A reset takes all memory, and the driver serves what comes after it. */
+static void resets(void)
+{
+    handle stream = new_stream();
+    address before = new_memory(BYTES, stream), after[2];
+    CHECK(behind() == 1);
+    CHECK(driver.reset(0) == SUCCESS);
+    CHECK(behind() == 0);
+    CHECK(driver.release(before) == INVALID_VALUE);
+    CHECK(driver.allocate(&after[0], BYTES) == SUCCESS && driver.allocate_on(&after[1], BYTES, stream) == SUCCESS);
+    CHECK(behind() == 2);
+    CHECK(driver.release(after[0]) == SUCCESS && driver.release_on(after[1], stream) == SUCCESS);
+}
+
+#ifdef ASKED
+/* A program built for default streams of threads: its own streams are served, that of the thread by the driver. */
+static void per_thread(void)
+{
+    int (*allocate_on)(address *, size_t, handle);
+    CHECK(ask("cuMemAllocAsync", (void **)&allocate_on, 12000, 2, NULL) == SUCCESS);
+    handle stream = new_stream();
+    address memory;
+    CHECK(allocate_on(&memory, BYTES, stream) == SUCCESS);
+    CHECK(driver.release_on(memory, stream) == SUCCESS);
+    /* The emulated library has no such function. */
+    CHECK(allocate_on(&memory, BYTES, NULL) == NOT_SUPPORTED);
+}
+#endif
+#endif
+
+enum { THREADS = 4, TURNS = 50 };
+static address passed[THREADS];
+static handle thread_streams[THREADS];
+static pthread_barrier_t barrier;
+
+/* Each thread fills its memory, checks it, and lets the next thread free it on another stream. */
+static void *turns(void *number)
+{
+    int self = (int)(intptr_t)number, next = (self + 1) % THREADS;
+#ifdef CUDA
+    handle context;
+    CHECK(driver.retain(&context, 0) == SUCCESS && driver.push(context) == SUCCESS);
+#endif
+    handle stream = thread_streams[self];
+    for (int turn = 0; turn < TURNS; turn++) {
+        address memory = new_memory(BYTES, stream), idle;
+        CHECK(driver.allocate(&idle, BYTES) == SUCCESS);
+        CHECK(driver.fill(memory, (unsigned char)(turn + self), BYTES, stream) == SUCCESS);
+        CHECK(driver.fill(idle, (unsigned char)(turn - self), BYTES, stream) == SUCCESS);
+        check_contents(memory, BYTES, (unsigned char)(turn + self), stream);
+        check_contents(idle, BYTES, (unsigned char)(turn - self), stream);
+        CHECK(driver.release(idle) == SUCCESS);
+        passed[self] = memory;
+        pthread_barrier_wait(&barrier);
+        CHECK(driver.fill(passed[next], 0xee, BYTES, stream) == SUCCESS);
+        CHECK(driver.release_on(passed[next], stream) == SUCCESS);
+        pthread_barrier_wait(&barrier);
+    }
+    return NULL;
+}
+
+static void threads(void)
+{
+    pthread_t all[THREADS];
+    CHECK(pthread_barrier_init(&barrier, NULL, THREADS) == 0);
+    for (int i = 0; i < THREADS; i++)
+        thread_streams[i] = new_stream();
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&all[i], NULL, turns, (void *)(intptr_t)i) == 0);
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_join(all[i], NULL) == 0);
+}
+
+/* A forked child gets the driver's status, and its parent goes on. */
+static void forks(void)
+{
+    handle stream = new_stream();
+    address memory = new_memory(BYTES, stream);
+    pid_t child = fork();
+    if (child == 0) {
+        address other = 0;
+        int status = driver.allocate_on(&other, BYTES, stream), freed = driver.release_on(memory, stream);
+        _exit(status != SUCCESS && status != OUT_OF_MEMORY && freed != SUCCESS ? 0 : 1);
+    }
+    int how;
+    CHECK(waitpid(child, &how, 0) == child && how == 0);
+    CHECK(driver.release_on(memory, stream) == SUCCESS);
+}
+
+/* A child process inherits the front. */
+static void children(const char *self)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        execl(self, self, "pairs", (char *)NULL);
+        _exit(1);
+    }
+    int how;
+    CHECK(waitpid(child, &how, 0) == child && how == 0);
+}
+
+int main(int count, char **arguments)
+{
+    const char *what = count > 1 ? arguments[1] : "";
+    if (strcmp(what, "children") == 0) {
+        children(arguments[0]);
+        return 0;
+    }
+    if (strcmp(what, "code") == 0)
+        return 42;
+    start();
+    if (strcmp(what, "pairs") == 0)
+        pairs();
+    else if (strcmp(what, "streams") == 0)
+        streams();
+    else if (strcmp(what, "wrong") == 0)
+        wrong();
+    else if (strcmp(what, "questions") == 0)
+        questions();
+    else if (strcmp(what, "others") == 0)
+        others();
+    else if (strcmp(what, "captures") == 0)
+        captures();
+    else if (strcmp(what, "forks") == 0)
+        forks();
+    else if (strcmp(what, "threads") == 0)
+        threads();
+#ifdef CUDA
+    else if (strcmp(what, "pools") == 0)
+        driver_pools();
+    else if (strcmp(what, "resets") == 0)
+        resets();
+#ifdef ASKED
+    else if (strcmp(what, "per-thread") == 0)
+        per_thread();
+#endif
+#endif
+    else
+        return 64;
+    puts("kept");
+    return 0;
+}
