@@ -1,9 +1,9 @@
 //! Maps an address to the segment that contains it, without a lock.
 //!
-//! The address space is divided into pages of 2 MiB. No segment is smaller, so at most two segments touch one page: one
-//! that covers its start, and one that begins inside it. The entry of a page holds the heap and segment of both. The
-//! entries are in two levels of tables, and a lower table is created when first needed. A result is a hint that the
-//! heap checks under its lock.
+//! The address space is divided into pages of 2 MiB. At most two segments of that size touch one page: one that covers
+//! its start, and one that begins inside it. The entry of a page holds the heap and segment of both. The entries are in
+//! two levels of tables, and a lower table is created when first needed. Smaller segments, which only the driver's pool
+//! has, are in a map with a lock. A result is a hint that the heap checks under its lock.
 
 #![forbid(unsafe_code)]
 
@@ -18,7 +18,7 @@ use crate::sync::Mutex;
 const PAGE_SHIFT: u32 = 21;
 const LEAF_SHIFT: u32 = 14;
 const ROOT_SHIFT: u32 = 13;
-/// Addresses from here on are kept in a plain map. Few systems have them.
+/// Addresses from here on are kept in the map. Few systems have them.
 const FAR: u64 = 1 << (PAGE_SHIFT + LEAF_SHIFT + ROOT_SHIFT);
 
 /// A segment, identified by its heap and its index there.
@@ -53,7 +53,8 @@ struct IndexPage {
 /// Maps an address to the segment that contains it.
 pub(crate) struct Index {
     root: Box<[OnceLock<Box<[IndexPage]>>]>,
-    far: Mutex<BTreeMap<u64, (u64, SegmentRef)>>,
+    /// Segments at far addresses, and those below the size of a page.
+    others: Mutex<BTreeMap<u64, (u64, SegmentRef)>>,
 }
 
 impl fmt::Debug for Index {
@@ -65,17 +66,17 @@ impl fmt::Debug for Index {
 
 impl Default for Index {
     fn default() -> Self {
-        Self { root: (0..1 << ROOT_SHIFT).map(|_| OnceLock::new()).collect(), far: Mutex::default() }
+        Self { root: (0..1 << ROOT_SHIFT).map(|_| OnceLock::new()).collect(), others: Mutex::default() }
     }
 }
 
 impl Index {
     /// Sets the segment at `base`; `None` removes it.
     pub(crate) fn set(&self, base: u64, bytes: u64, home: Option<SegmentRef>) {
-        if base + bytes > FAR {
-            let mut far = self.far.lock();
-            far.remove(&base);
-            far.extend(home.map(|home| (base, (bytes, home))));
+        if base + bytes > FAR || bytes >> PAGE_SHIFT == 0 {
+            let mut others = self.others.lock();
+            others.remove(&base);
+            others.extend(home.map(|home| (base, (bytes, home))));
             return;
         }
         let packed = home.map_or(0, SegmentRef::pack);
@@ -88,11 +89,12 @@ impl Index {
         }
     }
 
-    /// Returns the segments that can contain `address`: the one that begins in its page, and the one over its start.
+    /// Returns the segments that can contain `address`: the one that begins in its page, and the one over its start. A
+    /// smaller one is found by [`find_other`](Self::find_other).
     #[inline]
     pub(crate) fn find(&self, address: u64) -> [Option<SegmentRef>; 2] {
         if address >= FAR {
-            return [self.find_far(address), None];
+            return [self.find_other(address), None];
         }
         let (root, leaf) = places(address >> PAGE_SHIFT);
         let Some(page) = self.root[root].get().map(|table| &table[leaf]) else { return [None, None] };
@@ -102,9 +104,11 @@ impl Index {
         [SegmentRef::unpack(over), SegmentRef::unpack(within)]
     }
 
-    fn find_far(&self, address: u64) -> Option<SegmentRef> {
-        let far = self.far.lock();
-        let (base, (bytes, home)) = far.range(..=address).next_back()?;
+    /// Returns the segment that contains `address`, if it is below the size of a page or at a far address.
+    #[cold]
+    pub(crate) fn find_other(&self, address: u64) -> Option<SegmentRef> {
+        let others = self.others.lock();
+        let (base, (bytes, home)) = others.range(..=address).next_back()?;
         (address < base + bytes).then_some(*home)
     }
 }

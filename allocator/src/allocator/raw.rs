@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cachette_hal::{Device, StreamRef};
 
+use crate::address_index::SegmentRef;
 use crate::allocation::Answer;
 use crate::allocator::Allocator;
 use crate::blocks::{Block, BlockId, BlockState};
@@ -147,6 +148,12 @@ impl<D: Device> Allocator<D> {
         if let Some(freed) = shared.uncached.free_raw(&shared.device, address) {
             return Ok(freed?);
         }
+        if let Some(home) = shared.index.find_other(address)
+            && let Some(heap) = self.inner().heaps.get(home.heap)
+            && let Ok(freed) = heap.free_at(home.segment, address)
+        {
+            return Ok(freed.end()?);
+        }
         Err(Error::InvalidPointer { address, why: self.diagnose(address) })
     }
 
@@ -195,8 +202,14 @@ impl<D: Device> Allocator<D> {
         Ok(read(heap.state.lock().blocks.block(id)))
     }
 
+    /// The segments that can contain an address.
+    fn homes(&self, address: u64) -> impl Iterator<Item = SegmentRef> {
+        let index = &self.inner().shared.index;
+        index.find(address).into_iter().chain([index.find_other(address)]).flatten()
+    }
+
     pub(crate) fn find(&self, address: u64) -> Result<(Arc<Heap<D>>, BlockId), Error> {
-        for home in self.inner().shared.index.find(address).into_iter().flatten() {
+        for home in self.homes(address) {
             if let Some(heap) = self.inner().heaps.get(home.heap)
                 && let Some((id, held)) = heap.find(home.segment, address)
             {
@@ -210,8 +223,7 @@ impl<D: Device> Allocator<D> {
     }
 
     fn diagnose(&self, address: u64) -> PointerProblem {
-        let homes = self.inner().shared.index.find(address).into_iter().flatten();
-        let heaps = homes.filter_map(|home| self.inner().heaps.get(home.heap));
+        let heaps = self.homes(address).filter_map(|home| self.inner().heaps.get(home.heap));
         match heaps.into_iter().find_map(|heap| heap.around(address)) {
             None => PointerProblem::Foreign,
             Some((start, BlockState::Allocated)) if start == address => PointerProblem::Owned,

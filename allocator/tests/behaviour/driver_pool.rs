@@ -32,6 +32,22 @@ fn each_request_and_each_free_goes_to_the_drivers_pool() {
 }
 
 #[test]
+fn small_raw_memory_side_by_side_is_freed_by_address() {
+    let (test, [stream, side]) = TestAllocator::with(DRIVER).with_streams();
+    let mut held: Vec<u64> =
+        (0..40).map(|n| test.allocate_raw(512 * (1 + n % 3), [&stream, &side][n as usize % 2])).collect();
+    assert_eq!(test.allocator.base_allocation(held[7]).unwrap(), (held[7], 1024));
+    held.swap(0, 39);
+    for address in held {
+        test.allocator.free_raw(address).unwrap();
+        let again = test.allocator.free_raw(address).unwrap_err();
+        assert!(matches!(again, Error::InvalidPointer { .. }), "{again}");
+    }
+    assert_eq!(test.stats().allocated_bytes.all.current, 0);
+    assert_sound(&test.allocator);
+}
+
+#[test]
 fn a_free_waits_for_nothing_and_keeps_the_streams_order() {
     let (test, [stream]) = TestAllocator::with(DRIVER).with_streams();
     let first = test.allocate(12 * MIB, &stream);

@@ -90,7 +90,7 @@ fn memory_of_a_graph_is_its_own_until_the_graph_is_gone() {
 #[test]
 fn threads_pass_memory_between_their_streams() {
     everywhere("threads", &[], |_| {});
-    for config in ["expandable_segments:True,lend_across_streams:True", "caching:False"] {
+    for config in ["expandable_segments:True,lend_across_streams:True", "caching:False", "backend:cudaMallocAsync"] {
         everywhere("threads", &["--config", config], |_| {});
     }
 }
