@@ -3,27 +3,29 @@
 //! `integrations/test` builds and runs it where the linker and the loader find that library.
 
 use cachette_candle::Device;
+use cudarc::driver::DriverError;
 
 const LEN: u32 = 10_000;
 const ROUNDS: usize = 300;
 
 /// Tensors that are dropped while later ones are computed from them.
-fn rotate(device: &Device) {
+fn rotate(device: &Device) -> Result<(), DriverError> {
     let mut expected: Vec<u32> = (0..LEN).collect();
-    let mut tensor = device.tensor(&expected).unwrap();
+    let mut tensor = device.tensor(&expected)?;
     for _ in 0..ROUNDS {
-        tensor = tensor.rotated(device).unwrap();
+        tensor = tensor.rotated(device)?;
     }
     expected.rotate_right(ROUNDS);
-    assert_eq!(tensor.to_vec(device).unwrap(), expected);
-    assert_eq!(device.zeros(LEN as usize).unwrap().to_vec(device).unwrap(), vec![0; LEN as usize]);
+    assert_eq!(tensor.to_vec(device)?, expected);
+    assert_eq!(device.zeros(LEN as usize)?.to_vec(device)?, vec![0; LEN as usize]);
+    Ok(())
 }
 
 #[cfg(not(feature = "cachette"))]
 #[test]
 fn without_the_flag_the_driver_serves_every_tensor() {
     let device = Device::new(0).unwrap();
-    rotate(&device);
+    rotate(&device).unwrap();
     assert_eq!(cachette_process::opened().count(), 0);
 }
 
@@ -31,7 +33,7 @@ fn without_the_flag_the_driver_serves_every_tensor() {
 #[test]
 fn with_the_flag_cachette_serves_every_tensor() {
     let device = Device::new(0).unwrap();
-    rotate(&device);
+    rotate(&device).unwrap();
     let (number, allocator) = cachette_process::opened().next().expect("the first tensor opened the cache");
     assert_eq!(number, 0);
     let stats = allocator.stats();
