@@ -9,9 +9,13 @@ use cachette_front as _;
 
 use std::sync::Arc;
 
+use cudarc::driver::result::{free_async, malloc_async};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DriverError};
 
 /// A device as candle has it: one stream, on which everything is allocated and runs.
+///
+/// It is the device of candle's `Device::new_cuda_with_stream`. `Device::new_cuda` uses the default stream of each
+/// thread. One handle names the streams of all threads there, so those requests go to the driver.
 #[derive(Debug)]
 pub struct Device {
     stream: Arc<CudaStream>,
@@ -37,6 +41,30 @@ impl Device {
     /// A tensor of zeros.
     pub fn zeros(&self, len: usize) -> Result<Tensor, DriverError> {
         Ok(Tensor { elements: self.stream.alloc_zeros(len)? })
+    }
+
+    /// Stops cudarc from making two events for each tensor, as candle's method of this name does.
+    ///
+    /// # Safety
+    ///
+    /// 1. The program uses tensors in no other stream, or orders those uses itself.
+    pub unsafe fn disable_event_tracking(&self) {
+        // SAFETY: the caller's promise 1.
+        unsafe { self.stream.context().disable_event_tracking() };
+    }
+
+    /// Allocates a tensor without writing it, and frees it.
+    pub fn pair(&self, len: usize) -> Result<(), DriverError> {
+        // SAFETY: nothing reads the elements.
+        unsafe { self.stream.alloc::<u32>(len) }.map(drop)
+    }
+
+    /// The same without a tensor: the two calls of the driver.
+    pub fn raw_pair(&self, bytes: usize) -> Result<(), DriverError> {
+        // SAFETY: the stream is live.
+        let address = unsafe { malloc_async(self.stream.cu_stream(), bytes) }?;
+        // SAFETY: the memory was allocated above, on the same stream, and nothing uses it.
+        unsafe { free_async(address, self.stream.cu_stream()) }
     }
 
     /// Waits for the work that is queued.
