@@ -187,7 +187,7 @@ def exchange(_: str) -> dict[str, Any]:
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         seen["cachette to torch"] = torch.from_dlpack(memory.view("float32", (n,))).cpu().numpy()
-    with cupy.cuda.Stream(non_blocking=True):
+    with cupy.cuda.Stream(non_blocking=True):   # which lives on, since it is CuPy's current one
         seen["cachette to cupy"] = cupy.asnumpy(cupy.from_dlpack(memory.view("float32", (n,))))
         seen["array interface to cupy"] = cupy.asnumpy(cupy.asarray(memory.view("float32", (n,))))
     seen["cachette to jax"] = numpy.asarray(jax.dlpack.from_dlpack(memory.view("float32", (n,))))

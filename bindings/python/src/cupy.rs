@@ -6,10 +6,11 @@
 //! A failure is an exception of Python. CuPy's call site catches C++ exceptions and keeps a Python exception that is
 //! set already. So [`malloc`] sets the exception of Python, and throws an exception of C++ on top of it.
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem;
 use std::ptr;
-use std::sync::{LazyLock, OnceLock};
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 
 use cachette::hal::StreamRef;
 use cachette::hal::load::{Candidate, Library};
@@ -25,6 +26,9 @@ use crate::{error, plugin};
 /// The label of CuPy's memory.
 static LABEL: LazyLock<Label> = LazyLock::new(|| Label::new("cupy"));
 static CONNECTION: OnceLock<Connection> = OnceLock::new();
+/// The objects of CuPy's streams that have memory, by handle. CuPy destroys a stream with its last object, and a heap
+/// needs its stream as long as the process lives.
+static RETAINED: Mutex<BTreeMap<usize, Py<PyAny>>> = Mutex::new(BTreeMap::new());
 
 /// The name of the capsule, which Cython makes of the types of its function.
 const SIGNATURE: &CStr = c"intptr_t (void)";
@@ -87,6 +91,7 @@ fn allocate(py: Python<'_>, size: usize, device: c_int) -> PyResult<u64> {
     if let Some(address) = unsafe { shared::allocate_last_freed(size, device, stream, *LABEL) } {
         return Ok(address);
     }
+    retain_current(py, stream);
     let _noted = Noted::here();
     // A wait for the device must let others run: a stream may wait for a function of Python.
     // SAFETY: 1. as above.
@@ -154,6 +159,27 @@ fn current_stream(py: Python<'_>) -> PyResult<StreamRef> {
              unset CUPY_CUDA_PER_THREAD_DEFAULT_STREAM, or use a cupy.cuda.Stream",
         )),
         handle => Ok(StreamRef::from_raw(handle.cast_unsigned())),
+    }
+}
+
+/// Keeps CuPy's current stream alive if it has this handle; nothing happens in a program without CuPy.
+pub(crate) fn retain_current(py: Python<'_>, stream: StreamRef) {
+    let retained = || RETAINED.lock().unwrap_or_else(PoisonError::into_inner);
+    if stream == StreamRef::DEFAULT || retained().contains_key(&stream.raw()) {
+        return;
+    }
+    let find = || -> PyResult<Option<Py<PyAny>>> {
+        let modules = py.import("sys")?.getattr("modules")?;
+        if !modules.contains("cupy.cuda")? {
+            return Ok(None);
+        }
+        let current = modules.get_item("cupy.cuda")?.call_method0("get_current_stream")?;
+        let is_it = current.getattr("ptr")?.extract::<usize>()? == stream.raw();
+        Ok(is_it.then(|| current.unbind()))
+    };
+    // Without the object, that the stream stays live is the caller's promise.
+    if let Ok(Some(current)) = find() {
+        retained().insert(stream.raw(), current);
     }
 }
 

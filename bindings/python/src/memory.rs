@@ -44,6 +44,7 @@ impl Memory {
             Consumer::Unordered => Ok(()),
             Consumer::Host => py.detach(|| self.synchronize()).map_err(error::of_device),
             Consumer::Stream(stream) => {
+                crate::cupy::retain_current(py, stream);
                 // SAFETY: a handle is its caller's to answer for, as the documentation says: a live stream of this
                 // device until the allocator and the memory are gone.
                 let stream = unsafe { self.allocator.adopt_stream(stream) }.map_err(error::of_allocator)?;

@@ -109,6 +109,24 @@ assert cupy.empty(1 << 20).data.ptr   # and it goes on
 """, cupy, "memory_limit:8M")
 
 
+def test_a_stream_with_memory_outlives_its_object(run: Run) -> None:
+    done = attempt(run, """
+import weakref
+cachette.cupy.enable()
+streams = [cachette.Allocator.shared(0).create_stream() for _ in range(2)]
+used, unused = [cupy.cuda.Stream(stream.__cuda_stream__()[1]) for stream in streams]
+with used:
+    memory = cupy.cuda.alloc(1 << 20)
+with unused:
+    pass
+alive = [weakref.ref(used), weakref.ref(unused)]
+del used, unused, memory
+gc.collect()
+print([stream() is not None for stream in alive])
+""")
+    assert done.stdout.split("\n")[-2] == "[True, False]", done.stdout + done.stderr
+
+
 def test_a_stream_that_the_driver_does_not_know_is_an_error(run: Run) -> None:
     attempt(run, """
 cachette.cupy.enable()

@@ -22,6 +22,13 @@ class Graph:
         self.launched.append(stream)
 
 
+_entered = []
+
+
+def get_current_stream():
+    return _entered[-1] if _entered else Stream(_current.current)
+
+
 class Stream:
     """A stream with a handle of the driver's, or of a test's."""
 
@@ -32,10 +39,12 @@ class Stream:
     def __enter__(self):
         self._outer.append(_current.current)
         _current.current = self.ptr
+        _entered.append(self)
         return self
 
     def __exit__(self, *exception):
         _current.current = self._outer.pop()
+        _entered.pop()
 
     def begin_capture(self, mode=None):
         begin(self, mode)
