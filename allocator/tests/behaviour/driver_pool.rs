@@ -34,8 +34,9 @@ fn each_request_and_each_free_goes_to_the_drivers_pool() {
 #[test]
 fn small_raw_memory_side_by_side_is_freed_by_address() {
     let (test, [stream, side]) = TestAllocator::with(DRIVER).with_streams();
+    let streams = [&stream, &side].into_iter().cycle();
     let mut held: Vec<u64> =
-        (0..40).map(|n| test.allocate_raw(512 * (1 + n % 3), [&stream, &side][n as usize % 2])).collect();
+        (0..40).zip(streams).map(|(n, stream)| test.allocate_raw(512 * (1 + n % 3), stream)).collect();
     assert_eq!(test.allocator.base_allocation(held[7]).unwrap(), (held[7], 1024));
     held.swap(0, 39);
     for address in held {
