@@ -10,7 +10,7 @@ import statistics
 import sys
 import time
 
-# The same kernels in every run: nothing is measured to choose them, and none adds in an order of its own.
+# The same kernels in every run: nothing is measured to choose them, and each adds in a fixed order.
 os.environ.setdefault("XLA_FLAGS", "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0")
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 

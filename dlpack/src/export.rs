@@ -146,7 +146,7 @@ unsafe extern "C" fn delete<M, O>(tensor: *mut M) {
     let managed = unsafe { Box::from_raw(tensor.cast::<Managed<M, O>>()) };
     // SAFETY: 1. `into_managed` leaked it as a box too, and the structure that points into it is not used any more.
     let lengths = unsafe { Box::from_raw(managed.lengths.as_ptr()) };
-    // Nobody could be told.
+    // No caller can receive the error.
     let _ = catch_unwind(AssertUnwindSafe(|| drop((managed, lengths))));
 }
 

@@ -24,7 +24,7 @@ impl Hold {
 }
 
 unsafe extern "C" fn wait(held: *mut c_void) {
-    // SAFETY: it is the box of `Hold::new`, and nobody else has it.
+    // SAFETY: it is the box of `Hold::new`, and no other code has it.
     let held: Box<Receiver<()>> = unsafe { Box::from_raw(held.cast()) };
     // The sender ends without a message.
     let _ = held.recv();

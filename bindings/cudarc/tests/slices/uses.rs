@@ -64,7 +64,7 @@ pub(crate) fn reuse() {
     assert_eq!(allocator.allocated_bytes(), 0);
 }
 
-/// Each thread has a stream of its own, and all of them read one slice.
+/// Each thread has a separate stream, and all of them read one slice.
 pub(crate) fn threads() {
     let setting = Setting::new();
     let common = setting.cache.clone_htod(&numbers(1)).unwrap();

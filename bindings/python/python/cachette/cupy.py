@@ -76,7 +76,7 @@ def stats(device: int = 0) -> dict[str, Any]:
 
 
 class capture:
-    """Captures a stream into a graph, with memory of its own pool.
+    """Captures a stream into a graph, with memory of a separate pool.
 
     ``with cachette.cupy.capture(stream) as captured:`` makes the stream current, begins the capture and ends it. All
     memory that the block allocates in captured streams comes from a pool that no other request uses, so the graph can

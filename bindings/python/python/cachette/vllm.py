@@ -1,7 +1,7 @@
 """Cachette in vLLM: an entry point that vLLM calls in each of its processes.
 
 It does nothing unless ``CACHETTE_VLLM=1``. Then PyTorch's memory comes from Cachette, and vLLM's sleep mode uses
-Cachette's tagged pools instead of its own allocator.
+Cachette's tagged pools instead of the built-in allocator.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ struct Vendor {
     /// The variables that tell the front.
     told: &'static [&'static str],
     stem: &'static str,
-    /// The names of a library that has none of its own.
+    /// The names of a library that has no soname.
     usual: &'static [&'static str],
     candidates: fn() -> Vec<Candidate>,
 }
