@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 from conftest import Run
 
@@ -167,3 +171,14 @@ for wrong, kind in ((-1, ValueError), ("cpu", ValueError), ("cuda:x", ValueError
         continue
     raise AssertionError(wrong)
 """, torch="good")
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="the stand-in for the front needs a C compiler")
+def test_behind_the_front_a_line_says_that_there_are_two_caches(run: Run, tmp_path: Path) -> None:
+    front = tmp_path / "libfront.so"
+    subprocess.run(["cc", "-shared", "-x", "c", "-", "-o", front], input="int cachette_front_library(void) { return 1; }",
+                   text=True, check=True)
+    enable = ENABLE.format(arguments="compiled=False")
+    behind = run(enable, torch="good", LD_PRELOAD=str(front)).stderr
+    assert "behind `cachette run`, whose front has a second cache and limit" in behind
+    assert "cachette run" not in run(enable, torch="good").stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
 
 from . import _native
@@ -22,6 +24,9 @@ def start(backend: str, config: str, *, is_given: bool) -> bool:
                 _native.plugin.start(backend, config)
             except Error as why:
                 raise EnableError(str(why)) from why
+            if hasattr(ctypes.CDLL(None), "cachette_front_library"):
+                print("cachette: this program runs behind `cachette run`, whose front has a second cache and limit; leave "
+                      "out one of the two", file=sys.stderr)
             return False
         running, settings = _native.plugin.backend(), _native.plugin.config()
         # Host memory stands in for any driver.
