@@ -6,16 +6,16 @@
 //! With a driver that has no user objects the pool is kept.
 
 use std::ffi::c_void;
-use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{mem, ptr};
 
 use cachette::Pool;
 use cachette::hal::{AnyDevice, CaptureStatus, Device, StreamRef};
 use cachette::pool::Filter;
 
 use crate::served::Served;
-use crate::status::{Refusal, Status};
+use crate::status::{Refusal, SUCCESS, Status, UNKNOWN};
 
 /// What the driver calls when a user object is gone.
 pub(crate) type Destructor = unsafe extern "C" fn(*mut c_void);
@@ -38,12 +38,71 @@ static ENDED: Mutex<Vec<Pool<AnyDevice>>> = Mutex::new(Vec::new());
 /// Whether there are any. Relaxed: a request that misses one releases it later.
 static ANY_ENDED: AtomicBool = AtomicBool::new(false);
 
+/// Begins a capture by `start`, and leads its requests to a pool. After a failure the capture is ended by `stop`, and its
+/// graph destroyed by `discard`: the program must not go on with a capture whose memory could be reused.
+///
+/// # Safety
+///
+/// 1. `stream` is a live stream of the device.
+pub(crate) unsafe fn begin_by(
+    served: &'static Served,
+    stream: StreamRef,
+    start: impl FnOnce() -> Status,
+    stop: impl FnOnce(*mut *mut c_void) -> Status,
+    discard: impl FnOnce(*mut c_void) -> Status,
+) -> Result<(), Refusal> {
+    let status = start();
+    if status != SUCCESS {
+        return Err(Refusal::Status(status));
+    }
+    // SAFETY: 1. is the caller's promise.
+    unsafe { begin(served, stream) }.map_err(|refusal| {
+        let mut graph = ptr::null_mut();
+        if stop(&raw mut graph) == SUCCESS {
+            let _ = discard(graph);
+        }
+        // The call is over, so the driver cannot answer it.
+        if refusal == Refusal::Driver { Refusal::Status(UNKNOWN) } else { refusal }
+    })
+}
+
+/// Ends a capture by `stop`, and ties its pool to the graph: `create` makes a user object of a pool, its destructor and
+/// the flags, and `retain` gives it to the graph.
+///
+/// # Safety
+///
+/// 1. `graph` is null or valid for reading and writing.
+pub(crate) unsafe fn end_by(
+    stream: StreamRef,
+    graph: *mut *mut c_void,
+    stop: impl FnOnce() -> Status,
+    create: impl FnOnce(*mut *mut c_void, *mut c_void, Destructor) -> Status,
+    retain: impl FnOnce(*mut c_void, *mut c_void) -> Status,
+) -> Result<(), Refusal> {
+    let status = stop();
+    if let Some(pool) = end(stream)
+        && status == SUCCESS
+        && !graph.is_null()
+    {
+        // SAFETY: it is not null, and otherwise promise 1.
+        let graph = unsafe { graph.read() };
+        keep(pool, |pool, gone| {
+            let mut object = ptr::null_mut();
+            match create(&raw mut object, pool, gone) {
+                SUCCESS => retain(graph, object),
+                status => status,
+            }
+        });
+    }
+    if status == SUCCESS { Ok(()) } else { Err(Refusal::Status(status)) }
+}
+
 /// Leads the requests of a capture that has just begun to a pool.
 ///
 /// # Safety
 ///
 /// 1. `stream` is a live stream of the device.
-pub(crate) unsafe fn begin(served: &'static Served, stream: StreamRef) -> Result<(), Refusal> {
+unsafe fn begin(served: &'static Served, stream: StreamRef) -> Result<(), Refusal> {
     let capture = served.allocator.device().capture().map_err(cachette::Error::from)?;
     // SAFETY: 1. is the caller's promise.
     let CaptureStatus::Active(id) = unsafe { capture.capture_status(stream) }? else { return Ok(()) };
@@ -55,7 +114,7 @@ pub(crate) unsafe fn begin(served: &'static Served, stream: StreamRef) -> Result
 }
 
 /// Ends the route of the capture that `stream` began, if it is over; the pool, if the graph uses it.
-pub(crate) fn end(stream: StreamRef) -> Option<Pool<AnyDevice>> {
+fn end(stream: StreamRef) -> Option<Pool<AnyDevice>> {
     let mut all = locked(&BEGUN);
     let at = all.iter().position(|begun| begun.stream == stream)?;
     let capture = all[at].served.allocator.device().capture().ok()?;
@@ -71,7 +130,7 @@ pub(crate) fn end(stream: StreamRef) -> Option<Pool<AnyDevice>> {
 }
 
 /// Keeps a pool until the driver calls the destructor that `attach` is given; for good if it cannot.
-pub(crate) fn keep(pool: Pool<AnyDevice>, attach: impl FnOnce(*mut c_void, Destructor) -> Status) {
+fn keep(pool: Pool<AnyDevice>, attach: impl FnOnce(*mut c_void, Destructor) -> Status) {
     let pool = Box::into_raw(Box::new(pool));
     // What the driver refuses to attach is kept: the graph may use the memory as long as the process lives.
     let _ = attach(pool.cast(), graph_is_gone);

@@ -20,7 +20,7 @@ use crate::entry::{Thread, front};
 use crate::library::{Behind, Vendor};
 use crate::memory;
 use crate::served::{self, Served};
-use crate::status::{NOT_SUPPORTED, Refusal, SUCCESS, Status, UNKNOWN};
+use crate::status::{NOT_SUPPORTED, Refusal, SUCCESS, Status};
 use crate::streams::{self, Kind};
 
 /// A stream, context, pool or graph of the driver.
@@ -122,19 +122,6 @@ unsafe fn allocate_from(
     unsafe { memory::allocate(served, out, bytes, stream) }
 }
 
-/// # Safety
-///
-/// 1. `stream` is a live stream of the memory's device.
-#[inline]
-unsafe fn free_on(thread: &Thread, address: u64, stream: Handle) -> Answer {
-    let Ok(stream) = memory::stream(stream) else {
-        // The order of this thread's default stream is the device's.
-        return memory::free(thread, address);
-    };
-    // SAFETY: 1. is the caller's promise.
-    unsafe { memory::free_on(thread, address, stream) }
-}
-
 /// The stream that a function for per-thread default streams means.
 fn per_thread(stream: Handle) -> Handle {
     const PER_THREAD: usize = 2;
@@ -149,22 +136,12 @@ fn per_thread(stream: Handle) -> Handle {
 unsafe fn begin_capture(thread: &Thread, calls: &Calls, stream: Handle, begin: impl FnOnce() -> Status) -> Answer {
     let captured = memory::stream(stream)?;
     let served = current(thread, calls)?;
-    let status = begin();
-    if status != SUCCESS {
-        return Err(Refusal::Status(status));
-    }
+    // SAFETY: the driver writes one handle.
+    let stop = |graph| unsafe { calls.cuStreamEndCapture(stream, graph) };
+    // SAFETY: it is the graph that `stop` gave, which no other code has.
+    let discard = |graph| unsafe { calls.cuGraphDestroy(graph) };
     // SAFETY: 1. is the caller's promise.
-    unsafe { captures::begin(served, captured) }.map_err(|refusal| {
-        let mut graph = ptr::null_mut();
-        // The program must not go on with a capture whose memory could be reused.
-        // SAFETY: the driver writes one handle.
-        if unsafe { calls.cuStreamEndCapture(stream, &raw mut graph) } == SUCCESS {
-            // SAFETY: it is the graph of the call before, which no other code has.
-            let _ = unsafe { calls.cuGraphDestroy(graph) };
-        }
-        // The call is over, so the driver cannot answer it.
-        if refusal == Refusal::Driver { Refusal::Status(UNKNOWN) } else { refusal }
-    })
+    unsafe { captures::begin_by(served, captured, begin, stop, discard) }
 }
 
 /// Ends a capture by `end`, and ties its pool to the graph.
@@ -174,24 +151,12 @@ unsafe fn begin_capture(thread: &Thread, calls: &Calls, stream: Handle, begin: i
 /// 1. `graph` is null or valid for reading and writing.
 unsafe fn end_capture(calls: &Calls, stream: Handle, graph: *mut Handle, end: impl FnOnce() -> Status) -> Answer {
     let captured = memory::stream(stream)?;
-    let status = end();
-    if let Some(pool) = captures::end(captured)
-        && status == SUCCESS
-        && !graph.is_null()
-    {
-        // SAFETY: it is not null, and otherwise promise 1.
-        let graph = unsafe { graph.read() };
-        captures::keep(pool, |pool, gone| {
-            let mut object = ptr::null_mut();
-            // SAFETY: the driver writes one handle; the destructor takes the pool.
-            match unsafe { calls.cuUserObjectCreate(&raw mut object, pool, gone, 1, captures::NO_SYNC) } {
-                // SAFETY: both handles are live, and the graph takes the only reference.
-                SUCCESS => unsafe { calls.cuGraphRetainUserObject(graph, object, 1, captures::MOVE) },
-                status => status,
-            }
-        });
-    }
-    if status == SUCCESS { Ok(()) } else { Err(Refusal::Status(status)) }
+    // SAFETY: the driver writes one handle; the destructor takes the pool.
+    let create = |object, pool, gone| unsafe { calls.cuUserObjectCreate(object, pool, gone, 1, captures::NO_SYNC) };
+    // SAFETY: both handles are live, and the graph takes the only reference.
+    let retain = |graph, object| unsafe { calls.cuGraphRetainUserObject(graph, object, 1, captures::MOVE) };
+    // SAFETY: 1. is the caller's promise.
+    unsafe { captures::end_by(captured, graph, end, create, retain) }
 }
 
 /// Creates a stream by `create`, or gives a kept one.
@@ -213,29 +178,13 @@ unsafe fn create_stream(
     // Another context takes its streams with it.
     device_of(calls, context)?;
     let kind = Kind { key: context.addr(), flags, priority };
-    if let Some(kept) = streams::reuse(kind) {
-        // SAFETY: it is not null, and otherwise promise 1.
-        unsafe { stream.write(ptr::without_provenance_mut(kept)) };
-        return Ok(());
-    }
-    match create() {
-        SUCCESS => {
-            // SAFETY: the driver has written it.
-            streams::created(unsafe { stream.read() }.addr(), kind);
-            Ok(())
-        }
-        status => Err(Refusal::Status(status)),
-    }
+    // SAFETY: 1. it is not null, and otherwise the caller's promise.
+    unsafe { streams::create(stream, kind, create) }
 }
 
 fn destroy_stream(calls: &Calls, stream: Handle) -> Answer {
-    let mut captured = 0;
     // SAFETY: the driver writes one number.
-    let asked = unsafe { calls.cuStreamIsCapturing(stream, &raw mut captured) };
-    if asked != SUCCESS || captured != 0 {
-        return Err(Refusal::Driver);
-    }
-    if streams::keep(stream.addr(), served::any_open()) { Ok(()) } else { Err(Refusal::Driver) }
+    streams::destroy(stream, |captured| unsafe { calls.cuStreamIsCapturing(stream, captured) })
 }
 
 front! {
@@ -280,13 +229,13 @@ front! {
         /// Frees behind the work of a stream.
         fn cuMemFreeAsync(address: u64, stream: Handle) |thread, _| {
             // SAFETY: 1. is the caller's promise.
-            unsafe { free_on(thread, address, stream) }
+            unsafe { memory::free_on(thread, address, stream) }
         }
 
         /// The same, where null is the thread's default stream.
         fn cuMemFreeAsync_ptsz(address: u64, stream: Handle) |thread, _| {
             // SAFETY: 1. is the caller's promise.
-            unsafe { free_on(thread, address, per_thread(stream)) }
+            unsafe { memory::free_on(thread, address, per_thread(stream)) }
         }
 
         /// The allocation that an address lies in.

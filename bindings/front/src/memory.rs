@@ -71,14 +71,18 @@ pub(crate) unsafe fn allocate_idle(served: &Served, out: *mut u64, bytes: usize)
     Ok(())
 }
 
-/// Frees behind the work that is in `stream` now.
+/// Frees behind the work that is in a stream of the caller now.
 ///
 /// # Safety
 ///
-/// 1. `stream` is a live stream of the memory's device, and stays so: see `streams.rs`.
+/// 1. `handle` is a live stream of the memory's device, and stays so: see `streams.rs`.
 #[inline]
-pub(crate) unsafe fn free_on(thread: &Thread, address: u64, stream: StreamRef) -> Result<(), Refusal> {
-    // SAFETY: the caller's promise.
+pub(crate) unsafe fn free_on(thread: &Thread, address: u64, handle: *mut c_void) -> Result<(), Refusal> {
+    let Ok(stream) = stream(handle) else {
+        // The order of this thread's default stream is the device's.
+        return free(thread, address);
+    };
+    // SAFETY: 1. is the caller's promise.
     find(thread, address, |allocator| unsafe { allocator.free_raw_after(address, stream) })
 }
 

@@ -6,7 +6,12 @@
 //! of the former owner comes first, which costs order but no correctness.
 
 use std::collections::BTreeMap;
+use std::ffi::{c_uint, c_void};
+use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::served;
+use crate::status::{Refusal, SUCCESS, Status};
 
 /// The context or device of a stream, its flags and its priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,21 +31,50 @@ struct Streams {
 
 static STREAMS: Mutex<Streams> = Mutex::new(Streams { live: BTreeMap::new(), kept: BTreeMap::new() });
 
-/// A kept stream of this kind, which the program has again.
-pub(crate) fn reuse(kind: Kind) -> Option<usize> {
+/// Creates a stream by `create`, or gives a kept one of this kind.
+///
+/// # Safety
+///
+/// 1. `stream` is valid for writing, and `create` writes it.
+pub(crate) unsafe fn create(
+    stream: *mut *mut c_void,
+    kind: Kind,
+    create: impl FnOnce() -> Status,
+) -> Result<(), Refusal> {
+    if let Some(kept) = reuse(kind) {
+        // SAFETY: 1. is the caller's promise.
+        unsafe { stream.write(ptr::without_provenance_mut(kept)) };
+        return Ok(());
+    }
+    match create() {
+        SUCCESS => {
+            // SAFETY: 1. the driver has written it.
+            let made = unsafe { stream.read() };
+            streams().live.insert(made.addr(), kind);
+            Ok(())
+        }
+        status => Err(Refusal::Status(status)),
+    }
+}
+
+/// Keeps a stream that the program destroys. The driver destroys it if it is captured, which `is_capturing` asks, or if
+/// no device is served.
+pub(crate) fn destroy(stream: *mut c_void, is_capturing: impl FnOnce(*mut c_uint) -> Status) -> Result<(), Refusal> {
+    let mut captured = 0;
+    if is_capturing(&raw mut captured) != SUCCESS || captured != 0 {
+        return Err(Refusal::Driver);
+    }
+    if keep(stream.addr(), served::any_open()) { Ok(()) } else { Err(Refusal::Driver) }
+}
+
+fn reuse(kind: Kind) -> Option<usize> {
     let mut streams = streams();
     let stream = streams.kept.get_mut(&kind)?.pop()?;
     streams.live.insert(stream, kind);
     Some(stream)
 }
 
-/// Notes a new stream.
-pub(crate) fn created(stream: usize, kind: Kind) {
-    streams().live.insert(stream, kind);
-}
-
-/// Keeps a stream that the program destroys, if any device is served; `false` if the driver must destroy it.
-pub(crate) fn keep(stream: usize, is_served: bool) -> bool {
+fn keep(stream: usize, is_served: bool) -> bool {
     let mut streams = streams();
     let Some(kind) = streams.live.remove(&stream).filter(|_| is_served) else { return false };
     streams.kept.entry(kind).or_default().push(stream);
@@ -59,8 +93,17 @@ mod tests {
     #[test]
     fn a_stream_is_had_again_by_the_next_of_its_kind() {
         let kind = Kind { key: 7, flags: 1, priority: 0 };
-        created(0xa, kind);
-        created(0xb, kind);
+        for handle in [0xa, 0xb] {
+            let mut made: *mut c_void = ptr::null_mut();
+            let place = &raw mut made;
+            let create = || {
+                // SAFETY: 1. it is a local variable.
+                unsafe { place.write(ptr::without_provenance_mut(handle)) };
+                SUCCESS
+            };
+            // SAFETY: 1. it is a local variable, which is written.
+            assert_eq!(unsafe { super::create(place, kind, create) }, Ok(()));
+        }
         assert!(keep(0xa, true));
         assert!(!keep(0xa, true), "it is kept already");
         assert!(!keep(0xb, false), "no memory is served");
