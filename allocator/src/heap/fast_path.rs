@@ -262,7 +262,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Frees the block that begins at `address`, except in a forked child.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn free_at(&self, segment: SegmentId, address: u64) -> Result<Freed<D>, NotFreed> {
         let mut state = match self.state.enter() {
             Some(state) => state,
