@@ -11,7 +11,8 @@
 //!
 //! The two barriers make at least one thread see the other. The heavy barrier costs microseconds, so a revoked bias
 //! is not restored at once. A thread becomes the owner after a streak of uncontended turns, and every revocation
-//! doubles the length of that streak. Threads that alternate soon have a plain spin lock.
+//! doubles the length of that streak. Threads that alternate soon have a plain spin lock. The more of them wait, the
+//! longer they wait before they look again, so that each holder has many turns.
 //!
 //! Soundness: a thread writes only its own slot. A former owner that notices its revocation late clears its own slot,
 //! never that of the current owner.
@@ -25,6 +26,11 @@ use crate::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, back_off_until, heavy_b
 const FIRST_REBIAS_THRESHOLD: u32 = 1 << 6;
 /// The longest such streak. At this length the cost of a heavy barrier per streak cannot be measured.
 const LAST_REBIAS_THRESHOLD: u32 = 1 << 16;
+
+/// The largest measure of a crowd, beside the number of waiting threads.
+const LARGEST_CROWD: u32 = 7;
+/// The uncontended turns of one thread after which the measure of the crowd falls by one.
+const CALM: u32 = 1 << 8;
 
 /// The lock that a thread has entered as owner. It has a separate cache line, since every lock and unlock writes it.
 #[derive(Debug)]
@@ -71,6 +77,20 @@ pub(crate) struct Contended {
     pub(crate) streak: AtomicU32,
     /// The streak that makes it the owner; zero for the first one.
     pub(crate) rebias_threshold: AtomicU32,
+    /// How often threads had to wait of late: the round with which the wait of a single thread begins.
+    pub(crate) crowd: AtomicU32,
+    /// The number of threads that wait for `spin`. Relaxed: it only says how long to wait.
+    pub(crate) waiting: AtomicU32,
+}
+
+impl Contended {
+    /// Waits for `spin`. The first wait is the longer, the more threads wait and the more often they had to.
+    #[cold]
+    fn wait(&self) {
+        let others = self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.spin.wait(self.crowd.load(Ordering::Relaxed) + (others + 1).ilog2());
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl BiasedLock {
@@ -96,10 +116,10 @@ impl BiasedLock {
     pub(crate) fn take(&self, me: Option<&'static OwnerSlot>) {
         let alone = self.contended.spin.try_take();
         if !alone {
-            self.contended.spin.wait();
+            self.contended.wait();
         }
         if !self.revoke() {
-            back_off_until(|| self.revoke());
+            back_off_until(0, || self.revoke());
         }
         self.count(me, alone);
     }
@@ -154,7 +174,7 @@ impl BiasedLock {
     /// Counts a turn of `me`, and makes it the owner after a long enough streak. Only the holder of `spin` calls this.
     #[inline]
     fn count(&self, me: Option<&'static OwnerSlot>, alone: bool) {
-        let Contended { last, streak, rebias_threshold, .. } = &self.contended;
+        let Contended { last, streak, rebias_threshold, crowd, .. } = &self.contended;
         let mine = me.map_or(ptr::null_mut(), |me| ptr::from_ref(me).cast_mut());
         let turns = if alone && last.load(Ordering::Relaxed) == mine {
             streak.load(Ordering::Relaxed) + 1
@@ -162,6 +182,11 @@ impl BiasedLock {
             last.store(mine, Ordering::Relaxed);
             0
         };
+        if !alone {
+            crowd.store(LARGEST_CROWD.min(crowd.load(Ordering::Relaxed) + 1), Ordering::Relaxed);
+        } else if turns % CALM == CALM - 1 {
+            crowd.store(crowd.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
+        }
         if turns < rebias_threshold.load(Ordering::Relaxed) {
             streak.store(turns, Ordering::Relaxed);
         } else if let Some(me) = me {
@@ -179,7 +204,8 @@ impl BiasedLock {
         me.inside.store(self.address(), Ordering::Release);
         self.bias.owner.store(mine, Ordering::Relaxed);
         self.bias.biased_to.store(mine, Ordering::Relaxed);
-        // The next thread that takes `spin` sees the three stores.
+        self.contended.crowd.store(0, Ordering::Relaxed);
+        // The next thread that takes `spin` sees the four stores.
         self.contended.spin.leave();
     }
 

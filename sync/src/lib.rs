@@ -15,6 +15,7 @@ mod process;
 mod spin;
 mod stream_map;
 mod stream_table;
+pub mod thread;
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -24,18 +25,19 @@ pub use mutex::{Mutex, RwLock};
 pub use process::{Forked, ProcessGuard};
 pub use stream_table::StreamTable;
 
-/// The longest pause is two to this power of the processor's own: some microseconds.
-const LONGEST: u32 = 8;
+/// The longest pause is two to this power of the processor's own: some tens of microseconds.
+const LONGEST: u32 = 10;
 /// From this round on the thread yields, since the holder of the lock may be waiting for a processor.
-const YIELD_FROM: u32 = 10;
+const YIELD_FROM: u32 = 12;
 
-/// Repeats an attempt to take a lock until it succeeds, and waits twice as long before each.
+/// Repeats an attempt to take a lock until it succeeds, and waits twice as long before each. The first wait has the
+/// length of round `first`.
 ///
 /// The holder releases the lock within some tens of nanoseconds, and often takes it again at once. A long wait leaves
 /// the lock and its cache lines to that thread for many turns. This gives a far higher throughput than alternation.
 #[cold]
-pub(crate) fn back_off_until(attempt: impl Fn() -> bool) {
-    for round in 0.. {
+pub(crate) fn back_off_until(first: u32, attempt: impl Fn() -> bool) {
+    for round in first.. {
         if round >= YIELD_FROM {
             std::thread::yield_now();
         }

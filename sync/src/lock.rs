@@ -8,7 +8,7 @@ use std::ptr;
 use crate::ProcessGuard;
 use crate::biased_lock::{Bias, BiasedLock, Contended};
 use crate::spin::Spin;
-use crate::{AtomicBool, AtomicPtr, AtomicU32, asymmetric_fence, generation, owner_slot};
+use crate::{AtomicBool, AtomicPtr, AtomicU32, asymmetric_fence, generation, owner_slot, thread};
 
 /// A mutex that is held very briefly. A child of `fork` must not wait for one of its parent, which may stay locked.
 pub type Lock<T> = lock_api::Mutex<BiasedLock, T>;
@@ -27,7 +27,7 @@ pub fn prepare() {
 pub fn enter<T>(lock: &Lock<T>) -> Option<LockGuard<'_, T>> {
     // SAFETY: the raw lock is taken here, and only the guard releases it.
     let raw = unsafe { lock.raw() };
-    raw.enter(owner_slot::current()).then(|| {
+    raw.enter(thread::slot()).then(|| {
         // SAFETY: the lock was just taken, and it has no other guard.
         unsafe { lock.make_guard_unchecked() }
     })
@@ -57,6 +57,8 @@ unsafe impl lock_api::RawMutex for BiasedLock {
             last: AtomicPtr::new(ptr::null_mut()),
             streak: AtomicU32::new(0),
             rebias_threshold: AtomicU32::new(0),
+            crowd: AtomicU32::new(0),
+            waiting: AtomicU32::new(0),
         },
     };
 
@@ -64,7 +66,7 @@ unsafe impl lock_api::RawMutex for BiasedLock {
 
     #[inline(always)]
     fn lock(&self) {
-        if !self.enter(owner_slot::current()) {
+        if !self.enter(thread::slot()) {
             take(self);
         }
     }
@@ -72,7 +74,7 @@ unsafe impl lock_api::RawMutex for BiasedLock {
     #[inline]
     fn try_lock(&self) -> bool {
         // In a forked child the owner may be a thread that does not exist, and callers of `try_lock` handle `false`.
-        self.enter(owner_slot::current()) || (!generation::is_child() && self.try_take(owner_slot::acquire()))
+        self.enter(thread::slot()) || (!generation::is_child() && self.try_take(owner_slot::acquire()))
     }
 
     #[inline(always)]

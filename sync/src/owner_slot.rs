@@ -2,14 +2,13 @@
 
 #![forbid(unsafe_code)]
 
-use std::cell::Cell;
 use std::sync::atomic::AtomicUsize;
 
 use crate::biased_lock::OwnerSlot;
-use crate::{Mutex, asymmetric_fence, generation};
+use crate::{Mutex, asymmetric_fence, generation, thread};
 
 /// The slot of a thread before its first lock. It claims to be inside a lock, so the thread enters none as owner.
-static NONE: OwnerSlot = OwnerSlot::new(AtomicUsize::new(usize::MAX));
+pub(crate) static NONE: OwnerSlot = OwnerSlot::new(AtomicUsize::new(usize::MAX));
 
 /// Slots of threads that have ended.
 ///
@@ -17,28 +16,21 @@ static NONE: OwnerSlot = OwnerSlot::new(AtomicUsize::new(usize::MAX));
 static SPARE: Mutex<Vec<&'static OwnerSlot>> = Mutex::new(Vec::new());
 
 thread_local! {
-    static CURRENT: Cell<&'static OwnerSlot> = const { Cell::new(&NONE) };
     static LEASE: SlotLease = {
         let spare = SPARE.lock().pop();
         SlotLease(spare.unwrap_or_else(|| Box::leak(Box::new(OwnerSlot::new(AtomicUsize::new(0))))))
     };
 }
 
-/// This thread's slot, or one that owns no lock.
-#[inline(always)]
-pub(crate) fn current() -> &'static OwnerSlot {
-    CURRENT.get()
-}
-
 /// Removes the slot from this thread. In a forked child it gets no other.
 pub(crate) fn clear() {
-    CURRENT.set(&NONE);
+    thread::set_slot(&NONE);
 }
 
 /// Returns this thread's slot, assigned now if it has none. `None` if locks have no owners, and during thread exit.
 #[inline]
 pub(crate) fn acquire() -> Option<&'static OwnerSlot> {
-    let current = current();
+    let current = thread::slot();
     if std::ptr::eq(current, &raw const NONE) {
         return assign();
     }
@@ -52,7 +44,7 @@ fn assign() -> Option<&'static OwnerSlot> {
         return None;
     }
     let slot = LEASE.try_with(|lease| lease.0).ok()?;
-    CURRENT.set(slot);
+    thread::set_slot(slot);
     Some(slot)
 }
 

@@ -23,10 +23,10 @@ impl Spin {
         !self.held.swap(true, Ordering::Acquire)
     }
 
-    /// Waits until the current holder releases the lock, and takes it.
+    /// Waits until the current holder releases the lock, and takes it. The first wait has the length of round `first`.
     #[cold]
-    pub(crate) fn wait(&self) {
-        back_off_until(|| !self.held.load(Ordering::Relaxed) && self.try_take());
+    pub(crate) fn wait(&self, first: u32) {
+        back_off_until(first, || !self.held.load(Ordering::Relaxed) && self.try_take());
     }
 
     /// Releases the lock.

@@ -14,7 +14,7 @@ pub(crate) fn light_barrier() {
 pub(crate) use light_barrier as heavy_barrier;
 
 /// The models only try the lock: a model in which a thread can spin without a bound does not terminate.
-pub(crate) fn back_off_until(_attempt: impl Fn() -> bool) {
+pub(crate) fn back_off_until(_first: u32, _attempt: impl Fn() -> bool) {
     unreachable!("no model waits");
 }
 
@@ -114,6 +114,8 @@ fn biased(rebias_threshold: u32) -> BiasedLock {
             last: null(),
             streak: AtomicU32::new(0),
             rebias_threshold: AtomicU32::new(rebias_threshold),
+            crowd: AtomicU32::new(0),
+            waiting: AtomicU32::new(0),
         },
     }
 }

@@ -15,12 +15,11 @@ use cachette_hal::{self as hal, CaptureId, StreamRef};
 use super::state::PoolState;
 use super::{PoolId, PoolProblem};
 use crate::error::Error;
-use crate::sync::RwLock;
+use crate::sync::{RwLock, thread};
 
 const NO_HEAP: (u64, StreamRef, *const ()) = (0, StreamRef::DEFAULT, std::ptr::null());
 
 thread_local! {
-    static DEPTH: Cell<usize> = const { Cell::new(0) };
     /// The heap that last served this thread inside a pool, with its allocator and stream.
     static LAST: Cell<(u64, StreamRef, *const ())> = const { Cell::new(NO_HEAP) };
     static ENTERED: RefCell<Vec<EnteredPool>> = const { RefCell::new(Vec::new()) };
@@ -45,7 +44,7 @@ impl Drop for EnteredPool {
 
 #[inline]
 pub(crate) fn is_inside() -> bool {
-    DEPTH.get() != 0
+    thread::entered_pools() != 0
 }
 
 /// Returns the heap that last served `stream` in the pool that this thread entered last, if known. It is the pointer
@@ -80,7 +79,7 @@ pub(super) fn enter(allocator: u64, stream: Option<StreamRef>, pool: Arc<PoolSta
         let mut entered = entered.borrow_mut();
         pool.entered.fetch_add(1, Relaxed);
         entered.push(EnteredPool { allocator, stream, pool, ticket });
-        DEPTH.set(entered.len());
+        thread::set_entered_pools(entered.len());
     });
     LAST.set(NO_HEAP);
     ticket
@@ -92,7 +91,7 @@ pub(super) fn leave(ticket: u64) {
     let _ = ENTERED.try_with(|entered| {
         let mut entered = entered.borrow_mut();
         entered.retain(|entry| entry.ticket != ticket);
-        DEPTH.set(entered.len());
+        thread::set_entered_pools(entered.len());
         LAST.set(NO_HEAP);
     });
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Barrier, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use crate::lock::*;
 
@@ -20,7 +21,7 @@ fn add(total: &Lock<u64>, times: u64) {
 fn owns<T>(lock: &Lock<T>) -> bool {
     // SAFETY: the raw lock is only looked at.
     let raw = unsafe { lock.raw() };
-    let mine = ptr::from_ref(owner_slot::current()).cast_mut();
+    let mine = ptr::from_ref(crate::thread::slot()).cast_mut();
     raw.bias.biased_to.load(SeqCst) == mine
 }
 
@@ -70,7 +71,35 @@ fn every_change_of_owner_takes_twice_the_patience() {
 }
 
 #[test]
-fn whoever_comes_waits_for_the_owner_inside() {
+fn waits_begin_longer_while_threads_crowd() {
+    let total = Lock::new(0_u64);
+    // SAFETY: the raw lock is only looked at.
+    let crowd = || unsafe { total.raw() }.contended.crowd.load(SeqCst);
+    add(&total, 1);
+    thread::scope(|scope| {
+        scope.spawn(|| add(&total, 1));
+    });
+    // A waiting thread cannot be seen, so it may come too late; then it comes again.
+    while crowd() < 2 {
+        thread::scope(|scope| {
+            let inside = total.lock();
+            let (started, starts) = mpsc::channel();
+            let total = &total;
+            scope.spawn(move || {
+                started.send(()).unwrap();
+                add(total, 1);
+            });
+            starts.recv().unwrap();
+            thread::sleep(Duration::from_millis(1));
+            drop(inside);
+        });
+    }
+    add(&total, 2000);
+    assert_eq!(crowd(), 0);
+}
+
+#[test]
+fn a_second_thread_waits_for_the_owner_inside() {
     let total = Lock::new(0_u64);
     let left = AtomicBool::new(false);
     add(&total, 1);
@@ -86,7 +115,7 @@ fn whoever_comes_waits_for_the_owner_inside() {
             assert_eq!(*guard, 7);
         });
         go.recv().unwrap();
-        thread::sleep(std::time::Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20));
         *inside = 7;
         left.store(true, SeqCst);
         drop(inside);

@@ -1,0 +1,41 @@
+//! What the fast path asks about its thread, in one thread-local variable.
+//!
+//! A shared library calls a function for every thread-local variable that it reads. So there is one, not two.
+
+#![forbid(unsafe_code)]
+
+use std::cell::Cell;
+
+use crate::biased_lock::OwnerSlot;
+use crate::owner_slot;
+
+struct Thread {
+    slot: Cell<&'static OwnerSlot>,
+    entered_pools: Cell<usize>,
+}
+
+thread_local! {
+    static THREAD: Thread = const { Thread { slot: Cell::new(&owner_slot::NONE), entered_pools: Cell::new(0) } };
+}
+
+/// This thread's slot, or one that owns no lock.
+#[inline(always)]
+pub(crate) fn slot() -> &'static OwnerSlot {
+    THREAD.with(|thread| thread.slot.get())
+}
+
+pub(crate) fn set_slot(slot: &'static OwnerSlot) {
+    THREAD.with(|thread| thread.slot.set(slot));
+}
+
+/// The number of pools that this thread has entered and not left.
+#[inline(always)]
+#[must_use]
+pub fn entered_pools() -> usize {
+    THREAD.with(|thread| thread.entered_pools.get())
+}
+
+/// Sets the number of pools that this thread has entered and not left.
+pub fn set_entered_pools(number: usize) {
+    THREAD.with(|thread| thread.entered_pools.set(number));
+}
