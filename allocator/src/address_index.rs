@@ -50,9 +50,18 @@ struct IndexPage {
     within: AtomicU64,
 }
 
+/// The entries of neighbouring pages. The fixed length saves a lookup the comparison.
+type IndexTable = Box<[IndexPage; 1 << LEAF_SHIFT]>;
+
+fn new_table() -> IndexTable {
+    let pages: Box<[IndexPage]> = (0..1 << LEAF_SHIFT).map(|_| IndexPage::default()).collect();
+    pages.try_into().expect("it has that length")
+}
+
 /// Maps an address to the segment that contains it.
 pub(crate) struct Index {
-    root: Box<[OnceLock<Box<[IndexPage]>>]>,
+    /// The tables, by the upper bits of a page's number.
+    root: Box<[OnceLock<IndexTable>]>,
     /// Segments at far addresses, and those below the size of a page.
     others: Mutex<BTreeMap<u64, (u64, SegmentRef)>>,
 }
@@ -82,7 +91,7 @@ impl Index {
         let packed = home.map_or(0, SegmentRef::pack);
         for page in base >> PAGE_SHIFT..=(base + bytes - 1) >> PAGE_SHIFT {
             let (root, leaf) = places(page);
-            let table = self.root[root].get_or_init(|| (0..1 << LEAF_SHIFT).map(|_| IndexPage::default()).collect());
+            let table = self.root[root].get_or_init(new_table);
             let entry = if base <= page << PAGE_SHIFT { &table[leaf].over } else { &table[leaf].within };
             // Pairs with the loads in `find`. A caller receives an address only after this store.
             entry.store(packed, Ordering::Release);
@@ -96,12 +105,27 @@ impl Index {
         if address >= FAR {
             return [self.find_other(address), None];
         }
-        let (root, leaf) = places(address >> PAGE_SHIFT);
-        let Some(page) = self.root[root].get().map(|table| &table[leaf]) else { return [None, None] };
+        let Some(page) = self.page(address) else { return [None, None] };
         // Both pair with the store in `set`.
         let over = page.over.load(Ordering::Acquire);
         let within = page.within.load(Ordering::Acquire);
         [SegmentRef::unpack(over), SegmentRef::unpack(within)]
+    }
+
+    /// Returns one of the segments that can contain `address`. It is the right one unless two touch the page.
+    #[inline(always)]
+    pub(crate) fn find_one(&self, address: u64) -> Option<SegmentRef> {
+        let page = self.page(address)?;
+        // Both pair with the store in `set`.
+        let over = page.over.load(Ordering::Acquire);
+        SegmentRef::unpack(if over == 0 { page.within.load(Ordering::Acquire) } else { over })
+    }
+
+    /// The entry of the page of `address`; none at a far address.
+    #[inline(always)]
+    fn page(&self, address: u64) -> Option<&IndexPage> {
+        let (root, leaf) = places(address >> PAGE_SHIFT);
+        Some(&self.root.get(root)?.get()?[leaf])
     }
 
     /// Returns the segment that contains `address`, if it is below the size of a page or at a far address.
@@ -115,9 +139,9 @@ impl Index {
 
 /// Returns the position of a page: its index in the root, and in the table below.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "both are masked to less than 16 bits")]
+#[expect(clippy::cast_possible_truncation, reason = "a page has at most 43 bits, and `usize` has 64")]
 const fn places(page: u64) -> (usize, usize) {
-    ((page >> LEAF_SHIFT) as usize & ((1 << ROOT_SHIFT) - 1), page as usize & ((1 << LEAF_SHIFT) - 1))
+    ((page >> LEAF_SHIFT) as usize, page as usize & ((1 << LEAF_SHIFT) - 1))
 }
 
 #[cfg(test)]

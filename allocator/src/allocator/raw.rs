@@ -7,7 +7,7 @@ use cachette_hal::{Device, StreamRef};
 use crate::address_index::SegmentRef;
 use crate::allocation::Answer;
 use crate::allocator::Allocator;
-use crate::blocks::{Block, BlockId, BlockState};
+use crate::blocks::{Block, BlockId, BlockState, SegmentId};
 use crate::error::{Error, PointerProblem};
 use crate::heap::{Allocated, Heap, Request};
 use crate::label::Label;
@@ -91,19 +91,12 @@ impl<D: Device> Allocator<D> {
     /// the call does nothing.
     #[inline]
     pub fn free_raw(&self, address: u64) -> Result<(), Error> {
-        if address == 0 {
-            return Ok(());
+        if let Some((heap, segment)) = self.likely_home(address)
+            && let Some(freed) = heap.free_at(segment, address)
+        {
+            return freed.end().map_err(Error::from);
         }
-        let [over, within] = self.inner().shared.index.find(address);
-        for home in [over, within] {
-            if let Some(home) = home
-                && let Some(heap) = self.inner().heaps.get(home.heap)
-                && let Ok(freed) = heap.free_at(home.segment, address)
-            {
-                return freed.end().map_err(Error::from);
-            }
-        }
-        self.free_uncached(address)
+        self.free_raw_slow(address)
     }
 
     /// Frees as [`free_raw`](Self::free_raw) does, behind the work that is in `stream` now; see
@@ -114,16 +107,21 @@ impl<D: Device> Allocator<D> {
     /// As for [`adopt_stream`](Self::adopt_stream).
     #[inline]
     pub unsafe fn free_raw_after(&self, address: u64, stream: StreamRef) -> Result<(), Error> {
-        for home in self.inner().shared.index.find(address).into_iter().flatten() {
-            if let Some(heap) = self.inner().heaps.get(home.heap)
-                && heap.stream_state.handle() == stream
-                && let Ok(freed) = heap.free_at(home.segment, address)
-            {
-                return freed.end().map_err(Error::from);
-            }
+        if let Some((heap, segment)) = self.likely_home(address)
+            && heap.stream_state.handle() == stream
+            && let Some(freed) = heap.free_at(segment, address)
+        {
+            return freed.end().map_err(Error::from);
         }
         // SAFETY: the caller's promises.
         unsafe { self.free_raw_lent(address, stream) }
+    }
+
+    /// The heap and the segment that nearly always contain `address`, if any does.
+    #[inline(always)]
+    fn likely_home(&self, address: u64) -> Option<(&Heap<D>, SegmentId)> {
+        let home = self.inner().shared.index.find_one(address)?;
+        Some((self.inner().heaps.get(home.heap)?, home.segment))
     }
 
     /// # Safety
@@ -136,21 +134,29 @@ impl<D: Device> Allocator<D> {
         {
             heap.lend(id, &self.inner().heap_of_raw(stream)?.stream_state);
         }
-        self.free_raw(address)
+        self.free_raw_slow(address)
     }
 
+    /// Frees memory that is not in its likely home.
     #[cold]
-    fn free_uncached(&self, address: u64) -> Result<(), Error> {
+    fn free_raw_slow(&self, address: u64) -> Result<(), Error> {
         let shared = &self.inner().shared;
-        if shared.origin.is_inherited() {
+        if address == 0 || shared.origin.is_inherited() {
             return Ok(());
+        }
+        for home in shared.index.find(address).into_iter().flatten() {
+            if let Some(heap) = self.inner().heaps.get(home.heap)
+                && let Some(freed) = heap.free_at_shared(home.segment, address)
+            {
+                return Ok(freed.end()?);
+            }
         }
         if let Some(freed) = shared.uncached.free_raw(&shared.device, address) {
             return Ok(freed?);
         }
         if let Some(home) = shared.index.find_other(address)
             && let Some(heap) = self.inner().heaps.get(home.heap)
-            && let Ok(freed) = heap.free_at(home.segment, address)
+            && let Some(freed) = heap.free_at_shared(home.segment, address)
         {
             return Ok(freed.end()?);
         }

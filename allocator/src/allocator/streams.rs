@@ -67,14 +67,21 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// Returns the heap of a raw stream. Creates it if there is none yet.
+    #[inline(always)]
     pub(crate) fn heap_of_raw(&self, stream: StreamRef) -> Result<&Arc<Heap<D>>, Error> {
-        if let Some(number) = self.streams.get(stream.raw())
-            && let Some(heap) = self.heaps.get(number)
-        {
-            return Ok(heap);
-        }
+        self.known_heap(stream).map_or_else(|| self.adopted_heap(stream), Ok)
+    }
+
+    /// Returns the heap of a raw stream, if there is one.
+    #[inline(always)]
+    pub(crate) fn known_heap(&self, stream: StreamRef) -> Option<&Arc<Heap<D>>> {
+        self.heaps.get(self.streams.get(stream.raw())?)
+    }
+
+    #[cold]
+    fn adopted_heap(&self, stream: StreamRef) -> Result<&Arc<Heap<D>>, Error> {
         self.stream_of(StreamState::adopt(Arc::clone(&self.shared), stream))?;
-        Ok(self.heaps.get(self.streams.get(stream.raw()).ok_or(NO_HEAP)?).ok_or(NO_HEAP)?)
+        Ok(self.known_heap(stream).ok_or(NO_HEAP)?)
     }
 
     /// Returns the heap of the same stream with the other source. Creates it if there is none yet.

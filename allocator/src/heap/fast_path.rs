@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use cachette_hal::{self as hal, Device};
 
-use crate::blocks::{Block, BlockId, BlockState, HeapBlocks, SegmentId};
+use crate::blocks::{Block, BlockId, HeapBlocks, SegmentId};
 use crate::fence::Fence;
 use crate::fork::ProcessGuard;
 use crate::heap::{Heap, HeapState};
@@ -175,10 +175,6 @@ impl<D: Device> Freed<D> {
     }
 }
 
-/// The error if no raw allocation begins at an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NotFreed;
-
 impl<D: Device> Heap<D> {
     /// Allocates the last-freed block on the fast path. The calling thread owns the lock's bias, the previous request
     /// had the same size, the block has no guard, and no peak is exceeded.
@@ -261,20 +257,26 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Frees the block that begins at `address`, except in a forked child.
+    /// Frees the raw block that begins at `address`, if there is one; not in a forked child.
     #[inline(always)]
-    pub(crate) fn free_at(&self, segment: SegmentId, address: u64) -> Result<Freed<D>, NotFreed> {
-        let mut state = match self.state.enter() {
-            Some(state) => state,
-            None => self.state.share(&self.shared.origin).ok_or(NotFreed)?,
-        };
-        let (blocks, _) = state.blocks();
-        let id = blocks.find_raw(segment, address).ok_or(NotFreed)?;
-        let block = blocks.block(id);
-        if block.state == BlockState::Pending || !block.label.is_raw() {
-            return Err(NotFreed);
+    pub(crate) fn free_at(&self, segment: SegmentId, address: u64) -> Option<Freed<D>> {
+        match self.state.enter() {
+            Some(state) => self.free_at_locked(state, segment, address),
+            None => self.free_at_shared(segment, address),
         }
-        Ok(self.free_locked(state, id))
+    }
+
+    /// Does the same for any thread.
+    #[inline(never)]
+    pub(crate) fn free_at_shared(&self, segment: SegmentId, address: u64) -> Option<Freed<D>> {
+        self.free_at_locked(self.state.share(&self.shared.origin)?, segment, address)
+    }
+
+    #[inline(always)]
+    fn free_at_locked(&self, mut state: FastGuard<'_, D>, segment: SegmentId, address: u64) -> Option<Freed<D>> {
+        let (blocks, _) = state.blocks();
+        let id = blocks.find_raw(segment, address)?;
+        Some(self.free_locked(state, id))
     }
 
     #[inline(always)]

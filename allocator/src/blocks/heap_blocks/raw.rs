@@ -25,15 +25,15 @@ impl<G> HeapBlocks<G> {
         }
     }
 
-    /// The raw block in use that begins at `address` in `segment`.
-    #[inline]
+    /// The allocated raw block that begins at `address` in `segment`.
+    #[inline(always)]
     pub(crate) fn find_raw(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
         let record = self.segments.get(segment)?;
         let grain = u32::try_from(address.checked_sub(record.base)? / UNIT).ok()?;
         let id = record.starts.hint(grain).get()?;
         let block = &self.blocks[id];
-        let in_use = matches!(block.state, BlockState::Allocated | BlockState::Pending);
-        (block.address == address && in_use).then_some(id)
+        let is_raw = block.state == BlockState::Allocated && block.label.is_raw();
+        (block.address == address && is_raw).then_some(id)
     }
 
     /// The block in use that begins at `address` in `segment`.
