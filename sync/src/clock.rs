@@ -14,13 +14,7 @@ struct Clock {
 
 static CLOCK: OnceLock<Clock> = OnceLock::new();
 
-#[inline]
 fn clock() -> &'static Clock {
-    CLOCK.get().unwrap_or_else(start)
-}
-
-#[cold]
-fn start() -> &'static Clock {
     CLOCK.get_or_init(|| {
         let counts_cycles = has_steady_cycles();
         let (ticks, instant) = together(cycles, Instant::now);
@@ -45,9 +39,18 @@ fn together<T>(ticks: impl Fn() -> u64, clock: impl Fn() -> T) -> (u64, T) {
 }
 
 /// Returns the current time in ticks.
-#[inline]
+#[inline(always)]
 #[must_use]
 pub fn now() -> u64 {
+    match CLOCK.get() {
+        Some(clock) if clock.counts_cycles => cycles(),
+        _ => now_slow(),
+    }
+}
+
+/// The first time, and every time on a machine without steady cycles.
+#[inline(never)]
+fn now_slow() -> u64 {
     let clock = clock();
     if clock.counts_cycles {
         return cycles();
@@ -102,7 +105,7 @@ fn has_steady_cycles() -> bool {
     cfg!(target_arch = "x86_64") && offered.split_whitespace().any(|name| name == "tsc")
 }
 
-#[inline]
+#[inline(always)]
 fn cycles() -> u64 {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every processor of this architecture has the instruction.

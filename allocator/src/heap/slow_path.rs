@@ -146,12 +146,21 @@ impl<D: Device> Heap<D> {
         if state.blocks.is_above_watermark() {
             self.flush_stats(&mut state.blocks);
         }
-        let (is_told, driver_pool) =
-            (self.shared.callbacks.wants(TraceAction::FreeRequested), state.policy.driver_pool);
-        let held = (is_told || driver_pool).then(|| state.keepalive.clone()).flatten();
+        let is_told = self.shared.callbacks.wants(TraceAction::FreeRequested);
+        if is_told || state.policy.driver_pool {
+            return self.finish_free(state, is_told.then_some((address, requested)));
+        }
+        self.let_go(&mut state)
+    }
+
+    /// Tells the callbacks about a free, and returns memory to the driver's pool.
+    #[cold]
+    fn finish_free(&self, mut state: HeapGuard<'_, D>, told: Option<(u64, u64)>) -> Option<Arc<Self>> {
+        let driver_pool = state.policy.driver_pool;
+        let held = state.keepalive.clone();
         let last = self.let_go(&mut state);
         drop(state);
-        if is_told {
+        if let Some((address, requested)) = told {
             self.tell(TraceAction::FreeRequested, address, requested);
             self.tell(TraceAction::FreeCompleted, address, requested);
         }

@@ -52,11 +52,11 @@ macro_rules! cases {
 
 cases! {
     Pair = "pair 1KiB", Some(195);
-    PairRaw = "pair 1KiB by address", Some(320);
+    PairRaw = "pair 1KiB by address", Some(285);
     PairInside = "pair 1KiB inside a pool", Some(235);
     PairPinned = "pair 1KiB of pinned memory", Some(140);
     PairTwoStreams = "pair 1KiB, two streams in turn", None;
-    PairHistory = "pair 1KiB with history", Some(1000);
+    PairHistory = "pair 1KiB with history", Some(945);
     PairHistoryCallers = "pair 1KiB with history and callers", None;
     Churn1k = "churn 512B-64MiB, 1k live", Some(600);
     Churn10k = "churn 512B-64MiB, 10k live", Some(600);

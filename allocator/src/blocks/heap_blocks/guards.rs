@@ -29,11 +29,17 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     }
 
     /// Frees an allocated block with guards.
+    #[inline]
     pub(crate) fn free_guarded(&mut self, id: BlockId, guards: Vec<G>) {
         if !guards.is_empty() {
-            self.blocks[id].guarded = true;
-            add_guards(self.guards.entry(id).or_default(), guards);
+            self.guard(id, guards);
         }
         self.free(id);
+    }
+
+    #[cold]
+    fn guard(&mut self, id: BlockId, guards: Vec<G>) {
+        self.blocks[id].guarded = true;
+        add_guards(self.guards.entry(id).or_default(), guards);
     }
 }
