@@ -92,7 +92,7 @@ fn device_of(calls: &Calls, context: Handle) -> Result<u32, Refusal> {
 #[inline]
 unsafe fn allocate(thread: &Thread, calls: &Calls, out: *mut u64, bytes: usize, stream: Handle) -> Answer {
     let stream = memory::stream(stream)?;
-    let served = current(thread, calls)?;
+    let served = served::of_stream(thread, stream, || current(thread, calls))?;
     // SAFETY: 1. and 2. are the caller's promises.
     unsafe { memory::allocate(served, out, bytes, stream) }
 }

@@ -19,13 +19,21 @@ pub(crate) struct Thread {
     inside: Cell<bool>,
     /// The context or device that was current at the last request, and what serves it.
     pub(crate) current: Cell<(usize, Option<&'static Served>)>,
+    /// The stream of the last request, how many streams the driver had destroyed then, and what serves it.
+    pub(crate) stream: Cell<((usize, u64), Option<&'static Served>)>,
     /// The driver's pool of the last request, when it was looked up, and what serves it.
     pub(crate) pool: Cell<(usize, u64, Option<&'static Served>)>,
 }
 
 thread_local! {
-    static THREAD: Thread =
-        const { Thread { inside: Cell::new(false), current: Cell::new((0, None)), pool: Cell::new((0, 0, None)) } };
+    static THREAD: Thread = const {
+        Thread {
+            inside: Cell::new(false),
+            current: Cell::new((0, None)),
+            stream: Cell::new(((0, 0), None)),
+            pool: Cell::new((0, 0, None)),
+        }
+    };
 }
 
 /// Answers a call by `serve`, or by the driver if the front refuses to.

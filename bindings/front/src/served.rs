@@ -3,14 +3,14 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use cachette::hal::AnyDevice;
+use cachette::hal::{AnyDevice, StreamRef};
 use cachette::{Allocator, Label, Stream};
 use cachette_process::{self as process, write_line};
 
 use crate::entry::Thread;
 use crate::library::Behind;
 use crate::status::Refusal;
-use crate::{driver_pools, summary};
+use crate::{driver_pools, streams, summary};
 
 /// A device whose memory comes from Cachette.
 #[derive(Debug)]
@@ -60,6 +60,28 @@ pub(crate) fn current(
     let served = open();
     thread.current.set((key, served.ok()));
     served
+}
+
+/// What serves a stream, which `current` finds at its first request: a stream stays with its device.
+///
+/// The default stream is a stream of the current context, so it is looked up at every request.
+#[inline]
+pub(crate) fn of_stream(
+    thread: &Thread,
+    stream: StreamRef,
+    current: impl FnOnce() -> Result<&'static Served, Refusal>,
+) -> Result<&'static Served, Refusal> {
+    let key = (stream.raw(), streams::destroyed());
+    let (known, served) = thread.stream.get();
+    if let Some(served) = served
+        && known == key
+        && RESET.load(Relaxed) == 0
+    {
+        return Ok(served);
+    }
+    let served = current()?;
+    thread.stream.set((key, (stream != StreamRef::DEFAULT).then_some(served)));
+    Ok(served)
 }
 
 /// Whether any device is open.

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::served;
@@ -30,6 +31,16 @@ struct Streams {
 }
 
 static STREAMS: Mutex<Streams> = Mutex::new(Streams { live: BTreeMap::new(), kept: BTreeMap::new() });
+
+/// The number of streams that went to the driver to be destroyed. Another stream may get the handle of such a one.
+/// Relaxed: a program orders the end of a stream and the next use of its handle.
+static DESTROYED: AtomicU64 = AtomicU64::new(0);
+
+/// The number of streams that the driver may have destroyed.
+#[inline]
+pub(crate) fn destroyed() -> u64 {
+    DESTROYED.load(Relaxed)
+}
 
 /// Creates a stream by `create`, or gives a kept one of this kind.
 ///
@@ -61,10 +72,12 @@ pub(crate) unsafe fn create(
 /// no device is served.
 pub(crate) fn destroy(stream: *mut c_void, is_capturing: impl FnOnce(*mut c_uint) -> Status) -> Result<(), Refusal> {
     let mut captured = 0;
-    if is_capturing(&raw mut captured) != SUCCESS || captured != 0 {
-        return Err(Refusal::Driver);
+    let is_idle = is_capturing(&raw mut captured) == SUCCESS && captured == 0;
+    if is_idle && keep(stream.addr(), served::any_open()) {
+        return Ok(());
     }
-    if keep(stream.addr(), served::any_open()) { Ok(()) } else { Err(Refusal::Driver) }
+    DESTROYED.fetch_add(1, Relaxed);
+    Err(Refusal::Driver)
 }
 
 fn reuse(kind: Kind) -> Option<usize> {
