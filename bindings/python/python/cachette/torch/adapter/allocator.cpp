@@ -55,6 +55,21 @@ void* ask(size_t bytes, c10::DeviceIndex device, cudaStream_t stream) {
   }
 }
 
+// The handle of this thread's current stream. The stream itself would set and restore the current device for every
+// answer, which takes as long as an allocation. Its handle never changes, so the last one is kept.
+cudaStream_t current_stream(c10::DeviceIndex device) {
+  struct Known {
+    c10::StreamId stream;
+    c10::DeviceIndex device;
+    cudaStream_t handle;
+  };
+  thread_local Known known{0, -1, nullptr};
+  const auto stream = c10::cuda::getCurrentCUDAStream(device);
+  if (C10_UNLIKELY(known.device != device || known.stream != stream.id()))
+    known = {stream.id(), device, stream.stream()};
+  return known.handle;
+}
+
 void* get(size_t bytes, c10::DeviceIndex device, cudaStream_t stream) {
   void* memory = ask(bytes, device, stream);
   if (C10_UNLIKELY(thrown::is_any_kept())) give_up(memory);
@@ -87,7 +102,7 @@ c10::DeviceIndex Allocator::current_device() const {
 
 c10::DataPtr Allocator::allocate(size_t bytes) {
   c10::DeviceIndex device = current_device();
-  void* memory = bytes == 0 ? nullptr : get(bytes, device, c10::cuda::getCurrentCUDAStream(device));
+  void* memory = bytes == 0 ? nullptr : get(bytes, device, current_stream(device));
   return {memory, memory, &release, c10::Device(c10::DeviceType::CUDA, device)};
 }
 
@@ -102,7 +117,7 @@ void Allocator::copy_data(void* to, const void* from, size_t bytes) const {
 void* Allocator::raw_alloc(size_t bytes) {
   if (bytes == 0) return nullptr;
   c10::DeviceIndex device = current_device();
-  return get(bytes, device, c10::cuda::getCurrentCUDAStream(device));
+  return get(bytes, device, current_stream(device));
 }
 
 void* Allocator::raw_alloc_with_stream(size_t bytes, cudaStream_t stream) {
