@@ -191,6 +191,8 @@ pub(crate) struct Settings {
     pub(crate) reuses_in_captures: AtomicBool,
     /// Whether segments are elastic, on devices that support it.
     pub(crate) elastic: AtomicBool,
+    /// Whether elastic segments are created for network cards even if none was found.
+    pub(crate) rdma: AtomicBool,
     /// Whether a request beyond the limit fails at once.
     pub(crate) rejects: AtomicBool,
     /// Counts requests while garbage collection is on. The age of blocks derives from it.
@@ -212,6 +214,7 @@ impl Settings {
         self.caches.store(config.caching(), Relaxed);
         self.reuses_in_captures.store(config.graph_capture_record_stream_reuse(), Relaxed);
         self.elastic.store(config.expandable_segments(), Relaxed);
+        self.rdma.store(config.gpu_direct_rdma(), Relaxed);
         self.rejects.store(config.throw_on_driver_oom(), Relaxed);
         *self.tuning.write() = Tuning::of(config);
         *self.config.write() = config.clone();

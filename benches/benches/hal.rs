@@ -140,7 +140,7 @@ impl Bench {
             unsafe { memory.release(start, bytes) }
         });
         self.call(&format!("create_backing + destroy_backing/{size}"), || {
-            let backing = memory.create_backing(bytes, Sharing::Private)?;
+            let backing = memory.create_backing(bytes, Sharing::Private, false)?;
             // SAFETY: 1. it was created in the line above.
             unsafe { memory.destroy_backing(backing) }
         });

@@ -130,6 +130,11 @@ settings! {
     /// Whether idle memory of elastic segments is moved to where it is needed.
     pub elastic_recycling: bool = true, "elastic_recycling": SWITCH, "switch", "`True`";
 
+    /// Whether other devices, such as network cards, can access the memory of elastic segments directly.
+    ///
+    /// They can without this key where the backend finds such a card.
+    pub gpu_direct_rdma: bool = false, "gpu_direct_rdma": SWITCH, "switch", "`False`";
+
     /// Whether the allocator skips every step that would wait for the device when memory runs short.
     pub never_block: bool = false, "never_block": SWITCH, "switch", "`False`";
 

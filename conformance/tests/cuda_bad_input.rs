@@ -95,7 +95,7 @@ fn open() -> Said {
     Ok(lines.join("\n"))
 }
 
-/// Makes backing of every kind, and says what came of it.
+/// Makes backing of every kind for network cards, and says what came of it.
 fn share() -> Said {
     let backend = CudaBackend::load()?;
     let device = backend.device(Ordinal(0))?;
@@ -104,7 +104,7 @@ fn share() -> Said {
     let mut lines = Vec::new();
     for sharing in Sharing::ALL {
         let shares = memory.shares(sharing).map_or_else(|why| why.to_string(), |()| "yes".into());
-        let made = memory.create_backing(bytes, sharing);
+        let made = memory.create_backing(bytes, sharing, true);
         let made = made.map_or_else(|error| error.to_string(), |_| "made".into());
         lines.push(format!("{sharing}: {shares}; {made}"));
     }
@@ -118,7 +118,7 @@ fn alias() -> Said {
     let bytes = memory.granularity().recommended;
     let first = memory.reserve(2 * bytes, None)?;
     let second = first.add(bytes);
-    let backing = memory.create_backing(bytes, Sharing::Private)?;
+    let backing = memory.create_backing(bytes, Sharing::Private, false)?;
     // SAFETY: 1. the backing is live.
     unsafe { memory.map(first, &backing) }?;
     // SAFETY: 1. the backing is live.

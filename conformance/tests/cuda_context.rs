@@ -70,8 +70,8 @@ fn use_every_group(device: &CudaDevice) -> Result<()> {
     // SAFETY: 1. as above.
     unsafe { device.wait(&event) }?;
     let memory = device.virtual_memory()?;
-    let backing = memory.create_backing(memory.granularity().minimum, Sharing::Private)?;
-    assert!(memory.create_backing(1, Sharing::Private).is_err());
+    let backing = memory.create_backing(memory.granularity().minimum, Sharing::Private, false)?;
+    assert!(memory.create_backing(1, Sharing::Private, false).is_err());
     // SAFETY: 2. nothing is mapped there, so nothing is used.
     let access = unsafe { memory.set_access(nowhere, 4096, &[Access::None(Ordinal(0))]) };
     assert!(access.is_err());

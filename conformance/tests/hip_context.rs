@@ -88,7 +88,7 @@ fn each_device_takes_its_own_memory() {
             let (device, before) = (&devices[chosen], free());
             let memory = device.virtual_memory().unwrap();
             let ptr = device.allocate(LARGE).unwrap();
-            let backing = memory.create_backing(LARGE, Sharing::Private).unwrap();
+            let backing = memory.create_backing(LARGE, Sharing::Private, false).unwrap();
             let after = free();
             // SAFETY: 1. it was allocated just now. 2. Nothing has used it.
             unsafe { device.free(ptr) }.unwrap();
@@ -158,7 +158,7 @@ fn what_is_mapped_is_known_to_every_backend_of_the_library() {
         let (here, there) = (one.virtual_memory().unwrap(), two.virtual_memory().unwrap());
         let bytes = here.granularity().minimum;
         let at = here.reserve(bytes, None).unwrap();
-        let backing = here.create_backing(bytes, Sharing::Private).unwrap();
+        let backing = here.create_backing(bytes, Sharing::Private, false).unwrap();
         // SAFETY: 1. the backing was created above.
         unsafe { here.map(at, &backing) }.unwrap();
         // SAFETY: 2. no right is taken away.

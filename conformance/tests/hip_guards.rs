@@ -56,7 +56,7 @@ fn exhaust() -> Result<String, String> {
     let bytes = memory.granularity().minimum;
     for _ in 0..200 {
         // They go with the process.
-        let _backing = memory.create_backing(bytes, Sharing::Private).map_err(|error| error.to_string())?;
+        let _backing = memory.create_backing(bytes, Sharing::Private, false).map_err(|error| error.to_string())?;
     }
     Ok("there was no end".to_owned())
 }
@@ -69,7 +69,7 @@ fn grant_both() -> Result<String, String> {
     let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
     let bytes = memory.granularity().minimum;
     let at = memory.reserve(bytes, None).map_err(text)?;
-    let backing = memory.create_backing(bytes, Sharing::Private).map_err(text)?;
+    let backing = memory.create_backing(bytes, Sharing::Private, false).map_err(text)?;
     // SAFETY: 1. the backing was created above.
     unsafe { memory.map(at, &backing) }.map_err(text)?;
     let both = [0, 1].map(|ordinal| Access::ReadWrite(Ordinal(ordinal)));

@@ -1,7 +1,9 @@
 //! Virtual memory: addresses and physical memory are separate.
 
 use std::ffi::{c_int, c_void};
+use std::fs;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 
 use cachette_hal::{
@@ -31,8 +33,10 @@ pub(crate) struct CudaVirtualMemory {
     context: Arc<Context>,
     calls: VirtualMemoryCalls,
     granularity: Granularity,
-    /// Whether memory can be created for network cards; if so, all memory is.
+    /// Whether memory can be created for network cards.
     rdma: bool,
+    /// Whether a network card was found, so that all memory is created for it.
+    network_card: bool,
     /// Whether memory can be exported as a file descriptor, or why not.
     descriptors: Result<(), Reason>,
     /// Whether memory can be exported by a fabric handle, or why not.
@@ -58,6 +62,7 @@ impl CudaVirtualMemory {
             context: Arc::clone(context),
             calls,
             rdma,
+            network_card: network_card(Path::new("/sys/class")),
         })
     }
 
@@ -85,8 +90,9 @@ impl CudaVirtualMemory {
     }
 
     /// Creates memory that can be exported by these handles.
-    fn create(&self, bytes: u64, handles: Handles) -> Result<Backing> {
-        let properties = BackingProperties::new(self.context.device(), handles, self.rdma);
+    fn create(&self, bytes: u64, handles: Handles, rdma: bool) -> Result<Backing> {
+        let rdma = self.rdma && (self.network_card || rdma);
+        let properties = BackingProperties::new(self.context.device(), handles, rdma);
         let mut backing = 0;
         // SAFETY: the driver reads the properties and writes one handle.
         self.context.call("cuMemCreate", || unsafe {
@@ -105,6 +111,12 @@ impl CudaVirtualMemory {
         };
         access.iter().map(right).collect()
     }
+}
+
+/// Returns whether the system has a network card that can access device memory: `InfiniBand`, RoCE, EFA or Slingshot.
+fn network_card(classes: &Path) -> bool {
+    let has_entries = |class| fs::read_dir(classes.join(class)).is_ok_and(|mut entries| entries.next().is_some());
+    ["infiniband", "cxi"].into_iter().any(has_entries)
 }
 
 /// The driver's number for a device; `cuDeviceGet` returns the same.
@@ -163,12 +175,12 @@ impl VirtualMemory for CudaVirtualMemory {
         self.context.call("cuMemAddressFree", || unsafe { (self.calls.cuMemAddressFree)(start.address(), size(bytes)) })
     }
 
-    fn create_backing(&self, bytes: u64, sharing: Sharing) -> Result<Backing> {
+    fn create_backing(&self, bytes: u64, sharing: Sharing, rdma: bool) -> Result<Backing> {
         let call = sized_call("cuMemCreate", bytes)?;
         match (sharing, self.shares(sharing)) {
-            (Sharing::Private, _) => self.create(bytes, Handles::CU_MEM_HANDLE_TYPE_NONE),
-            (Sharing::FileDescriptor, Ok(())) => self.create(bytes, DESCRIPTOR),
-            (Sharing::Fabric, Ok(())) => self.create(bytes, FABRIC).map_err(unreached),
+            (Sharing::Private, _) => self.create(bytes, Handles::CU_MEM_HANDLE_TYPE_NONE, rdma),
+            (Sharing::FileDescriptor, Ok(())) => self.create(bytes, DESCRIPTOR, rdma),
+            (Sharing::Fabric, Ok(())) => self.create(bytes, FABRIC, rdma).map_err(unreached),
             (Sharing::Fabric, Err(_)) => Err(Error::new(ErrorKind::NoFabric, call)),
             _ => Err(Error::new(ErrorKind::Unsupported, call)),
         }
@@ -292,5 +304,21 @@ fn foreign(error: Error) -> Error {
             error.with_kind(ErrorKind::InvalidValue)
         }
         _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_card_is_an_entry_of_its_class() {
+        let classes = std::env::temp_dir().join(format!("cachette-classes-{}", std::process::id()));
+        assert!(!network_card(&classes), "there is no class");
+        fs::create_dir_all(classes.join("infiniband")).unwrap();
+        assert!(!network_card(&classes), "the class is empty");
+        fs::create_dir(classes.join("infiniband/mlx5_0")).unwrap();
+        assert!(network_card(&classes));
+        fs::remove_dir_all(&classes).unwrap();
     }
 }

@@ -216,7 +216,7 @@ impl VirtualMemory for HipVirtualMemory {
         released
     }
 
-    fn create_backing(&self, bytes: u64, sharing: Sharing) -> Result<Backing> {
+    fn create_backing(&self, bytes: u64, sharing: Sharing, _rdma: bool) -> Result<Backing> {
         let call = "hipMemCreate";
         self.check_granularity(call, bytes)?;
         let handles = match sharing {

@@ -22,6 +22,8 @@ pub(crate) struct BackingMemory {
     memory: Option<Memory>,
     /// `None` if the memory is accounted for in another process.
     charge: Mutex<Option<Charge>>,
+    /// Whether it was created for network cards, which changes nothing here.
+    pub(crate) rdma: bool,
     /// The number of its mappings that are being unmapped; a defect reads it.
     pub(crate) unmapping: AtomicUsize,
 }
@@ -29,7 +31,7 @@ pub(crate) struct BackingMemory {
 impl BackingMemory {
     /// Creates a backing from memory and its accounting.
     pub(crate) const fn new(bytes: u64, sharing: Sharing, memory: Option<Memory>, charge: Option<Charge>) -> Self {
-        Self { bytes, sharing, memory, charge: Mutex::new(charge), unmapping: AtomicUsize::new(0) }
+        Self { bytes, sharing, memory, charge: Mutex::new(charge), rdma: false, unmapping: AtomicUsize::new(0) }
     }
 
     /// Its size in bytes.

@@ -18,6 +18,8 @@ pub struct Live {
     pub events: usize,
     /// Handles of backing.
     pub backings: usize,
+    /// Handles of backing that was created for network cards.
+    pub rdma_backings: usize,
     /// Mappings of backing.
     pub mappings: usize,
     /// Reservations of addresses.
@@ -102,9 +104,11 @@ impl HostDevice {
             streams: machine.live_streams(index),
             events: machine.live_events(index),
             graphs: machine.live_graphs(index),
-            backings: self.unit().backings().len(),
             ..Live::default()
         };
+        let backings = self.unit().backings();
+        (live.backings, live.rdma_backings) = (backings.len(), backings.values().filter(|backing| backing.rdma).count());
+        drop(backings);
         let space = machine.read_space();
         live.reservations = space.reservations_of(index);
         for (_, range) in space.ranges().filter(|(_, range)| range.owner == index) {

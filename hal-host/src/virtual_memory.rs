@@ -126,7 +126,7 @@ impl VirtualMemory for HostDevice {
         Ok(())
     }
 
-    fn create_backing(&self, bytes: u64, sharing: Sharing) -> Result<Backing> {
+    fn create_backing(&self, bytes: u64, sharing: Sharing, rdma: bool) -> Result<Backing> {
         let call = self.enter_mapping(Call::CreateBacking)?;
         self.check_size(call, bytes)?;
         self.check_granularity(call, bytes)?;
@@ -135,7 +135,9 @@ impl VirtualMemory for HostDevice {
         let charge = self.unit().physical.take(bytes).ok_or_else(|| self.no_memory(call, ErrorKind::OutOfMemory))?;
         let made = (!phantom).then(|| Memory::create(BACKING, bytes)).transpose();
         let memory = made.map_err(|errno| self.no_memory(call, kind_of(errno)))?;
-        Ok(self.enter_backing(BackingMemory::new(bytes, sharing, memory, Some(charge))))
+        let mut backing = BackingMemory::new(bytes, sharing, memory, Some(charge));
+        backing.rdma = rdma;
+        Ok(self.enter_backing(backing))
     }
 
     unsafe fn destroy_backing(&self, backing: Backing) -> Result<()> {

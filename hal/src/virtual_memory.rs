@@ -114,11 +114,14 @@ pub trait VirtualMemory: Debug + Send + Sync {
 
     /// Creates physical memory of this device.
     ///
+    /// With `rdma`, other devices such as network cards can access the memory directly, if the device supports that. A
+    /// backend that finds a network card creates all memory so.
+    ///
     /// [`ErrorKind::NoFabric`](crate::ErrorKind::NoFabric) if there is no fabric, or this process may not use it.
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if another kind of sharing is missing.
     #[doc(alias = "cuMemCreate")]
     #[doc(alias = "hipMemCreate")]
-    fn create_backing(&self, bytes: u64, sharing: Sharing) -> Result<Backing>;
+    fn create_backing(&self, bytes: u64, sharing: Sharing, rdma: bool) -> Result<Backing>;
 
     /// Destroys the handle; the memory is freed with its last mapping.
     ///

@@ -75,9 +75,9 @@ impl ChunkTable {
         *use_peak
     }
 
-    /// Creates a chunk.
-    pub(crate) fn create(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<ChunkId> {
-        let backing = self.create_backing(memory, bytes)?;
+    /// Creates a chunk, with `rdma` for network cards.
+    pub(crate) fn create(&self, memory: &dyn VirtualMemory, bytes: u64, rdma: bool) -> hal::Result<ChunkId> {
+        let backing = self.create_backing(memory, bytes, rdma)?;
         self.bytes.fetch_add(bytes, Relaxed);
         let mut table = self.table.lock();
         if let Some(id) = table.vacant.pop() {
@@ -90,11 +90,11 @@ impl ChunkTable {
     }
 
     /// Creates a backing that can be exported to other processes, if the driver supports that.
-    fn create_backing(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<Physical> {
+    fn create_backing(&self, memory: &dyn VirtualMemory, bytes: u64, rdma: bool) -> hal::Result<Physical> {
         let is_refusal = |error: hal::Error| matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::NoFabric);
         let mut way = self.refused.load(Relaxed);
         loop {
-            match memory.create_backing(bytes, WAYS[way]) {
+            match memory.create_backing(bytes, WAYS[way], rdma) {
                 Ok(backing) => {
                     self.refused.store(way, Relaxed);
                     return Ok(Physical { backing, sharing: WAYS[way], pinned: false });
@@ -171,8 +171,8 @@ impl ChunkTable {
     }
 
     /// Creates memory for a suspended chunk.
-    pub(crate) fn resume(&self, memory: &dyn VirtualMemory, id: ChunkId, bytes: u64) -> hal::Result<()> {
-        let backing = self.create_backing(memory, bytes)?;
+    pub(crate) fn resume(&self, memory: &dyn VirtualMemory, id: ChunkId, bytes: u64, rdma: bool) -> hal::Result<()> {
+        let backing = self.create_backing(memory, bytes, rdma)?;
         self.bytes.fetch_add(bytes, Relaxed);
         self.table.lock().slots[id.0 as usize] = Some(backing);
         Ok(())
@@ -241,7 +241,7 @@ mod tests {
         let device = backend.device(Ordinal(0)).unwrap();
         let memory = device.virtual_memory().unwrap();
         let chunks = ChunkTable::default();
-        let create = || chunks.create(memory, 1 << 21).unwrap();
+        let create = || chunks.create(memory, 1 << 21, false).unwrap();
         let (first, second) = (create(), create());
         assert_eq!(chunks.destroy(memory, first), Ok(1 << 21));
         assert_eq!(create(), first);

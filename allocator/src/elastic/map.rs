@@ -1,6 +1,7 @@
 //! Mapping chunks at unmapped addresses: all of them or none.
 
 use std::slice;
+use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::{self as hal, Device, ErrorKind, VirtualMemory};
 
@@ -61,13 +62,14 @@ pub(crate) fn fill<D: Device>(
     kind: SegmentKind,
 ) -> Result<Vec<Chunk>, Unfilled> {
     let memory = shared.device.virtual_memory().map_err(hal::Error::from)?;
+    let rdma = shared.settings.rdma.load(Relaxed);
     let mut done: Vec<Leftover> = Vec::with_capacity(fills.len());
     // The ranges that the current driver call maps.
     let mut current: &[Fill] = &[];
     let mut fill_all = || -> hal::Result<()> {
         for fill in fills {
             current = &[];
-            let id = fill.spare.map_or_else(|| shared.chunks.create(memory, fill.bytes), Ok)?;
+            let id = fill.spare.map_or_else(|| shared.chunks.create(memory, fill.bytes, rdma), Ok)?;
             let chunk = Chunk { id, at: fill.at, bytes: fill.bytes, kind };
             current = slice::from_ref(fill);
             let mapped = shared.chunks.map(memory, chunk);

@@ -14,6 +14,17 @@ fn an_allocator_says_how_it_is_configured() {
 }
 
 #[test]
+fn memory_is_created_for_network_cards_on_request() {
+    let (test, [stream]) = TestAllocator::with("expandable_segments:True").with_streams();
+    let before = test.allocate(4 * MIB, &stream);
+    assert_eq!(test.device.live().rdma_backings, 0);
+    test.allocator.set_config(&config("expandable_segments:True,gpu_direct_rdma:True"));
+    let after = test.allocate(4 * MIB, &stream);
+    assert_eq!(test.device.live().rdma_backings, 2, "in chunks of 2 MiB");
+    drop((before, after));
+}
+
+#[test]
 fn s19_the_size_of_segments_can_change_at_run_time() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let before = test.allocate(2 * MIB, &stream);

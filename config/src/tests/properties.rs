@@ -70,7 +70,7 @@ prop_compose! {
         divisions in divisions(),
         reserve in option::of(reserve()),
         threads in 0..8u32,
-        on in any::<[bool; 10]>(),
+        on in any::<[bool; 11]>(),
     ) -> Config {
         sizes
             .gc_threshold(threshold)
@@ -87,6 +87,7 @@ prop_compose! {
             .pinned_free_catch_all(on[6])
             .elastic_slack_thousandths(u64::from(threads) * 7)
             .elastic_recycling(on[9])
+            .gpu_direct_rdma(on[10])
             .never_block(on[7])
             .lend_across_streams(on[8])
             .caching(on[9])

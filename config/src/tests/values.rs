@@ -47,6 +47,7 @@ fn every_key_reaches_its_value() {
     assert_eq!(config.elastic_largest_chunk_bytes(), Some(32 * MIB));
     assert_eq!(config.elastic_slack_thousandths(), Some(15));
     assert!(!config.elastic_recycling());
+    assert!(config.gpu_direct_rdma());
     assert!(config.never_block());
     assert!(config.lend_across_streams());
     assert!(!config.caching());

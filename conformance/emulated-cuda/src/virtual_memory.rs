@@ -125,7 +125,7 @@ abi! {
         refuse_if(handle.is_null() || flags != 0, INVALID_VALUE)?;
         // SAFETY: the caller's promise.
         let (unit, sharing) = unsafe { wanted(properties) }?;
-        let made = memory(unit)?.create_backing(bytes as u64, sharing);
+        let made = memory(unit)?.create_backing(bytes as u64, sharing, false);
         let entered = enter(unit, &made.map_err(told)?)?;
         Ok(entered)
     }

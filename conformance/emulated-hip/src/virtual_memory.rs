@@ -92,7 +92,7 @@ abi! {
         let is_shareable = wanted.requested_handle_type == MEM_HANDLE_TYPE_FILE_DESCRIPTOR;
         let sharing = if is_shareable { Sharing::FileDescriptor } else { Sharing::Private };
         let memory = machine.devices[device].virtual_memory().map_err(lacking)?;
-        let made = memory.create_backing(bytes, sharing);
+        let made = memory.create_backing(bytes, sharing, false);
         // Without a descriptor left it is said to be without memory.
         let made = made.map_err(|error| match error.kind() {
             ErrorKind::Refused => OUT_OF_MEMORY,

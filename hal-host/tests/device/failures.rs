@@ -47,7 +47,7 @@ fn every_call_of_a_transaction_can_fail() {
         let chunk = device.granularity().minimum;
         let transaction = || {
             let at = device.reserve(chunk, None)?;
-            let backing = device.create_backing(chunk, Sharing::Private)?;
+            let backing = device.create_backing(chunk, Sharing::Private, false)?;
             device.map(at, &backing)?;
             device.grant(at, chunk)
         };

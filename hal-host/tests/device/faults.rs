@@ -103,7 +103,7 @@ fn rights_to_a_mapping_are_enforced() {
             let device = rig(stepped(0));
             let chunk = device.granularity().minimum;
             let at = device.reserve(chunk, None).unwrap();
-            let backing = device.create_backing(chunk, Sharing::Private).unwrap();
+            let backing = device.create_backing(chunk, Sharing::Private, false).unwrap();
             device.map(at, &backing).unwrap();
             if !access.is_empty() {
                 device.set_access(at, chunk, access).unwrap();

@@ -44,7 +44,7 @@ fn virtual_memory_works_by_the_same_rules() {
     let chunk = device.granularity().minimum;
     let at = device.reserve(1 << 42, None).unwrap();
     assert_eq!(at.address() % device.granularity().recommended, 0);
-    let backing = device.create_backing(chunk, Sharing::Private).unwrap();
+    let backing = device.create_backing(chunk, Sharing::Private, false).unwrap();
     device.map(at, &backing).unwrap();
     assert_eq!(device.map(at, &backing).unwrap_err().kind(), ErrorKind::InvalidValue);
     device.map(at.add(chunk), &backing).unwrap();
@@ -64,7 +64,7 @@ fn what_needs_bytes_is_missing() {
     let device = card();
     let missing = device.missing(Feature::Ipc).unwrap();
     assert_eq!(missing.reason, Reason::DeviceLacks("real memory"));
-    let shared = device.create_backing(2 * MIB, Sharing::FileDescriptor);
+    let shared = device.create_backing(2 * MIB, Sharing::FileDescriptor, false);
     assert_eq!(shared.unwrap_err().kind(), ErrorKind::Unsupported);
 }
 

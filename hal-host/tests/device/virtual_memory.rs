@@ -15,7 +15,7 @@ fn chunks(count: u64) -> (Rig, u64, DevicePtr, Backing) {
     let device = rig(threaded());
     let chunk = device.granularity().minimum;
     let at = device.reserve(count * chunk, None).unwrap();
-    let backing = device.create_backing(chunk, Sharing::Private).unwrap();
+    let backing = device.create_backing(chunk, Sharing::Private, false).unwrap();
     (device, chunk, at, backing)
 }
 
@@ -80,7 +80,7 @@ fn reservations_are_released_whole_and_empty() {
     let invalid = ErrorKind::InvalidValue;
     let odd = chunk + 4096;
     assert_eq!(kind(device.reserve(odd, None)), invalid, "no multiple");
-    let backed = device.create_backing(odd, Sharing::Private);
+    let backed = device.create_backing(odd, Sharing::Private, false);
     assert_eq!(kind(backed), invalid, "no multiple");
     device.map(at, &backing).unwrap();
     let mapped = device.release(at, 3 * chunk);
@@ -97,7 +97,7 @@ fn a_device_does_not_know_anothers_backing() {
     let [device, other] = rigs(threaded().devices(2));
     let chunk = device.granularity().minimum;
     let at = other.reserve(chunk, None).unwrap();
-    let backing = device.create_backing(chunk, Sharing::Private).unwrap();
+    let backing = device.create_backing(chunk, Sharing::Private, false).unwrap();
     assert_eq!(kind(other.map(at, &backing)), ErrorKind::InvalidHandle);
     assert_eq!(kind(device.map(at, &backing)), ErrorKind::InvalidValue);
 }
@@ -116,7 +116,7 @@ fn reservations_are_aligned_to_what_is_recommended_and_mapped_by_what_is_least()
     for _ in 0..4 {
         let at = device.reserve(8192, None).unwrap();
         assert_eq!(at.address() % (16 << 20), 0);
-        let backing = device.create_backing(4096, Sharing::Private).unwrap();
+        let backing = device.create_backing(4096, Sharing::Private, false).unwrap();
         device.map(at.add(4096), &backing).unwrap();
         device.grant(at.add(4096), 4096).unwrap();
         device.fill(at.add(4096), 2, 4096, StreamRef::DEFAULT).unwrap();
@@ -128,7 +128,7 @@ fn reservations_are_aligned_to_what_is_recommended_and_mapped_by_what_is_least()
 fn a_descriptor_names_the_same_bytes_and_is_not_paid_for_twice() {
     let (device, chunk, at, _private) = chunks(2);
     let before = device.physical_bytes();
-    let shared = device.create_backing(chunk, Sharing::FileDescriptor).unwrap();
+    let shared = device.create_backing(chunk, Sharing::FileDescriptor, false).unwrap();
     // SAFETY: 1. created above.
     let descriptor = unsafe { device.export_backing(&shared) }.unwrap();
     let imported = device.import_backing(descriptor.as_fd(), chunk).unwrap();
@@ -148,7 +148,7 @@ fn only_descriptors_of_shared_backing_are_made_and_taken() {
     assert_eq!(kind(exported), ErrorKind::InvalidValue);
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     assert_eq!(kind(device.import_backing(file.as_fd(), chunk)), ErrorKind::InvalidValue);
-    let shared = device.create_backing(chunk, Sharing::FileDescriptor).unwrap();
+    let shared = device.create_backing(chunk, Sharing::FileDescriptor, false).unwrap();
     // SAFETY: 1. created above.
     let descriptor = unsafe { device.export_backing(&shared) }.unwrap();
     let wrong = device.import_backing(descriptor.as_fd(), 2 * chunk);

@@ -29,8 +29,8 @@ impl<D: Device> VirtualMemory for Checked<D> {
         self.watch.finish_end(ending, answer)
     }
 
-    fn create_backing(&self, bytes: u64, sharing: Sharing) -> Result<Backing> {
-        let backing = self.device.virtual_memory()?.create_backing(bytes, sharing)?;
+    fn create_backing(&self, bytes: u64, sharing: Sharing, rdma: bool) -> Result<Backing> {
+        let backing = self.device.virtual_memory()?.create_backing(bytes, sharing, rdma)?;
         self.note_backing(Call::CreateBacking, &backing);
         Ok(backing)
     }

@@ -89,7 +89,7 @@ impl<D: Device> VirtualMemory for Traced<D> {
         [virtual_memory]
         fn reserve(bytes: u64, wish: Option<DevicePtr>) -> DevicePtr:
             report_new(Facts::of(Call::Reserve).bytes(bytes), |made| made.address());
-        fn create_backing(bytes: u64, sharing: Sharing) -> Backing:
+        fn create_backing(bytes: u64, sharing: Sharing, rdma: bool) -> Backing:
             report_new(Facts::of(Call::CreateBacking).bytes(bytes), |made| made.raw() as u64);
         fn import_backing(fd: BorrowedFd<'_>, bytes: u64) -> Backing:
             report_new(Facts::of(Call::ImportBacking).bytes(bytes), |made| made.raw() as u64);

@@ -148,7 +148,7 @@ fn device_calls(device: &dyn Device) {
 fn virtual_memory_calls(device: &dyn Device) {
     let group = device.virtual_memory().expect("fakes have it");
     let start = group.reserve(4096, None).expect("fakes agree");
-    let backing = group.create_backing(4096, Sharing::FileDescriptor);
+    let backing = group.create_backing(4096, Sharing::FileDescriptor, false);
     let backing = backing.expect("fakes agree");
     call!(group.map(start, &backing)).expect("fakes agree");
     call!(group.set_access(start, 4096, &[])).expect("fakes agree");

@@ -120,7 +120,7 @@ pub struct OwnedBacking<D: Device> {
 impl<D: Device> OwnedBacking<D> {
     /// Creates `bytes` bytes of physical memory.
     pub fn create(device: D, bytes: u64, sharing: Sharing) -> Result<Self> {
-        let backing = device.virtual_memory()?.create_backing(bytes, sharing)?;
+        let backing = device.virtual_memory()?.create_backing(bytes, sharing, false)?;
         Ok(Self { device, backing: Some(backing) })
     }
 

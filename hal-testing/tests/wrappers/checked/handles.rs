@@ -60,7 +60,7 @@ fn an_event_a_graph_and_a_backing_destroyed_twice_are_caught() {
     let parts = ["this graph was already destroyed", "end_capture"];
     caught(&device, MisuseKind::EndedTwice, &parts, || call!(device.destroy_graph(again)));
 
-    let backing = device.create_backing(4096, Sharing::Private).unwrap();
+    let backing = device.create_backing(4096, Sharing::Private, false).unwrap();
     let again = Backing::from_raw(backing.raw(), 4096);
     call!(device.destroy_backing(backing)).unwrap();
     let parts = ["this backing was already destroyed", "create_backing"];
@@ -134,7 +134,7 @@ fn every_use_of_a_destroyed_event_graph_or_backing_is_caught() {
     let parts = ["this graph is used after it was destroyed", "end_capture"];
     caught(&device, ended, &parts, || call!(device.launch(&gone, default)));
 
-    let backing = device.create_backing(4096, Sharing::Private).unwrap();
+    let backing = device.create_backing(4096, Sharing::Private, false).unwrap();
     let gone = Backing::from_raw(backing.raw(), 4096);
     call!(device.destroy_backing(backing)).unwrap();
     let at = device.reserve(4096, None).unwrap();

@@ -145,11 +145,11 @@ fn a_backing_that_could_not_be_destroyed_stays_beside_a_new_one() {
     let device = Arc::new(subject());
     // Handles are no addresses: those of two backings may differ by less than the backings have bytes.
     let bytes = 4 * STRIDE;
-    let backing = device.create_backing(bytes, Sharing::Private).unwrap();
+    let backing = device.create_backing(bytes, Sharing::Private, false).unwrap();
     let again = Backing::from_raw(backing.raw(), bytes);
     let other = Arc::clone(&device);
     device.device().during_next(move || {
-        let made = other.create_backing(bytes, Sharing::Private).unwrap();
+        let made = other.create_backing(bytes, Sharing::Private, false).unwrap();
         call!(other.destroy_backing(made)).unwrap();
     });
     device.device().fail_next();

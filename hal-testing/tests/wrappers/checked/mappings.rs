@@ -12,7 +12,7 @@ const OURS: [Access; 1] = [Access::ReadWrite(Ordinal(0))];
 /// A reservation of four chunks with a backing of one.
 fn stage(device: &Subject) -> (DevicePtr, Backing) {
     let start = device.reserve(4 * CHUNK, None).expect("fakes have room");
-    let backing = device.create_backing(CHUNK, Sharing::Private);
+    let backing = device.create_backing(CHUNK, Sharing::Private, false);
     let backing = backing.expect("fakes have room");
     (start, backing)
 }

@@ -33,7 +33,7 @@ impl VirtualMemory for Fake {
     unsafe fn release(&self, _start: DevicePtr, _bytes: u64) -> Result<()> {
         self.answer(Call::Release, ())
     }
-    fn create_backing(&self, bytes: u64, _sharing: Sharing) -> Result<Backing> {
+    fn create_backing(&self, bytes: u64, _: Sharing, _: bool) -> Result<Backing> {
         let raw = self.make_handle(Call::CreateBacking)?;
         Ok(Backing::from_raw(raw, bytes))
     }
