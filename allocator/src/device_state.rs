@@ -39,6 +39,9 @@ pub(crate) struct DeviceState<D: Device> {
     pub(crate) uncached: UncachedTable,
     pub(crate) chunks: ChunkTable,
     pub(crate) in_flight: InFlight,
+    /// Whether a route to a pool exists. Every capture that this crate or a framework announces has one. Relaxed: a
+    /// thread that uses a captured stream is ordered after the begin of the capture.
+    pub(crate) routed: AtomicBool,
     peers: RwLock<Vec<Ordinal>>,
     /// Unused events, the most recently used first. They are destroyed with the allocator.
     events: Mutex<Vec<Event>>,
@@ -59,6 +62,7 @@ impl<D: Device> DeviceState<D> {
             uncached: UncachedTable::default(),
             chunks: ChunkTable::default(),
             in_flight: InFlight::default(),
+            routed: AtomicBool::new(false),
             peers: RwLock::default(),
             events: Mutex::default(),
         }

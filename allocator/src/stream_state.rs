@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cachette_hal::{self as hal, CaptureId, CaptureNode, CaptureStatus, Device, StreamRef};
 
-use crate::device_state::DeviceState;
+use crate::device_state::{DeviceState, Settings};
 
 /// The state of a stream. Every heap of the stream keeps it alive.
 #[derive(Debug)]
@@ -54,6 +54,14 @@ impl<D: Device> StreamState<D> {
     /// Returns whether work in the stream is being captured. If the driver query fails, it returns `false`.
     pub(crate) fn is_capturing(&self) -> bool {
         self.ask_capturing().unwrap_or(false)
+    }
+
+    /// Returns whether a recorded use of the stream belongs to a capture. The driver is asked only while a capture is
+    /// announced, or if the reuse inside captures needs to know of all.
+    pub(crate) fn captures_uses(&self) -> bool {
+        let Settings { reuses_in_captures, .. } = &self.shared.settings;
+        let announced = self.shared.routed.load(Ordering::Relaxed);
+        (announced || reuses_in_captures.load(Ordering::Relaxed)) && self.is_capturing()
     }
 
     /// Returns whether work in the stream is being captured, or the driver's error. An event would invalidate a

@@ -35,6 +35,17 @@ impl<D: Device> Owned<D> {
         let streams = create_streams(&allocator, streams)?;
         Ok(Self { allocator, streams })
     }
+
+    /// The allocator.
+    pub const fn allocator(&self) -> &Allocator<D> {
+        &self.allocator
+    }
+
+    /// Stream number `stream`.
+    #[must_use]
+    pub fn stream(&self, stream: usize) -> &Stream<D> {
+        &self.streams[stream]
+    }
 }
 
 #[expect(clippy::inline_always, reason = "what is counted is the allocator, not a call around it")]

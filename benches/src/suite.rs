@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::random::LogUniform;
 use crate::subject::{Owned, Pinned};
-use crate::workload::{Churn, pair_ns, threads_ns};
+use crate::workload::{Churn, PREFETCHED, pair_ns, prefetch_ns, threads_ns};
 
 /// Bytes of the pairs that threads make.
 const THREAD_BYTES: u64 = 1 << 10;
@@ -28,6 +28,8 @@ pub enum Workload {
     },
     /// Slots freed and allocated again in random order.
     Churn(Churn),
+    /// Buffers that one stream fills and another uses.
+    Prefetch,
     /// Pairs on several threads at once.
     Threads {
         /// How many threads.
@@ -67,13 +69,14 @@ pub struct Measurement {
 }
 
 impl Workload {
-    /// Every row in order: pairs, pinned ones, churns, threads for each of `threads`. With `scale`, churns of far more slots too.
+    /// Every row in order: pairs, pinned ones, prefetched buffers, churns, threads for each of `threads`. With `scale`, churns of far more slots too.
     #[must_use]
     pub fn rows(threads: &[usize], scale: bool) -> Vec<Self> {
         let pairs = [1 << 10, 1 << 20, 16 << 20].map(|bytes| Self::Pair { bytes });
         let churn = |slots, sizes| Self::Churn(Churn { slots, sizes });
         let mut rows = pairs.to_vec();
         rows.push(Self::PinnedPair { bytes: PINNED_BYTES });
+        rows.push(Self::Prefetch);
         rows.push(churn(1000, LogUniform::TO_64_MIB));
         rows.push(churn(1000, LogUniform::TO_1_MIB));
         rows.push(churn(10_000, LogUniform::TO_1_MIB));
@@ -93,6 +96,7 @@ impl Workload {
         match self {
             Self::Pair { .. } => "pair",
             Self::PinnedPair { .. } => "pinned_pair",
+            Self::Prefetch => "prefetch",
             Self::Churn(Churn { slots, .. }) => match slots {
                 ..10_000 => "churn",
                 10_000..100_000 => "churn10k",
@@ -114,6 +118,7 @@ impl Workload {
     pub fn parameter(self) -> String {
         match self {
             Self::Pair { bytes } | Self::PinnedPair { bytes } => size_text(bytes),
+            Self::Prefetch => size_text(PREFETCHED),
             Self::Churn(Churn { sizes, .. }) => sizes_text(sizes),
             Self::Threads { threads, .. } => threads.to_string(),
         }
@@ -123,6 +128,7 @@ impl Workload {
     pub fn measure(self, device: &AnyDevice, effort: Effort) -> Result<Measurement, Error> {
         let streams = match self {
             Self::Threads { threads, .. } => threads,
+            Self::Prefetch => 2,
             Self::Pair { .. } | Self::PinnedPair { .. } | Self::Churn(_) => 1,
         };
         let allocator = Allocator::new(device.clone());
@@ -130,6 +136,7 @@ impl Workload {
         let ns_per_pair = match self {
             Self::Pair { bytes } => pair_ns(&subject, bytes, effort.pairs)?,
             Self::PinnedPair { bytes } => pair_ns(&Pinned::new(allocator), bytes, effort.pairs)?,
+            Self::Prefetch => prefetch_ns(&subject, effort.pairs)?,
             Self::Churn(churn) => churn.ns(&subject, effort.steps)?,
             Self::Threads { threads, own_stream } => {
                 let pairs = effort.thread_pairs;
@@ -180,6 +187,7 @@ mod tests {
                 "pair,1MiB",
                 "pair,16MiB",
                 "pinned_pair,64KiB",
+                "prefetch,8MiB",
                 "churn,512B-64MiB",
                 "churn,512B-1MiB",
                 "churn10k,512B-1MiB",

@@ -1,13 +1,14 @@
-//! The three loops whose time is measured.
+//! The loops whose time is measured.
 
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cachette::Error;
+use cachette_hal::Device;
 
 use crate::random::{LogUniform, SplitMix64};
-use crate::subject::Subject;
+use crate::subject::{Owned, Subject};
 
 /// Pairs before the clock starts.
 const WARM_UP: usize = 64;
@@ -27,6 +28,36 @@ pub fn pair_ns<S: Subject>(subject: &S, bytes: u64, pairs: usize) -> Result<f64,
         Ok(start.elapsed())
     })?;
     Ok(ns_each(took, pairs))
+}
+
+/// Bytes of a prefetched buffer, and of the small blocks beside it.
+pub(crate) const PREFETCHED: u64 = 8 << 20;
+const BESIDE: u64 = 64 << 10;
+/// Small blocks for every buffer.
+const BESIDE_COUNT: usize = 4;
+
+/// Nanoseconds a buffer that stream 0 fills and stream 1 uses. The owner frees it at once, and allocates some small
+/// blocks on stream 0 while it is pending.
+pub fn prefetch_ns<D: Device>(subject: &Owned<D>, buffers: usize) -> Result<f64, Error> {
+    prefetch(subject, WARM_UP)?;
+    let took = median(REPETITIONS, || {
+        let start = Instant::now();
+        prefetch(subject, buffers)?;
+        Ok(start.elapsed())
+    })?;
+    Ok(ns_each(took, buffers))
+}
+
+fn prefetch<D: Device>(subject: &Owned<D>, buffers: usize) -> Result<(), Error> {
+    for _ in 0..buffers {
+        let buffer = subject.allocate(PREFETCHED, 0)?;
+        buffer.record_stream(subject.stream(1));
+        subject.free(buffer)?;
+        for small in 1..=BESIDE_COUNT as u64 {
+            subject.pair(small * BESIDE, 0)?;
+        }
+    }
+    Ok(())
 }
 
 /// Wall-clock nanoseconds a pair, over all pairs of all threads: perfect scaling divides it by their number.

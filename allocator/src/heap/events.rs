@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::owned::RelaxedCapture;
-use cachette_hal::{self as hal, Device, DevicePtr, Progress};
+use cachette_hal::{self as hal, Device, DevicePtr};
 
 use crate::blocks::{BlockId, BlockState};
 use crate::fence::Fence;
@@ -19,9 +20,8 @@ use crate::stream_state::StreamState;
 /// Blocks that their callers freed while other streams still use them.
 #[derive(Debug)]
 pub(crate) struct PendingFrees<D: Device> {
-    /// For every stream state that uses such blocks, by number, the fences to wait for, in the order they were
-    /// recorded.
-    queues: Vec<(u64, VecDeque<PendingBlock<D>>)>,
+    /// One queue for every stream state that uses such blocks.
+    queues: Vec<PendingQueue<D>>,
     /// The number of fences that each of these blocks still waits for.
     left: HashMap<BlockId, u32>,
     /// Blocks for whose uses no fence is recorded yet, because the driver failed.
@@ -33,6 +33,18 @@ pub(crate) struct PendingFrees<D: Device> {
     pub(crate) reach: Ancestors,
     /// Blocks freed while they are exported to other processes. The end of the last export continues the free.
     pub(crate) exported: HashMap<BlockId, StreamUses<D>>,
+}
+
+/// The fences of one stream state that blocks wait for.
+#[derive(Debug)]
+struct PendingQueue<D: Device> {
+    /// The number of the stream state.
+    stream_state: u64,
+    /// In the order in which the fences were recorded. A stream runs in order, so a fence that has passed covers those
+    /// before it.
+    blocks: VecDeque<PendingBlock<D>>,
+    /// Whether the next poll is for the last fence, and not for the first.
+    polls_last: bool,
 }
 
 #[derive(Debug)]
@@ -67,45 +79,57 @@ impl<D: Device> PendingFrees<D> {
         for fence in fences {
             let (stream_state, _) = fence.point();
             let waiting = PendingBlock { fence: Arc::new(fence), block };
-            match self.queues.iter_mut().find(|(of, _)| *of == stream_state) {
-                Some((_, queue)) => queue.push_back(waiting),
-                None => self.queues.push((stream_state, VecDeque::from([waiting]))),
+            match self.queues.iter_mut().find(|queue| queue.stream_state == stream_state) {
+                Some(queue) => queue.blocks.push_back(waiting),
+                None => {
+                    let blocks = VecDeque::from([waiting]);
+                    self.queues.push(PendingQueue { stream_state, blocks, polls_last: true });
+                }
             }
         }
     }
 
-    /// Polls the fences of every stream in order, up to the first that has not passed. Appends the blocks that wait for
-    /// no other fence to `done`.
-    fn passed(&mut self, done: &mut Vec<BlockId>) -> hal::Result<()> {
+    /// Polls one fence of every stream, or with `all` as many as have passed and one more. Appends the blocks that wait
+    /// for no other fence to `done`.
+    fn passed(&mut self, all: bool, done: &mut Vec<BlockId>) -> hal::Result<()> {
         let mut result = Ok(());
-        for (_, queue) in &mut self.queues {
-            while let Some(first) = queue.front() {
-                match first.fence.poll() {
-                    Ok(Progress::Done) => {}
-                    Ok(Progress::Pending) => break,
+        for queue in &mut self.queues {
+            queue.polls_last |= all;
+            loop {
+                let polls_first = !queue.polls_last || queue.blocks.len() == 1;
+                match queue.poll() {
+                    Ok(passed) => {
+                        for _ in 0..passed {
+                            let Some(PendingBlock { block, .. }) = queue.blocks.pop_front() else { break };
+                            if let Some(left) = self.left.get_mut(&block) {
+                                *left -= 1;
+                                if *left == 0 {
+                                    self.left.remove(&block);
+                                    done.push(block);
+                                }
+                            }
+                        }
+                        if !all || queue.blocks.is_empty() || (passed == 0 && polls_first) {
+                            break;
+                        }
+                        // The last fence has not passed.
+                        queue.polls_last = false;
+                    }
                     Err(error) => {
                         result = Err(error);
                         break;
                     }
                 }
-                let Some(first) = queue.pop_front() else { break };
-                if let Some(left) = self.left.get_mut(&first.block) {
-                    *left -= 1;
-                    if *left == 0 {
-                        self.left.remove(&first.block);
-                        done.push(first.block);
-                    }
-                }
             }
         }
-        self.queues.retain(|(_, queue)| !queue.is_empty());
+        self.queues.retain(|queue| !queue.blocks.is_empty());
         result
     }
 
     /// The last fence that each pending block waits for. Blocks without recorded fences are not included.
     pub(crate) fn last_points(&self) -> HashMap<BlockId, u64> {
         let mut last = HashMap::new();
-        for waiting in self.queues.iter().flat_map(|(_, queue)| queue) {
+        for waiting in self.queues.iter().flat_map(|queue| &queue.blocks) {
             let (_, order) = waiting.fence.point();
             let last = last.entry(waiting.block).or_insert(order);
             *last = order.max(*last);
@@ -117,10 +141,20 @@ impl<D: Device> PendingFrees<D> {
     pub(crate) fn fences_of(&self, blocks: &[BlockId]) -> Vec<Arc<Fence<D>>> {
         self.queues
             .iter()
-            .flat_map(|(_, queue)| queue)
+            .flat_map(|queue| &queue.blocks)
             .filter(|waiting| blocks.contains(&waiting.block))
             .map(|waiting| Arc::clone(&waiting.fence))
             .collect()
+    }
+}
+
+impl<D: Device> PendingQueue<D> {
+    /// Polls one fence: the last one, and after it has not passed the first. Returns how many fences have passed.
+    fn poll(&mut self) -> hal::Result<usize> {
+        let at = if self.polls_last { self.blocks.len() - 1 } else { 0 };
+        let passed = self.blocks[at].fence.poll()?.is_done();
+        self.polls_last = passed;
+        Ok(if passed { at + 1 } else { 0 })
     }
 }
 
@@ -149,7 +183,8 @@ impl<D: Device> Heap<D> {
         if stream_state.number() == self.stream_state.number() {
             return;
         }
-        let captured = stream_state.is_capturing();
+        // A capture that was not announced is missed here. Its use then costs a fence after the capture.
+        let captured = stream_state.captures_uses();
         let mut state = self.state.lock();
         state.blocks.block_mut(id).slow_free = true;
         let uses = state.uses.entry(id).or_default();
@@ -301,6 +336,29 @@ impl<D: Device> Heap<D> {
         }
     }
 
+    /// Polls one event of every stream that pending blocks wait for, and frees the blocks that wait for no other. It
+    /// calls [`process_events`](Self::process_events) if more is to be done.
+    pub(crate) fn poll_events<'a>(&'a self, mut state: HeapGuard<'a, D>) -> (HeapGuard<'a, D>, hal::Result<()>) {
+        let pending = &state.pending;
+        if !pending.unmarked.is_empty() || !pending.deferred.is_empty() || self.shared.routed.load(Relaxed) {
+            drop(state);
+            let processed = self.process_events();
+            self.reuse_in_capture();
+            return (self.state.lock(), processed);
+        }
+        let mut done = Vec::new();
+        let polled = {
+            // A stream may be captured without the allocator's knowledge, which forbids a query of an event.
+            let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+            state.pending.passed(false, &mut done)
+        };
+        if !done.is_empty() {
+            self.become_free(state, done.into_iter().map(|id| (id, Vec::new())).collect());
+            state = self.state.lock();
+        }
+        (state, polled)
+    }
+
     /// Records the fences that failed before, and frees the blocks that wait for no fence any more.
     #[cold]
     pub(crate) fn process_events(&self) -> hal::Result<()> {
@@ -323,7 +381,7 @@ impl<D: Device> Heap<D> {
         }
         let mut state = self.state.lock();
         let mut done = Vec::new();
-        result = result.and(state.pending.passed(&mut done));
+        result = result.and(state.pending.passed(true, &mut done));
         let done = done.into_iter().map(|id| (id, Vec::new())).collect();
         self.become_free(state, done);
         result

@@ -26,15 +26,26 @@ pub(crate) struct HeapLock<D: Device>(Lock<Gated<D>>);
 /// A heap's state behind the flag that lets a hit pass.
 #[derive(Debug)]
 struct Gated<D: Device> {
-    /// Whether the state permits the fast path. A hit tests only this field.
-    fast_path: bool,
+    /// What the state permits. A hit tests only this field.
+    fast_path: FastPath,
     state: HeapState<D>,
+}
+
+/// What may be done without a look at the rest of a heap's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FastPath {
+    /// Nothing.
+    Closed,
+    /// Frees and hits of the last-freed block. Blocks are pending, and a search must poll their events first.
+    LastFreed,
+    /// Frees and hits.
+    Open,
 }
 
 impl<D: Device> HeapLock<D> {
     /// The lock of a new heap. Its first request takes the slow path.
     pub(super) fn new(state: HeapState<D>) -> Self {
-        Self(Lock::new(Gated { fast_path: false, state }))
+        Self(Lock::new(Gated { fast_path: FastPath::Closed, state }))
     }
 
     /// Locks the state for any change.
@@ -60,9 +71,9 @@ impl<D: Device> HeapLock<D> {
 pub(crate) struct FastGuard<'a, D: Device>(LockGuard<'a, Gated<D>>);
 
 impl<'a, D: Device> FastGuard<'a, D> {
-    /// Returns whether the fast path applies.
+    /// Returns what the fast path may do.
     #[inline(always)]
-    pub(super) fn fast_path(&self) -> bool {
+    pub(super) fn fast_path(&self) -> FastPath {
         self.0.fast_path
     }
 
@@ -98,7 +109,7 @@ impl<D: Device> DerefMut for HeapGuard<'_, D> {
 
 impl<D: Device> Drop for HeapGuard<'_, D> {
     fn drop(&mut self) {
-        self.0.fast_path = self.0.state.permits_fast_path();
+        self.0.fast_path = self.0.state.fast_path();
     }
 }
 
@@ -185,7 +196,7 @@ impl<D: Device> Heap<D> {
         let mut state = self.state.enter().ok_or(None)?;
         let fast_path = state.fast_path();
         let (blocks, policy) = state.blocks();
-        if !fast_path || policy.divides {
+        if fast_path == FastPath::Closed || policy.divides {
             return Err(Some(state));
         }
         let units = size::whole_units(request.requested);
@@ -207,7 +218,7 @@ impl<D: Device> Heap<D> {
             Some(state) => state,
             None => self.state.share(&self.shared.origin)?,
         };
-        if !state.fast_path() {
+        if state.fast_path() != FastPath::Open {
             return self.allocate_slow(state.slow(), request);
         }
         let (blocks, policy) = state.blocks();
@@ -284,7 +295,9 @@ impl<D: Device> Heap<D> {
         let fast_path = state.fast_path();
         let (blocks, _) = state.blocks();
         probes::free(|| blocks.block(id).address);
-        if fast_path && let Some(block) = blocks.set_last_freed(id) {
+        if fast_path != FastPath::Closed
+            && let Some(block) = blocks.set_last_freed(id)
+        {
             self.counters.freed(block.kind, block.bytes(), block.requested);
             return Freed::DONE;
         }
@@ -296,7 +309,7 @@ impl<D: Device> Heap<D> {
         let fast_path = state.fast_path();
         let (blocks, _) = state.blocks();
         let block = blocks.block(id);
-        if block.slow_free || !fast_path {
+        if block.slow_free || fast_path == FastPath::Closed {
             return self.free_slow(state.slow(), id);
         }
         self.counters.freed(block.kind, block.bytes(), block.requested);

@@ -15,8 +15,9 @@ use crate::stats::{Counted, Row};
 use crate::stream_state::StreamState;
 
 impl<D: Device> Heap<D> {
-    /// Allocates the best fit, after it frees the pending blocks whose events have passed. Returns `None` if no block
-    /// fits, or if requests are redirected. The retry steps repeat a failed driver call and report its error.
+    /// Allocates the best fit, after it polls one event of every stream that pending blocks wait for. Returns `None` if
+    /// no block fits, or if requests are redirected. The retry steps then poll all events, repeat a failed driver call
+    /// and report its error.
     #[cold]
     pub(crate) fn allocate_slow(self: &Arc<Self>, state: HeapGuard<'_, D>, request: Request) -> Option<Allocated> {
         let (state, _gathered) = self.gather(state, Level::State);
@@ -26,8 +27,8 @@ impl<D: Device> Heap<D> {
         if !state.pending.has_pending_events() {
             return self.allocate_slow_locked(state, request);
         }
-        drop(state);
-        self.allocate_after_events(request).ok().flatten()
+        let (state, _polled) = self.poll_events(state);
+        self.allocate_slow_locked(state, request)
     }
 
     /// Allocates the best fit for the heap's own stream, after it frees the pending blocks whose events have passed.

@@ -11,6 +11,7 @@ use crate::device_state::DeviceState;
 use crate::fence::Fence;
 use crate::heap::Heap;
 use crate::heap::events::PendingFrees;
+use crate::heap::fast_path::FastPath;
 use crate::heap::history::{HeapHistory, Stacks};
 use crate::heap_policy::HeapPolicy;
 use crate::observe::callbacks::TraceAction;
@@ -59,21 +60,25 @@ impl<D: Device> HeapState<D> {
         }
     }
 
-    /// Returns whether an allocation or a free needs no work beyond the block itself.
+    /// Returns what an allocation or a free may do without work beyond the block itself.
     ///
-    /// The cache is on and serves the requests, no block is pending and no request is redirected. No tracker or history is active, and neither
-    /// ages nor oversize blocks are counted. The heap also keeps itself alive.
-    pub(super) fn permits_fast_path(&self) -> bool {
-        self.history_state.is_none()
+    /// The fast path is open if the cache is on and serves the requests, and no request is redirected. No tracker or
+    /// history is active, and neither ages nor oversize blocks are counted. The heap also keeps itself alive.
+    pub(super) fn fast_path(&self) -> FastPath {
+        let open = self.history_state.is_none()
             && self.keepalive.is_some()
             && !self.closed
             && !self.redirect.any()
             && !self.policy.ages
             && !self.policy.driver_pool
-            && !self.pending.has_pending_events()
             && self.shared.settings.caches.load(Relaxed)
             && !self.shared.callbacks.wants(TraceAction::Alloc)
-            && self.shared.totals.max_split == u64::MAX
+            && self.shared.totals.max_split == u64::MAX;
+        match open {
+            false => FastPath::Closed,
+            true if self.pending.has_pending_events() => FastPath::LastFreed,
+            true => FastPath::Open,
+        }
     }
 
     /// Removes and returns the streams that use a block besides the heap's own; `None` if there are none.

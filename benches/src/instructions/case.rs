@@ -3,7 +3,7 @@
 use cachette::history::HistoryOptions;
 use cachette::{Allocator, Error};
 use cachette_hal::Ordinal;
-use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
+use cachette_hal_host::{Hold, HostBackend, HostConfig, HostDevice};
 
 use crate::random::LogUniform;
 use crate::subject::{Owned, Pinned, Raw, Subject};
@@ -56,6 +56,9 @@ cases! {
     PairInside = "pair 1KiB inside a pool", Some(235);
     PairPinned = "pair 1KiB of pinned memory", Some(140);
     PairTwoStreams = "pair 1KiB, two streams in turn", None;
+    PairPending = "pair 1KiB while a block is pending", Some(254);
+    PairSizes = "pair, two sizes in turn", None;
+    PairSizesPending = "pair, two sizes in turn while a block is pending", None;
     PairHistory = "pair 1KiB with history", Some(945);
     PairHistoryCallers = "pair 1KiB with history and callers", None;
     Churn1k = "churn 512B-64MiB, 1k live", Some(600);
@@ -104,6 +107,15 @@ impl Case {
                 run_pairs(&recorded(options)?, pairs)?;
             }
             Self::PairHistoryCallers => run_pairs(&recorded(HistoryOptions::new())?, pairs)?,
+            Self::PairPending => {
+                let (subject, _hold) = pending()?;
+                run_pairs(&subject, pairs)?;
+            }
+            Self::PairSizes => take_sizes(&Owned::new(allocator()?, 1)?, pairs)?,
+            Self::PairSizesPending => {
+                let (subject, _hold) = pending()?;
+                take_sizes(&subject, pairs)?;
+            }
             Self::PairTwoStreams => take_turns(&Owned::new(allocator()?, 2)?, pairs)?,
             Self::Churn1k => return self.churn(1000, LogUniform::TO_64_MIB, pairs, end),
             Self::Churn10k => return self.churn(10_000, LogUniform::TO_64_MIB, pairs, end),
@@ -142,6 +154,15 @@ fn recorded(options: HistoryOptions) -> Result<Owned<HostDevice>, Stopped> {
     Ok(Owned::new(allocator, 1)?)
 }
 
+/// An allocator with a pending block in the heap of stream 0, which waits for stream 1 until the hold is dropped.
+fn pending() -> Result<(Owned<HostDevice>, Hold), Stopped> {
+    let subject = Owned::new(allocator()?, 2)?;
+    let side = subject.stream(1);
+    let hold = subject.allocator().device().hold(side.handle())?;
+    subject.allocate(BYTES, 0)?.record_stream(side);
+    Ok((subject, hold))
+}
+
 fn run_pairs(subject: &impl Subject, pairs: usize) -> Result<(), Error> {
     repeat(subject, BYTES, 0, WARM_UP)?;
     repeat(subject, BYTES, 0, pairs)
@@ -149,6 +170,10 @@ fn run_pairs(subject: &impl Subject, pairs: usize) -> Result<(), Error> {
 
 fn take_turns(subject: &impl Subject, pairs: usize) -> Result<(), Error> {
     (0..WARM_UP + pairs).try_for_each(|i| subject.pair(BYTES, i % 2))
+}
+
+fn take_sizes(subject: &impl Subject, pairs: usize) -> Result<(), Error> {
+    (0..WARM_UP + pairs).try_for_each(|i| subject.pair(BYTES << (i % 2), 0))
 }
 
 #[cfg(test)]
