@@ -135,6 +135,23 @@ impl<D: Device> Fence<D> {
     }
 }
 
+/// Returns which of the points have passed, according to a short poll of all of them together. It ends when none passes
+/// any more.
+pub(crate) fn passed_soon<D: Device>(fences: &[Fence<D>]) -> Vec<bool> {
+    let mut passed = vec![false; fences.len()];
+    let mut polls = 0;
+    while polls < POLLS && !passed.iter().all(|passed| *passed) {
+        polls += 1;
+        for (passed, fence) in passed.iter_mut().zip(fences) {
+            if !*passed && fence.poll().is_ok_and(Progress::is_done) {
+                (*passed, polls) = (true, 0);
+            }
+        }
+        std::hint::spin_loop();
+    }
+    passed
+}
+
 impl<D: Device> ReuseGuard for Arc<Fence<D>> {
     /// A stream runs in order, so a later point covers an earlier one.
     fn covers(&self, other: &Self) -> bool {

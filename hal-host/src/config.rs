@@ -36,8 +36,8 @@ pub struct HostConfig {
 pub(crate) struct Habits {
     /// Aliases are reported as incoherent.
     pub(crate) no_aliases: bool,
-    /// A backing cannot be mapped a second time.
-    pub(crate) refuses_aliases: bool,
+    /// Every so many backings, one cannot be mapped a second time; zero for none.
+    pub(crate) refuses_aliases: usize,
     /// Unmapped memory becomes free only when its addresses are released.
     pub(crate) withholds: bool,
 }
@@ -81,8 +81,8 @@ macro_rules! setters {
 setters! {
     /// Reports aliases as incoherent, as some devices do; they stay coherent here.
     without_aliases() => habits.no_aliases = true;
-    /// Rejects a second mapping of a backing without announcing it, as some drivers sometimes do.
-    refusing_aliases() => habits.refuses_aliases = true;
+    /// Rejects a second mapping of one in `every` backings without announcing it, as some drivers sometimes do.
+    refusing_aliases(every: usize) => habits.refuses_aliases = every;
     /// Frees unmapped memory only when its addresses are released, as some drivers do.
     withholding() => habits.withholds = true;
     /// Lets `free` return while work runs, as in some drivers.

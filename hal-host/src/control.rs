@@ -107,7 +107,8 @@ impl HostDevice {
             ..Live::default()
         };
         let backings = self.unit().backings();
-        (live.backings, live.rdma_backings) = (backings.len(), backings.values().filter(|backing| backing.rdma).count());
+        (live.backings, live.rdma_backings) =
+            (backings.len(), backings.values().filter(|backing| backing.rdma).count());
         drop(backings);
         let space = machine.read_space();
         live.reservations = space.reservations_of(index);

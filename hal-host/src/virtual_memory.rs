@@ -161,7 +161,10 @@ impl VirtualMemory for HostDevice {
         let reservation = space.reservation(at, bytes, self.index());
         let reservation = reservation.filter(|_| !taken).ok_or(error(call, ErrorKind::InvalidValue))?;
         let again = |space: &Space| space.ranges().any(|(_, range)| is_mapping_of(range, &found));
-        check(!self.machine().config.habits.refuses_aliases || !again(&space), call, ErrorKind::Unsupported)?;
+        // Handles are consecutive numbers; a multiplication scatters those that are refused.
+        let draw = backing.raw().wrapping_mul(0x9E37_79B9) >> 8;
+        let refuses = draw.checked_rem(self.machine().config.habits.refuses_aliases) == Some(0);
+        check(!refuses || !again(&space), call, ErrorKind::Unsupported)?;
         let writes = if self.lies(Defect::MapIsCopy) && again(&space) { Writes::Private } else { Writes::Shared };
         let stale = reservation.stale.get(&at) == Some(&bytes);
         if let (Some(region), Some(memory), false) = (&reservation.region, found.memory(), stale) {

@@ -21,8 +21,8 @@ pub(crate) struct ChunkTable {
     use_peak: Mutex<UsePeak>,
     /// How many of the [`WAYS`] the driver has refused.
     refused: AtomicUsize,
-    /// Whether any chunk was ever pinned. Relaxed, since the table records which.
-    any_pinned: AtomicBool,
+    /// Whether any chunk was ever single. Relaxed, since the table records which.
+    any_single: AtomicBool,
     /// Address ranges that a sleeping pool had to release and needs again: start and bytes.
     wanted: Mutex<Vec<(DevicePtr, u64)>>,
 }
@@ -52,8 +52,8 @@ struct ChunkSlots {
 struct Physical {
     backing: Backing,
     sharing: Sharing,
-    /// Whether the driver has refused to map it a second time.
-    pinned: bool,
+    /// Whether the driver has refused to map it a second time, so that it must be unmapped before it moves.
+    single: bool,
 }
 
 impl ChunkTable {
@@ -97,7 +97,7 @@ impl ChunkTable {
             match memory.create_backing(bytes, WAYS[way], rdma) {
                 Ok(backing) => {
                     self.refused.store(way, Relaxed);
-                    return Ok(Physical { backing, sharing: WAYS[way], pinned: false });
+                    return Ok(Physical { backing, sharing: WAYS[way], single: false });
                 }
                 Err(error) if way + 1 < WAYS.len() && is_refusal(error) => way += 1,
                 Err(error) => return Err(error),
@@ -127,21 +127,28 @@ impl ChunkTable {
         unsafe { memory.map(at, &backing) }
     }
 
-    /// Records that the driver refused to map a chunk a second time. The chunk is not moved again while it has this
-    /// memory.
-    pub(crate) fn pin(&self, id: ChunkId) {
+    /// Records that the driver refused to map a chunk a second time.
+    pub(crate) fn set_single(&self, id: ChunkId) {
         if let Some(Some(physical)) = self.table.lock().slots.get_mut(id.0 as usize) {
-            physical.pinned = true;
-            self.any_pinned.store(true, Relaxed);
+            physical.single = true;
+            self.any_single.store(true, Relaxed);
         }
     }
 
-    /// Keeps only the idle chunks that can be moved.
-    pub(crate) fn retain_movable(&self, idle_chunks: &mut Vec<(Chunk, BlockId)>) {
-        if self.any_pinned.load(Relaxed) {
-            let slots = &self.table.lock().slots;
-            idle_chunks.retain(|(chunk, _)| !matches!(slots.get(chunk.id.0 as usize), Some(Some(p)) if p.pinned));
-        }
+    /// Whether the driver has refused to map any chunk a second time.
+    pub(crate) fn has_single(&self) -> bool {
+        self.any_single.load(Relaxed)
+    }
+
+    /// Whether the driver has refused to map a chunk a second time.
+    pub(crate) fn is_single(&self, id: ChunkId) -> bool {
+        let is_single = |slots: &ChunkSlots| matches!(slots.slots.get(id.0 as usize), Some(Some(p)) if p.single);
+        self.has_single() && is_single(&self.table.lock())
+    }
+
+    /// Removes the chunks that must be unmapped before they move.
+    pub(crate) fn remove_single(&self, idle_chunks: &mut Vec<(Chunk, BlockId)>) {
+        idle_chunks.retain(|(chunk, _)| !self.is_single(chunk.id));
     }
 
     /// Destroys a chunk; the driver frees the memory with its last mapping. After a failure the chunk still exists, and

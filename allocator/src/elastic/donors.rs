@@ -1,24 +1,30 @@
 //! Idle chunks that a thread holds in order to move or release them.
 //!
 //! Another heap, the donor, lists its idle chunks without holding them. The requesting thread holds them once its plan
-//! needs them. If they are gone by then, or their stream is busy again, the thread plans again.
+//! needs them. If they are gone by then, or may be in use again, the thread plans again without this donor.
 
 use std::sync::{Arc, RwLockReadGuard};
 use std::{mem, ptr};
 
-use cachette_hal::{self as hal, Device, ErrorKind};
+use cachette_hal::{self as hal, Device, ErrorKind, Progress};
 
-use crate::blocks::{Chunk, ReservedBlock};
+use crate::blocks::{Chunk, ChunkId, ReservedBlock};
 use crate::elastic::map::Leftover;
 use crate::elastic::policy::Plan;
 use crate::elastic::state::PendingUnmap;
-use crate::fence::Fence;
+use crate::fence::{Fence, passed_soon};
 use crate::heap::{Heap, HeapState};
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
-use crate::stats::Counted;
+use crate::stats::{Counted, Row};
 
-/// A heap and its idle chunks, not yet held.
-pub(crate) type DonorOffer<'a, D> = (&'a Heap<D>, Vec<Chunk>);
+/// The idle chunks of a heap, not yet held.
+#[derive(Debug)]
+pub(crate) struct DonorOffer<'a, D: Device> {
+    pub(crate) heap: &'a Heap<D>,
+    pub(crate) chunks: Vec<Chunk>,
+    /// The allocations of the heap so far. While the number stays the same, the chunks get no new work.
+    allocations: u64,
+}
 
 /// Chunks of one heap that a thread holds, and their addresses. A drop puts them back.
 #[derive(Debug)]
@@ -33,12 +39,12 @@ impl<D: Device> HeldChunks<'_, D> {
     /// Turns the addresses into pending unmaps, which end after `fences` and the guards of the blocks have passed.
     /// Returns these guards.
     ///
-    /// The heap no longer counts the chunks that are `lost`. If they are `released`, they end with this mapping.
+    /// The heap no longer counts the chunks that are `lost`. `left` says what remains of each.
     pub(crate) fn abandon(
         mut self,
         fences: &[Arc<Fence<D>>],
         lost: impl Fn(&Chunk) -> bool,
-        released: bool,
+        left: impl Fn(Chunk) -> Leftover,
     ) -> (Vec<Arc<Fence<D>>>, CallbackOutcome) {
         let (heap, chunks) = (self.heap, mem::take(&mut self.chunks));
         let (mut all_guards, mut outcome) = (Vec::new(), CallbackOutcome::default());
@@ -52,7 +58,7 @@ impl<D: Device> HeldChunks<'_, D> {
             if lost(chunk) {
                 heap.counters.lower(Counted::ReservedBytes, chunk.kind, chunk.bytes);
             }
-            let left = vec![Leftover { chunk: *chunk, last: released, mapped: true }];
+            let left = vec![left(*chunk)];
             heap.add_pending_unmap(PendingUnmap { block: held.block, left, fences: [&guards, fences].concat() });
         }
         heap.flush_stats(&mut state.blocks);
@@ -61,6 +67,31 @@ impl<D: Device> HeldChunks<'_, D> {
             outcome = outcome.and(heap.tell(TraceAction::SegmentUnmap, chunk.at, chunk.bytes));
         }
         (all_guards, outcome)
+    }
+}
+
+impl<'a, D: Device> HeldChunks<'a, D> {
+    /// Gives up the chunks that are mapped nowhere any more. Returns the heap if there are any: its next call of
+    /// `unmap_pending` returns them to the device.
+    pub(crate) fn give_up(&mut self, lost: &[Leftover]) -> Option<&'a Heap<D>> {
+        let left_of = |chunk: &Chunk| lost.iter().find(|left| left.chunk == *chunk);
+        let chunks: Vec<_> = self.chunks.extract_if(.., |(chunk, _)| left_of(chunk).is_some()).collect();
+        if chunks.is_empty() {
+            return None;
+        }
+        let given_up = HeldChunks { heap: self.heap, chunks, _moving: None };
+        let released = |chunk| Leftover { chunk, last: true, mapped: left_of(&chunk).is_some_and(|left| left.mapped) };
+        // A panic of a tracker continues after the chunks are released.
+        let _told = given_up.abandon(&[], |_| false, released);
+        Some(self.heap)
+    }
+
+    /// Returns the place of a chunk if all work that uses it has finished. `is_idle` says so of the heap's stream.
+    pub(crate) fn vacant_place(&self, id: ChunkId, is_idle: impl FnOnce() -> bool) -> Option<Chunk> {
+        let (chunk, held) = self.chunks.iter().find(|(chunk, _)| chunk.id == id)?;
+        let guards = self.heap.state.lock().blocks.guards_of(held.block);
+        let passed = |guard: &Arc<Fence<D>>| guard.poll().is_ok_and(Progress::is_done);
+        (guards.iter().all(passed) && is_idle()).then_some(*chunk)
     }
 }
 
@@ -76,29 +107,47 @@ impl<D: Device> Drop for HeldChunks<'_, D> {
 impl<D: Device> Heap<D> {
     /// Collects the idle chunks of other elastic heaps whose stream is idle.
     pub(crate) fn offers<'a>(&self, others: &'a [Arc<Self>]) -> hal::Result<Vec<DonorOffer<'a, D>>> {
-        let mut offers = Vec::new();
+        let (mut offers, mut ends) = (Vec::new(), Vec::new());
         for heap in others.iter().filter(|heap| !ptr::eq(&raw const ***heap, self) && heap.elastic.is_some()) {
-            let mut chunks: Vec<_> = heap.state.lock().blocks.idle_chunks();
-            if chunks.is_empty() || !heap.is_idle()? {
-                continue;
+            // The memory of pending blocks is idle once their events have passed. The heap itself reports a failure.
+            let _ = heap.process_events();
+            let mut state = heap.state.lock();
+            let chunks: Vec<_> = state.blocks.idle_chunks().into_iter().map(|(chunk, _)| chunk).collect();
+            let allocations = heap.allocations();
+            drop(state);
+            if !chunks.is_empty()
+                && let Some(end) = heap.mark_end()?
+            {
+                offers.push(DonorOffer { heap, chunks, allocations });
+                ends.push(end);
             }
-            self.shared.chunks.retain_movable(&mut chunks);
-            offers.push((&**heap, chunks.into_iter().map(|(chunk, _)| chunk).collect()));
         }
+        let mut passed = passed_soon(&ends).into_iter();
+        offers.retain(|_| passed.next() == Some(true));
         Ok(offers)
     }
 
-    /// Returns whether all work queued in the heap's stream has finished, according to one short poll.
-    ///
-    /// A captured stream counts as busy and is not polled, since an event would become part of its graph.
-    fn is_idle(&self) -> hal::Result<bool> {
+    /// The allocations of the heap so far.
+    fn allocations(&self) -> u64 {
+        self.counters.total(Row::All, Counted::Allocations)
+    }
+
+    /// Returns whether all work queued in the heap's stream has finished, according to one short poll. A captured stream
+    /// counts as busy.
+    pub(crate) fn is_idle(&self) -> hal::Result<bool> {
+        self.mark_end()?.map_or(Ok(false), |end| end.passes_soon())
+    }
+
+    /// Marks the end of the heap's stream. Returns `None` if the stream is captured, since the event would become part
+    /// of its graph.
+    fn mark_end(&self) -> hal::Result<Option<Fence<D>>> {
         if self.stream_state.ask_capturing()? {
-            return Ok(false);
+            return Ok(None);
         }
         match Fence::record(&self.stream_state) {
             // Another thread has begun a capture in the meantime.
-            Err(error) if error.kind() == ErrorKind::CaptureForbids => Ok(false),
-            marked => marked?.passes_soon(),
+            Err(error) if error.kind() == ErrorKind::CaptureForbids => Ok(None),
+            marked => marked.map(Some),
         }
     }
 
@@ -123,13 +172,13 @@ impl<D: Device> Heap<D> {
     }
 }
 
-/// Holds the chunks of other heaps that a plan uses. Returns `None` if one of them is no longer available.
+/// Holds the chunks of other heaps that a plan uses. Returns the heap whose chunks are no longer available as an error.
 pub(crate) fn borrow<'a, D: Device>(
     plan: &Plan,
     offers: &[DonorOffer<'a, D>],
-) -> hal::Result<Option<Vec<HeldChunks<'a, D>>>> {
+) -> hal::Result<Result<Vec<HeldChunks<'a, D>>, &'a Heap<D>>> {
     let mut lent = Vec::new();
-    for (heap, chunks) in offers {
+    for DonorOffer { heap, chunks, allocations } in offers {
         let wanted: Vec<_> = chunks.iter().filter(|chunk| plan.moves(chunk)).collect();
         if wanted.is_empty() {
             continue;
@@ -137,10 +186,10 @@ pub(crate) fn borrow<'a, D: Device>(
         let held = heap.hold_chunks(|chunk| wanted.contains(&chunk));
         let all = held.chunks.len() == wanted.len();
         lent.push(held);
-        // Held chunks receive no further work, so the work that is now in the stream is the last.
-        if !all || !heap.is_idle()? {
-            return Ok(None);
+        // The stream was idle. Chunks that were allocated and freed since then may have work, and held ones get no more.
+        if !all || (heap.allocations() != *allocations && !heap.is_idle()?) {
+            return Ok(Err(heap));
         }
     }
-    Ok(Some(lent))
+    Ok(Ok(lent))
 }

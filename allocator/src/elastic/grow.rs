@@ -7,6 +7,7 @@
 //!
 //! A chunk of another heap moves only after that heap's stream has finished its last use: see `elastic::donors`.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::{mem, ptr};
@@ -16,7 +17,7 @@ use cachette_hal::{self as hal, Device, ErrorKind};
 use crate::address_index::SegmentRef;
 use crate::blocks::{BlockId, Chunk, FreeRange, ReservedBlock};
 use crate::elastic::donors::{DonorOffer, HeldChunks, borrow};
-use crate::elastic::map::{self, Leftover, Unfilled};
+use crate::elastic::map::{self, Filled, Leftover, Unfilled};
 use crate::elastic::policy::{self, Facts, Obstacle, Plan};
 use crate::elastic::state::PendingUnmap;
 use crate::elastic::{self, Tuning};
@@ -25,9 +26,9 @@ use crate::heap::{Allocated, Heap, HeapState, Request};
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::stats::Counted;
 
-/// How often a plan may fail because of its idle chunks. After that, other heaps are not asked.
+/// How often the driver may refuse to move chunks. After that, none moves.
 const PATIENCE: usize = 3;
-/// How often a plan is repeated because addresses or the offers of other heaps were missing.
+/// How often a plan is made again after addresses were reserved or other heaps were asked.
 const TRIES: usize = 4;
 
 /// A plan whose blocks and chunks are held. A drop undoes it.
@@ -53,9 +54,7 @@ impl<D: Device> Drop for HeldPlan<'_, D> {
 #[derive(Debug)]
 enum Tried {
     Served(Allocated),
-    /// Another thread took chunks that the plan needed, or their stream is busy again.
-    Beaten,
-    /// The driver refused to map an idle chunk a second time. The chunk is now pinned.
+    /// The driver refused to map an idle chunk a second time, and it could not be unmapped first.
     Refused,
     NoMemory,
 }
@@ -84,37 +83,43 @@ impl<D: Device> Heap<D> {
         tuning.recycles &= !capturing && self.shared.device.virtual_memory()?.aliases().is_ok();
         tuning.whole = self.pool().is_some_and(|pool| pool.whole_segments);
         for tries in 0.. {
-            // Other threads can win every race, and the driver can refuse every move, while memory is available. The
-            // last attempts therefore ask no other heap and move no chunk.
-            let others = if tries < PATIENCE { others } else { &[] };
-            match self.try_to_fill(request, others, tuning, pressed)? {
+            // A chunk of this heap that must be unmapped before it moves is no use while the stream is busy.
+            let single = self.shared.chunks.has_single() && self.is_idle()?;
+            match self.try_to_fill(request, others, tuning, (pressed, single))? {
                 Tried::Served(allocated) => return Ok(Some(allocated)),
-                Tried::Refused if tries >= PATIENCE => tuning.recycles = false,
-                Tried::Beaten | Tried::Refused => {}
+                // The driver can refuse every move while memory is available.
+                Tried::Refused => tuning.recycles &= tries < PATIENCE,
                 Tried::NoMemory => break,
             }
         }
         Ok(None)
     }
 
-    /// Serves a request with one plan. Without `others`, no other thread can take a chunk of the plan.
+    /// Serves a request with one plan.
     fn try_to_fill(
         self: &Arc<Self>,
         request: Request,
         others: &[Arc<Self>],
         tuning: Tuning,
-        pressed: bool,
+        (pressed, single): (bool, bool),
     ) -> hal::Result<Tried> {
-        let mut offers = None;
-        for _ in 0..TRIES {
-            match self.plan(request, offers.as_deref(), tuning, pressed)? {
-                Ok(mut held) => {
-                    let Some(lent) = borrow(&held.plan, offers.as_deref().unwrap_or_default())? else {
-                        return Ok(Tried::Beaten);
-                    };
-                    held.moved.splice(0..0, lent);
-                    return self.carry_out(request, held);
-                }
+        let mut offers: Option<Vec<DonorOffer<'_, D>>> = None;
+        let mut tries = 0;
+        while tries < TRIES {
+            match self.plan(request, offers.as_deref(), tuning, (pressed, single))? {
+                Ok(mut held) => match borrow(&held.plan, offers.as_deref().unwrap_or_default())? {
+                    Ok(lent) => {
+                        held.moved.splice(0..0, lent);
+                        return self.carry_out(request, held);
+                    }
+                    // Every round has one donor fewer.
+                    Err(late) => {
+                        if let Some(offers) = &mut offers {
+                            offers.retain(|offer| !ptr::eq(offer.heap, late));
+                        }
+                        continue;
+                    }
+                },
                 Err(Obstacle::NoPlace(bytes)) => {
                     if !self.reserve_addresses(bytes)? {
                         break;
@@ -123,6 +128,7 @@ impl<D: Device> Heap<D> {
                 Err(Obstacle::AskOthers) => offers = Some(self.offers(others)?),
                 Err(Obstacle::NoMemory) => break,
             }
+            tries += 1;
         }
         Ok(Tried::NoMemory)
     }
@@ -133,17 +139,19 @@ impl<D: Device> Heap<D> {
         request: Request,
         offers: Option<&[DonorOffer<'_, D>]>,
         mut tuning: Tuning,
-        pressed: bool,
+        (pressed, single): (bool, bool),
     ) -> hal::Result<Result<HeldPlan<'_, D>, Obstacle>> {
         let page = elastic::page(self.shared.device.virtual_memory()?);
         let offered: Option<Vec<Chunk>> =
-            offers.map(|offers| offers.iter().flat_map(|(_, chunks)| chunks).copied().collect());
+            offers.map(|offers| offers.iter().flat_map(|offer| &offer.chunks).copied().collect());
         let (used, then, requests) = self.shared.peaks.highest_allocated();
         let peak = self.shared.chunks.use_peak((used, then), requests);
         let mut state = self.state.lock();
         tuning.recycles &= !self.pool().is_some_and(|pool| pool.is_pinned());
         let (runs, mut idle_chunks) = (state.blocks.runs(), state.blocks.idle_chunks());
-        self.shared.chunks.retain_movable(&mut idle_chunks);
+        if !single {
+            self.shared.chunks.remove_single(&mut idle_chunks);
+        }
         let request = state.policy.round(request.requested);
         let plan = policy::decide(&Facts {
             page,
@@ -193,28 +201,42 @@ impl<D: Device> Heap<D> {
         // After the fence, no queued work uses the old addresses of chunks that move within the heap.
         let moves = held.moved.iter().any(|moved| ptr::eq(moved.heap, &raw const **self));
         let fence = moves.then(|| Fence::record(&self.stream_state).map(Arc::new)).transpose();
-        let filled = fence
-            .map_err(Unfilled::from)
-            .and_then(|fence| Ok((fence, map::fill(&self.shared, &held.plan.fills, held.plan.kind())?)));
+        let filled = fence.map_err(Unfilled::from).and_then(|fence| {
+            let passed = OnceCell::new();
+            let has_passed = |fence: &Arc<Fence<D>>| *passed.get_or_init(|| fence.passes_soon().unwrap_or(false));
+            let vacate = |id| {
+                held.moved.iter().find_map(|moved| {
+                    // Held chunks receive no work. The stream of another heap was idle after its chunks were held.
+                    let own = ptr::eq(moved.heap, &raw const **self);
+                    moved.vacant_place(id, || !own || fence.as_ref().is_some_and(has_passed))
+                })
+            };
+            let filled = map::fill(&self.shared, &held.plan.fills, held.plan.kind(), vacate)?;
+            Ok((fence, filled))
+        });
         match filled {
-            Ok((fence, chunks)) => {
+            Ok((fence, Filled { chunks, vacated })) => {
                 reservation.keep(new);
                 let made = held.plan.fills.iter().filter(|fill| fill.spare.is_none()).count();
                 totals.device_allocs.fetch_add(made as u64, Relaxed);
                 self.shared.chunks.spent.fetch_add(chunks.len() as u64, Relaxed);
-                Ok(Tried::Served(self.commit(request, held, &chunks, fence.as_slice())))
+                Ok(Tried::Served(self.commit(request, held, &chunks, &vacated, fence.as_slice())))
             }
-            Err(Unfilled { error, left, refused }) => {
+            Err(Unfilled { error, left, refused, lost }) => {
                 let kept = || left.iter().filter(|left| left.last);
                 // Memory that the device did not take back counts as allocated, so that its later release balances the
                 // counters.
                 totals.device_allocs.fetch_add(kept().count() as u64, Relaxed);
                 reservation.keep(kept().map(|left| left.chunk.bytes).sum());
+                let bereft: Vec<_> = held.moved.iter_mut().filter_map(|moved| moved.give_up(&lost)).collect();
                 held.moved.clear();
                 self.leave_mapped(&mut held.place, &left);
                 drop(held);
+                for heap in bereft {
+                    heap.unmap_pending();
+                }
                 for id in &refused {
-                    self.shared.chunks.pin(*id);
+                    self.shared.chunks.set_single(*id);
                 }
                 match error.kind() {
                     _ if !refused.is_empty() => Ok(Tried::Refused),
@@ -231,6 +253,7 @@ impl<D: Device> Heap<D> {
         request: Request,
         mut held: HeldPlan<'_, D>,
         chunks: &[Chunk],
+        vacated: &[Chunk],
         fence: &[Arc<Fence<D>>],
     ) -> Allocated {
         let (mut outcome, mut guards) = (CallbackOutcome::default(), Vec::new());
@@ -241,7 +264,8 @@ impl<D: Device> Heap<D> {
             let own = ptr::eq(moved.heap, &raw const **self);
             let lost = |chunk: &Chunk| !own || chunk.kind != kind;
             gained += moved.chunks.iter().map(|(chunk, _)| chunk).filter(|c| lost(c)).map(|c| c.bytes).sum::<u64>();
-            let (more, told) = moved.abandon(if own { fence } else { &[] }, lost, false);
+            let left = |chunk| Leftover { chunk, last: false, mapped: !vacated.contains(&chunk) };
+            let (more, told) = moved.abandon(if own { fence } else { &[] }, lost, left);
             guards.extend(more);
             outcome = outcome.and(told);
         }

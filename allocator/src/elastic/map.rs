@@ -3,7 +3,7 @@
 use std::slice;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::{self as hal, Device, ErrorKind, VirtualMemory};
+use cachette_hal::{self as hal, Access, Device, ErrorKind, VirtualMemory};
 
 use crate::blocks::{Chunk, ChunkId};
 use crate::device_state::DeviceState;
@@ -44,26 +44,42 @@ pub(crate) struct Unfilled {
     pub(crate) left: Vec<Leftover>,
     /// The idle chunks that the driver refused to map a second time.
     pub(crate) refused: Vec<ChunkId>,
+    /// The idle chunks that were unmapped and that the driver refused to map back, at their old addresses.
+    pub(crate) lost: Vec<Leftover>,
 }
 
 impl From<hal::Error> for Unfilled {
     fn from(error: hal::Error) -> Self {
-        Self { error, left: Vec::new(), refused: Vec::new() }
+        Self { error, left: Vec::new(), refused: Vec::new(), lost: Vec::new() }
     }
 }
 
-/// Fills every range of `fills`, in order of address, for a request of one kind. Returns the chunks at their new
-/// addresses.
+/// The chunks of filled ranges.
+#[derive(Debug)]
+pub(crate) struct Filled {
+    /// The chunks at their new addresses.
+    pub(crate) chunks: Vec<Chunk>,
+    /// The old places of the chunks that were unmapped before they moved.
+    pub(crate) vacated: Vec<Chunk>,
+}
+
+/// Fills every range of `fills`, in order of address, for a request of one kind.
+///
+/// If the driver refuses a second mapping of an idle chunk, `vacate` is asked for its old place. It returns the place
+/// only if all work that uses it has finished. The chunk is then unmapped there before it is mapped again.
 ///
 /// A failure changes nothing except what the error lists.
 pub(crate) fn fill<D: Device>(
     shared: &DeviceState<D>,
     fills: &[Fill],
     kind: SegmentKind,
-) -> Result<Vec<Chunk>, Unfilled> {
+    vacate: impl Fn(ChunkId) -> Option<Chunk>,
+) -> Result<Filled, Unfilled> {
     let memory = shared.device.virtual_memory().map_err(hal::Error::from)?;
     let rdma = shared.settings.rdma.load(Relaxed);
     let mut done: Vec<Leftover> = Vec::with_capacity(fills.len());
+    let mut vacated: Vec<Chunk> = Vec::new();
+    let access = shared.access();
     // The ranges that the current driver call maps.
     let mut current: &[Fill] = &[];
     let mut fill_all = || -> hal::Result<()> {
@@ -72,11 +88,23 @@ pub(crate) fn fill<D: Device>(
             let id = fill.spare.map_or_else(|| shared.chunks.create(memory, fill.bytes, rdma), Ok)?;
             let chunk = Chunk { id, at: fill.at, bytes: fill.bytes, kind };
             current = slice::from_ref(fill);
-            let mapped = shared.chunks.map(memory, chunk);
+            let mut mapped = if fill.spare.is_some_and(|id| shared.chunks.is_single(id)) {
+                Err(hal::Error::new(ErrorKind::Unsupported, "map"))
+            } else {
+                shared.chunks.map(memory, chunk)
+            };
+            if mapped.is_err_and(|error| error.kind() == ErrorKind::Unsupported)
+                && let Some(old) = fill.spare.and_then(&vacate)
+            {
+                shared.chunks.set_single(id);
+                // SAFETY: 2. no work uses the addresses any more: `vacate` returned them.
+                unsafe { memory.unmap(pointer(old.at)?, old.bytes) }?;
+                vacated.push(old);
+                mapped = shared.chunks.map(memory, chunk);
+            }
             done.push(Leftover { chunk, last: fill.spare.is_none(), mapped: mapped.is_ok() });
             mapped?;
         }
-        let access = shared.access();
         for range in fills.chunk_by(|a, b| a.end() == b.at) {
             current = range;
             let bytes = range[range.len() - 1].end() - range[0].at;
@@ -85,15 +113,32 @@ pub(crate) fn fill<D: Device>(
         }
         Ok(())
     };
-    let Err(error) = fill_all() else { return Ok(done.into_iter().map(|left| left.chunk).collect()) };
+    let Err(error) = fill_all() else {
+        return Ok(Filled { chunks: done.into_iter().map(|left| left.chunk).collect(), vacated });
+    };
     let left = done.into_iter().rev().filter_map(|mut left| {
         // SAFETY: 1. no other code has these addresses yet.
         let cleared = unsafe { clear(shared, memory, &mut left) };
         cleared.err().map(|_| left)
     });
     let left = left.collect();
+    let lost = vacated.into_iter().filter_map(|old| map_back(shared, memory, old, &access).err()).collect();
     let refused = current.iter().filter(|_| error.kind() == ErrorKind::Unsupported);
-    Err(Unfilled { error, left, refused: refused.filter_map(|fill| fill.spare).collect() })
+    Err(Unfilled { error, left, refused: refused.filter_map(|fill| fill.spare).collect(), lost })
+}
+
+/// Maps a chunk at its old place again. After a failure the chunk must end; the error says whether it is mapped.
+fn map_back<D: Device>(
+    shared: &DeviceState<D>,
+    memory: &dyn VirtualMemory,
+    old: Chunk,
+    access: &[Access],
+) -> Result<(), Leftover> {
+    let lost = |mapped| Leftover { chunk: old, last: true, mapped };
+    shared.chunks.map(memory, old).map_err(|_| lost(false))?;
+    let at = pointer(old.at).map_err(|_| lost(true))?;
+    // SAFETY: 2. the call grants access and removes none.
+    unsafe { memory.set_access(at, old.bytes, access) }.map_err(|_| lost(true))
 }
 
 /// Removes a mapping that is no longer needed, and destroys its chunk if this was the last mapping. Returns the bytes

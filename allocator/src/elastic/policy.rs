@@ -110,19 +110,18 @@ pub(crate) fn decide(facts: &Facts<'_>) -> Result<Plan, Obstacle> {
 /// Decides which chunks fill the unmapped parts of a place.
 fn plan_at(facts: &Facts<'_>, place: &Placement) -> Result<Plan, Obstacle> {
     let mut idle_chunks = Vec::new();
-    if must_recycle(facts, place.missing) {
+    let recycles = must_recycle(facts, place.missing);
+    if recycles {
         // A chunk at the place of the block stays there.
         let apart = |chunk: &Chunk| chunk.end() <= place.at || chunk.at >= place.at + facts.request;
         let own: Vec<_> = facts.idle_chunks.iter().map(|(chunk, _)| *chunk).filter(apart).collect();
-        let bytes: u64 = own.iter().map(|chunk| chunk.bytes).sum();
-        match facts.offered {
-            None if bytes < place.missing => return Err(Obstacle::AskOthers),
-            // Of equally large chunks the last is preferred: the heap's own before those of others, and the highest
-            // first.
-            offered => idle_chunks = [offered.unwrap_or(&[]), &own].concat(),
-        }
+        // Of equally large chunks the last is preferred: the heap's own before those of others, and the highest first.
+        idle_chunks = [facts.offered.unwrap_or(&[]), &own].concat();
     }
     let plan = Plan { run: place.run, at: place.at, request: facts.request, fills: fill(facts, place, idle_chunks) };
+    if recycles && facts.offered.is_none() && plan.new_bytes() > 0 {
+        return Err(Obstacle::AskOthers);
+    }
     if plan.new_bytes() > facts.room { Err(Obstacle::NoMemory) } else { Ok(plan) }
 }
 

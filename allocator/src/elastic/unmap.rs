@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, VirtualMemory};
 
-use crate::elastic::map;
+use crate::elastic::map::{self, Leftover};
 use crate::elastic::state::PendingUnmap;
 use crate::fence::Fence;
 use crate::heap::Heap;
@@ -114,7 +114,8 @@ impl<D: Device> Heap<D> {
         }
         let fence = Arc::new(Fence::record(&self.stream_state)?);
         // A panic of a tracker continues after the chunks are released.
-        let _told = held.abandon(slice::from_ref(&fence), |_| false, true);
+        let released = |chunk| Leftover { chunk, last: true, mapped: true };
+        let _told = held.abandon(slice::from_ref(&fence), |_| false, released);
         fence.passes_soon()?;
         Ok(self.unmap_pending())
     }

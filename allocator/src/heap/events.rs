@@ -79,12 +79,11 @@ impl<D: Device> PendingFrees<D> {
         for fence in fences {
             let (stream_state, _) = fence.point();
             let waiting = PendingBlock { fence: Arc::new(fence), block };
-            match self.queues.iter_mut().find(|queue| queue.stream_state == stream_state) {
-                Some(queue) => queue.blocks.push_back(waiting),
-                None => {
-                    let blocks = VecDeque::from([waiting]);
-                    self.queues.push(PendingQueue { stream_state, blocks, polls_last: true });
-                }
+            if let Some(queue) = self.queues.iter_mut().find(|queue| queue.stream_state == stream_state) {
+                queue.blocks.push_back(waiting);
+            } else {
+                let blocks = VecDeque::from([waiting]);
+                self.queues.push(PendingQueue { stream_state, blocks, polls_last: true });
             }
         }
     }

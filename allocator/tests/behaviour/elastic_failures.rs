@@ -33,7 +33,11 @@ impl ElasticTest {
 
     /// On a device of `mib` MiB.
     fn of(mib: u64) -> Self {
-        let test = TestAllocator::checked(HostConfig::default().capacity(mib * MIB).stepped(11), ELASTIC);
+        Self::on(HostConfig::default().capacity(mib * MIB))
+    }
+
+    fn on(host: HostConfig) -> Self {
+        let test = TestAllocator::checked(host.stepped(11), ELASTIC);
         Self { streams: test.streams(), test, live: Vec::new() }
     }
 
@@ -83,19 +87,19 @@ impl ElasticTest {
 /// Does `act` after `prepare` with its first driver call failing, its second, and so on until none is
 /// left; then once more without a failure. Returns how many calls there were.
 fn enumerate<T>(prepare: impl Fn(&mut ElasticTest), act: impl Fn(&ElasticTest) -> Result<T, Error>) -> u64 {
-    enumerate_on(32, prepare, act)
+    enumerate_on(&HostConfig::default().capacity(32 * MIB), prepare, act)
 }
 
-/// The same on a device of `mib` MiB.
+/// The same on a device like `host`.
 fn enumerate_on<T>(
-    mib: u64,
+    host: &HostConfig,
     prepare: impl Fn(&mut ElasticTest),
     act: impl Fn(&ElasticTest) -> Result<T, Error>,
 ) -> u64 {
     let mut calls = 0;
     for kind in KINDS {
         for nth in 1.. {
-            let mut test = ElasticTest::of(mib);
+            let mut test = ElasticTest::on(host.clone());
             prepare(&mut test);
             let (outcome, reached) = fail_call(&test.device, nth, kind, || act(&test).map(drop));
             match outcome {
@@ -163,6 +167,48 @@ fn d3_a_move_of_own_and_foreign_chunks_survives_every_failure() {
     assert!(calls >= 20, "{calls} calls");
 }
 
+/// Leaves 6 MiB of stream 0 and 4 MiB of stream 1 idle beside live memory.
+fn leave_idle_chunks(test: &mut ElasticTest) {
+    let own = test.allocate(6, 0);
+    test.keep(2, 0);
+    let foreign = test.allocate(4, 1);
+    test.keep(2, 1);
+    drop((own, foreign));
+    test.device.run_until_idle();
+}
+
+#[test]
+fn d3_a_move_after_an_unmap_survives_every_failure() {
+    let host = HostConfig::default().capacity(32 * MIB).refusing_aliases(1);
+    let act = |test: &ElasticTest| test.allocator.allocate(14 * MIB, &test.streams[0]);
+    let mut test = ElasticTest::on(host.clone());
+    leave_idle_chunks(&mut test);
+    let made = test.device.calls(Call::CreateBacking);
+    drop(act(&test));
+    assert_eq!(test.device.calls(Call::CreateBacking) - made, 2, "10 of 14 MiB are idle");
+    let calls = enumerate_on(&host, leave_idle_chunks, act);
+    assert!(calls >= 30, "{calls} calls");
+}
+
+#[test]
+fn d3_a_chunk_that_cannot_be_mapped_back_is_given_back() {
+    // The driver refuses access to the new addresses, and then one call of the way back.
+    for (call, nth) in [(Call::Map, 11), (Call::Map, 14), (Call::SetAccess, 2), (Call::SetAccess, 6)] {
+        let mut test = ElasticTest::on(HostConfig::default().capacity(32 * MIB).refusing_aliases(1));
+        leave_idle_chunks(&mut test);
+        test.device.fail_next(Call::SetAccess, 1, ErrorKind::Other);
+        test.device.fail_next(call, nth, ErrorKind::Other);
+        assert!(test.allocator.allocate(10 * MIB, &test.streams[0]).is_err());
+        assert_consistent(&test.allocator);
+        assert_eq!(test.allocator.stats().reserved_bytes.all.current, 12 * MIB, "{call:?}, {nth}");
+        assert_eq!(test.device.physical_bytes(), 12 * MIB, "one chunk of 2 MiB is gone");
+        test.assert_contents();
+        test.allocator.allocate(10 * MIB, &test.streams[0]).expect("nothing fails any more");
+        test.assert_sound();
+        test.close();
+    }
+}
+
 #[test]
 fn d3_a_move_behind_work_under_way_survives_every_failure() {
     let prepare = |test: &mut ElasticTest| {
@@ -199,7 +245,7 @@ fn d3_a_request_on_a_full_device_survives_every_failure() {
         drop(free);
     };
     let act = |test: &ElasticTest| test.allocator.allocate(8 * MIB, &test.streams[2]);
-    let calls = enumerate_on(12, prepare, act);
+    let calls = enumerate_on(&HostConfig::default().capacity(12 * MIB), prepare, act);
     assert!(calls >= 10, "{calls} calls");
 }
 

@@ -236,11 +236,66 @@ fn elastic_memory_outlives_its_allocator() {
 }
 
 #[test]
-fn a_chunk_that_cannot_be_mapped_twice_stays_in_place() {
-    let (test, [stream]) =
-        TestAllocator::elastic_on(HostConfig::default().stepped(5).refusing_aliases(), "").with_streams();
+fn pending_memory_whose_events_have_passed_is_lent() {
+    let (test, [owner, side, late]) = TestAllocator::elastic("").with_streams();
+    let memory = test.allocate(8 * MIB, &owner);
+    memory.record_stream(&side);
+    test.fill(&memory, 1, &side);
+    drop(memory);
+    test.device.run_until_idle();
+    drop(test.allocate(8 * MIB, &late));
+    assert_eq!(test.device.physical_bytes(), 8 * MIB, "it moved although its owner asked for nothing");
+}
+
+/// An allocator on a stepped device that maps nothing twice.
+fn refusing() -> TestAllocator {
+    TestAllocator::elastic_on(HostConfig::default().stepped(5).refusing_aliases(1), "")
+}
+
+#[test]
+fn a_chunk_that_cannot_be_mapped_twice_is_unmapped_first() {
+    let (test, [stream, other]) = refusing().with_streams();
+    let [first, foreign] = [&stream, &other].map(|stream| test.allocate(8 * MIB, stream));
+    let [kept, also] = [&stream, &other].map(|stream| test.allocate(2 * MIB, stream));
+    test.fill(&kept, 1, &stream);
+    test.fill(&also, 2, &other);
+    test.device.run_until_idle();
+    drop((first, foreign));
+    let large = test.allocate(18 * MIB, &stream);
+    assert_eq!(test.device.physical_bytes(), 22 * MIB, "16 MiB moved");
+    test.fill(&large, 3, &stream);
+    test.device.run_until_idle();
+    for (memory, byte, stream) in [(&kept, 1, &stream), (&also, 2, &other), (&large, 3, &stream)] {
+        assert_eq!(test.content(memory, stream), Some(byte));
+    }
+    test.assert_elastic_sound();
+    drop((kept, also, large, stream, other));
+    test.assert_returns_everything();
+}
+
+#[test]
+fn a_chunk_is_not_unmapped_while_a_guard_protects_it() {
+    let (test, [stream, side]) = refusing().with_streams();
     let first = test.allocate(8 * MIB, &stream);
     let kept = test.allocate(2 * MIB, &stream);
+    let hold = test.hold(&side);
+    first.release_after(&[&side]).expect("nothing fails");
+    let large = test.allocate(10 * MIB, &stream);
+    assert_eq!(test.device.physical_bytes(), 20 * MIB, "the side stream may use the chunks");
+    hold.release();
+    test.device.run_until_idle();
+    let larger = test.allocate(12 * MIB, &stream);
+    assert_eq!(test.device.physical_bytes(), 24 * MIB, "8 MiB moved");
+    drop((kept, large, larger, stream, side));
+    test.assert_returns_everything();
+}
+
+#[test]
+fn a_busy_chunk_that_cannot_be_mapped_twice_stays_in_place() {
+    let (test, [stream]) = refusing().with_streams();
+    let first = test.allocate(8 * MIB, &stream);
+    let kept = test.allocate(2 * MIB, &stream);
+    let hold = test.hold(&stream);
     drop(first);
     let mut large = Vec::new();
     let tries = test.calls_of(Call::Map, || large.push(test.allocate(10 * MIB, &stream)));
@@ -250,6 +305,8 @@ fn a_chunk_that_cannot_be_mapped_twice_stays_in_place() {
     assert_eq!(again, 6, "what was refused is not tried again");
     let before = test.calls_of(Call::Map, || drop(test.allocate(8 * MIB, &stream)));
     assert_eq!(before, 0, "it serves where it is");
+    hold.release();
+    test.device.run_until_idle();
     drop(large);
     test.assert_elastic_sound();
     drop(kept);
@@ -259,7 +316,7 @@ fn a_chunk_that_cannot_be_mapped_twice_stays_in_place() {
 
 #[test]
 fn chunks_that_stay_are_given_back_where_memory_is_scarce() {
-    let host = HostConfig::default().stepped(5).refusing_aliases();
+    let host = HostConfig::default().stepped(5).refusing_aliases(1);
     let (test, [stream]) = TestAllocator::elastic_on(host.capacity(24 * MIB), "").with_streams();
     for _ in 0..3 {
         let first = test.allocate(8 * MIB, &stream);

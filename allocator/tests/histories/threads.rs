@@ -124,7 +124,7 @@ fn threads_never_share_a_byte_of_elastic_segments() {
         let text = format!("expandable_segments:True,elastic_setting:{setting},memory_limit:{limit}M");
         // For half of the seeds the device has worker threads.
         let host = if seed % 4 < 2 { host } else { host.stepped(seed) };
-        let host = if seed % 5 == 0 { host.refusing_aliases() } else { host };
+        let host = if seed % 5 == 0 { host.refusing_aliases(1) } else { host };
         run(host, &text, seed);
     }
 }
@@ -134,7 +134,7 @@ fn threads_never_share_a_byte_of_elastic_segments() {
 fn threads_find_in_elastic_memory_what_they_wrote() {
     let host = HostConfig::default().capacity(48 << 20);
     find_what_they_wrote(host.clone());
-    find_what_they_wrote(host.refusing_aliases());
+    find_what_they_wrote(host.refusing_aliases(1));
 }
 
 fn find_what_they_wrote(host: HostConfig) {

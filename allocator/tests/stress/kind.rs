@@ -112,7 +112,7 @@ impl Kind {
         match self.habit {
             Habit::Plain => host,
             Habit::NoAliases => host.without_aliases(),
-            Habit::RefusesAliases => host.refusing_aliases(),
+            Habit::RefusesAliases => host.refusing_aliases(1),
             Habit::Withholds => host.withholding(),
         }
     }

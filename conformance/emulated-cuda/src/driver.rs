@@ -76,7 +76,7 @@ impl Driver {
             config = config.without_sharing(Sharing::Fabric);
         }
         if settings.refuses_aliases {
-            config = config.refusing_aliases();
+            config = config.refusing_aliases(1);
         }
         let backend = HostBackend::new(config).map_err(|_| INVALID_VALUE)?;
         let open = |(index, device): (usize, &u32)| {

@@ -15,9 +15,14 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// Copies the guards of `from` to `to`.
     #[cold]
     pub(crate) fn copy_guards(&mut self, from: BlockId, to: BlockId) {
-        let guards = self.guards.get(&from).cloned().unwrap_or_default();
+        let guards = self.guards_of(from);
         self.guards.insert(to, guards);
         self.blocks[to].guarded = true;
+    }
+
+    /// The guards of a block.
+    pub(crate) fn guards_of(&self, id: BlockId) -> Vec<G> {
+        self.guards.get(&id).cloned().unwrap_or_default()
     }
 
     /// Removes and returns the guards of an allocated block.
