@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
+use cachette_hal::{self as hal, Device, DevicePtr, StreamRef, Use};
 
 use crate::blocks::BlockId;
 use crate::error::Error;
@@ -176,6 +176,18 @@ impl<D: Device> Allocation<D> {
             Owner::None => {}
         }
         self.address
+    }
+}
+
+impl<D: Device> Stream<D> {
+    /// Reports that work which the caller queues in the stream now uses the memory, such as a kernel.
+    ///
+    /// Only the device of the crate `cachette-sanitizer` uses the report. For other devices the call is empty.
+    #[inline]
+    pub fn uses(&self, memory: &Allocation<D>, access: Use) {
+        if let Some(at) = memory.ptr() {
+            self.device().uses(self.handle(), at, memory.requested(), access);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 pub use counts::Counts;
 
-use cachette_hal::{Call, Device, Error, Result, StreamRef};
+use cachette_hal::{Call, Device, DevicePtr, Error, Progress, Result, StreamRef, Use};
 
 /// One call that the driver has completed.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +19,8 @@ pub struct DriverCall {
     pub call: Call,
     /// The address or handle that was passed, or that the call created; zero if there is none.
     pub subject: u64,
+    /// The source of a copy, or the host memory of a transfer; otherwise zero.
+    pub other: u64,
     /// The size that was passed; zero if none.
     pub bytes: u64,
     /// The stream that was passed.
@@ -29,6 +31,8 @@ pub struct DriverCall {
     pub took: Duration,
     /// The result of the driver.
     pub outcome: Result<(), Error>,
+    /// Whether a poll found its event done.
+    pub is_done: bool,
 }
 
 /// Receives every call, on the thread that made it.
@@ -38,6 +42,11 @@ pub struct DriverCall {
 pub trait Observer: Send + Sync {
     /// Receives one call, after the driver has returned.
     fn call(&self, call: &DriverCall);
+
+    /// Receives a report of [`Device::uses`], which is not a driver call.
+    fn uses(&self, stream: StreamRef, at: DevicePtr, bytes: u64, access: Use) {
+        let _ = (stream, at, bytes, access);
+    }
 }
 
 impl<F: Fn(&DriverCall) + Send + Sync> Observer for F {
@@ -50,6 +59,10 @@ impl<F: Fn(&DriverCall) + Send + Sync> Observer for F {
 impl<O: Observer + ?Sized> Observer for Arc<O> {
     fn call(&self, call: &DriverCall) {
         (**self).call(call);
+    }
+
+    fn uses(&self, stream: StreamRef, at: DevicePtr, bytes: u64, access: Use) {
+        (**self).uses(stream, at, bytes, access);
     }
 }
 
@@ -100,7 +113,12 @@ impl<D: Device> Traced<D> {
 
     /// Makes one call and reports it.
     fn report<T>(&self, facts: Facts, run: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.report_new(facts, run, |_| facts.subject)
+        self.report_with(facts, run, |_| (facts.subject, false))
+    }
+
+    /// Makes one poll and reports it with its result.
+    fn report_poll(&self, facts: Facts, run: impl FnOnce() -> Result<Progress>) -> Result<Progress> {
+        self.report_with(facts, run, |progress| (facts.subject, progress.is_done()))
     }
 
     /// Makes one call that creates a resource, and reports it with the handle or address that `number` reads.
@@ -110,17 +128,30 @@ impl<D: Device> Traced<D> {
         run: impl FnOnce() -> Result<T>,
         number: impl FnOnce(&T) -> u64,
     ) -> Result<T> {
+        self.report_with(facts, run, |made| (number(made), false))
+    }
+
+    /// Makes one call, and reports it with the subject and the result of a poll that `read` returns.
+    fn report_with<T>(
+        &self,
+        facts: Facts,
+        run: impl FnOnce() -> Result<T>,
+        read: impl FnOnce(&T) -> (u64, bool),
+    ) -> Result<T> {
         let started = Instant::now();
         let answer = run();
         let took = started.elapsed();
+        let (subject, is_done) = answer.as_ref().map_or((facts.subject, false), read);
         self.observer.call(&DriverCall {
             call: facts.call,
-            subject: answer.as_ref().map_or(facts.subject, number),
+            subject,
+            other: facts.other,
             bytes: facts.bytes,
             stream: facts.stream,
             started,
             took,
             outcome: answer.as_ref().map(|_| ()).map_err(|error| *error),
+            is_done,
         });
         answer
     }
@@ -137,6 +168,7 @@ impl<D: fmt::Debug> fmt::Debug for Traced<D> {
 struct Facts {
     call: Call,
     subject: u64,
+    other: u64,
     bytes: u64,
     stream: Option<StreamRef>,
 }
@@ -144,11 +176,15 @@ struct Facts {
 impl Facts {
     /// A call without a subject.
     const fn of(call: Call) -> Self {
-        Self { call, subject: 0, bytes: 0, stream: None }
+        Self { call, subject: 0, other: 0, bytes: 0, stream: None }
     }
 
     const fn subject(self, subject: u64) -> Self {
         Self { subject, ..self }
+    }
+
+    const fn other(self, other: u64) -> Self {
+        Self { other, ..self }
     }
 
     const fn bytes(self, bytes: u64) -> Self {

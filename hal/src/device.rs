@@ -8,6 +8,15 @@ use crate::{
     Progress, Result, Stream, StreamOrdered, StreamRef, Transfer, VirtualMemory,
 };
 
+/// How work uses memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Use {
+    /// It only reads.
+    Read,
+    /// It writes, and may read too.
+    Write,
+}
+
 /// Any device, chosen at run time.
 pub type AnyDevice = Arc<dyn Device>;
 
@@ -116,6 +125,13 @@ pub trait Device: Debug + Send + Sync {
     #[doc(alias = "hipStreamWaitEvent")]
     unsafe fn stream_wait(&self, stream: StreamRef, event: &Event) -> Result<()>;
 
+    /// Reports that work which the caller queues in `stream` now uses memory, such as a kernel.
+    ///
+    /// A device that runs work ignores it. A device around a device can use it to check the order of uses.
+    fn uses(&self, stream: StreamRef, at: DevicePtr, bytes: u64, access: Use) {
+        let _ = (stream, at, bytes, access);
+    }
+
     /// Virtual memory: addresses and physical memory are separate.
     fn virtual_memory(&self) -> Result<&dyn VirtualMemory, Missing> {
         Err(Missing::unimplemented(Feature::VirtualMemory))
@@ -221,6 +237,10 @@ macro_rules! pass_through {
             fn info(&self) -> &DeviceInfo {
                 (**self).info()
             }
+            fn uses(&self, stream: StreamRef, at: DevicePtr, bytes: u64, access: Use) {
+                (**self).uses(stream, at, bytes, access);
+            }
+
             pass_through! {
                 memory_info() -> MemoryInfo, allocate(bytes: u64) -> DevicePtr, create_stream() -> Stream,
                 synchronize_device() -> (), create_event() -> Event,

@@ -71,7 +71,7 @@ mod worded;
 pub use backend::{Backend, BackendInfo};
 pub use call::{Call, UnknownCall};
 pub use capture::{Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus};
-pub use device::{AnyDevice, Device};
+pub use device::{AnyDevice, Device, Use};
 pub use error::{Error, ErrorKind, Recovery, Result};
 pub use handle::{Backing, DevicePtr, Event, Graph, Progress, Stream, StreamRef};
 pub use host_calls::{HostCalls, HostFunction, queue_host_function};

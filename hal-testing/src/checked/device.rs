@@ -1,12 +1,16 @@
 //! Memory, streams and events, checked.
 
-use cachette_hal::{Call, Device, DevicePtr, Event, MemoryInfo, Progress, Result, Stream, StreamRef};
+use cachette_hal::{Call, Device, DevicePtr, Event, MemoryInfo, Progress, Result, Stream, StreamRef, Use};
 
 use super::{Checked, Resource};
 use crate::forward::forward_groups;
 
 impl<D: Device> Device for Checked<D> {
     forward_groups!();
+
+    fn uses(&self, stream: StreamRef, at: DevicePtr, bytes: u64, access: Use) {
+        self.device.uses(stream, at, bytes, access);
+    }
 
     fn memory_info(&self) -> Result<MemoryInfo> {
         self.device.memory_info()

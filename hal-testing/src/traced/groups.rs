@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use cachette_hal::{
     Access, Backing, Call, Capture, CaptureMode, CaptureNode, CaptureStatus, Device, DevicePtr, Event, FabricHandle,
     Graph, HostCalls, HostFunction, HostMemory, Ipc, IpcToken, MemoryInfo, Ordinal, PeerAccess, Progress, Result,
-    Sharing, Stream, StreamOrdered, StreamRef, Transfer, VirtualMemory,
+    Sharing, Stream, StreamOrdered, StreamRef, Transfer, Use, VirtualMemory,
 };
 
 use super::{Facts, Traced};
@@ -58,6 +58,11 @@ macro_rules! unsafe_calls {
 impl<D: Device> Device for Traced<D> {
     forward_groups!();
 
+    fn uses(&self, stream: StreamRef, at: DevicePtr, bytes: u64, access: Use) {
+        self.observer.uses(stream, at, bytes, access);
+        self.device.uses(stream, at, bytes, access);
+    }
+
     calls! {
         []
         fn memory_info() -> MemoryInfo: report(Facts::of(Call::MemoryInfo));
@@ -75,7 +80,7 @@ impl<D: Device> Device for Traced<D> {
         fn synchronize(stream: StreamRef) -> (): report(Facts::of(Call::Synchronize).stream(stream));
         fn destroy_event(event: Event) -> (): report(of_event(Call::DestroyEvent, &event));
         fn record(event: &Event, stream: StreamRef) -> (): report(of_event(Call::Record, event).stream(stream));
-        fn poll(event: &Event) -> Progress: report(of_event(Call::Poll, event));
+        fn poll(event: &Event) -> Progress: report_poll(of_event(Call::Poll, event));
         fn wait(event: &Event) -> (): report(of_event(Call::Wait, event));
         fn stream_wait(stream: StreamRef, event: &Event) -> ():
             report(of_event(Call::StreamWait, event).stream(stream));
@@ -194,11 +199,11 @@ impl<D: Device> Transfer for Traced<D> {
         fn fill(at: DevicePtr, byte: u8, bytes: u64, stream: StreamRef) -> ():
             report(of_range(Call::Fill, at, bytes).stream(stream));
         fn copy(to: DevicePtr, from: DevicePtr, bytes: u64, stream: StreamRef) -> ():
-            report(of_range(Call::Copy, to, bytes).stream(stream));
+            report(of_range(Call::Copy, to, bytes).other(from.address()).stream(stream));
         fn upload(to: DevicePtr, from: *const u8, bytes: usize, stream: StreamRef) -> ():
-            report(of_range(Call::Upload, to, bytes as u64).stream(stream));
+            report(of_range(Call::Upload, to, bytes as u64).other(from.addr() as u64).stream(stream));
         fn download(to: *mut u8, from: DevicePtr, bytes: usize, stream: StreamRef) -> ():
-            report(of_range(Call::Download, from, bytes as u64).stream(stream));
+            report(of_range(Call::Download, from, bytes as u64).other(to.addr() as u64).stream(stream));
     }
 }
 

@@ -1,0 +1,255 @@
+//! A device around a device that reports to a sanitizer.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cachette::history::{Callers, Frame, RawStack, StackSource};
+use cachette::{Allocator, TraceAction, TraceEvent};
+use cachette_hal::{Call, Device, DevicePtr, StreamRef, Use};
+use cachette_hal_testing::Traced;
+use cachette_hal_testing::traced::{DriverCall, Observer};
+
+use crate::finding::Finding;
+use crate::marks::Marks;
+use crate::memory::{Site, Text};
+use crate::order::{EventId, StreamId};
+use crate::sanitizer::{AllocatorWaits, GraphUses, Options, Sanitizer, Unfollowed};
+
+/// A device around a device, whose calls a [`DeviceSanitizer`] receives.
+pub type Sanitized<D> = Traced<D>;
+
+/// First parts of the names of functions that are not the program's.
+const LIBRARIES: [&str; 6] = ["cachette::", "cachette_", "core::", "std::", "alloc::", "backtrace::"];
+
+/// Receives the calls of a [`Sanitized`] device and the requests of its allocator.
+///
+/// Copies, fills, events, waits and captures are seen. Kernels are reported by
+/// [`Stream::uses`](cachette::Stream::uses), and accesses of the host to pinned memory by
+/// [`host_uses`](Self::host_uses).
+///
+/// ```
+/// use cachette::{Allocator, Backends};
+/// use cachette_hal::Use;
+/// use cachette_sanitizer::{DeviceSanitizer, Options};
+///
+/// let sanitizer = DeviceSanitizer::new(Options::default());
+/// let allocator = Allocator::new(sanitizer.around(Backends::open("host")?));
+/// sanitizer.track(&allocator);
+///
+/// let (main, side) = (allocator.create_stream()?, allocator.create_stream()?);
+/// let memory = allocator.allocate(512, &main)?;
+/// side.uses(&memory, Use::Read); // a kernel on `side`
+/// drop(memory); // without `memory.record_stream(&side)`
+/// let memory = allocator.allocate(512, &main)?;
+/// main.uses(&memory, Use::Write);
+///
+/// println!("{}", sanitizer.findings()[0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct DeviceSanitizer(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    stacks: Arc<dyn StackSource>,
+}
+
+#[derive(Debug)]
+struct State {
+    sanitizer: Sanitizer,
+    /// Memory from the driver by address, with its bytes.
+    segments: HashMap<u64, u64>,
+    /// The uses of graphs, by handle.
+    graphs: HashMap<u64, GraphUses>,
+    marks: Marks,
+}
+
+impl DeviceSanitizer {
+    /// Creates a sanitizer that captures the stacks of its callers. The device reports the waits of the allocator, so
+    /// [`Options::waits`] has no effect.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        let mut options = Options { waits: AllocatorWaits::Seen, ..options };
+        options.libraries.extend(LIBRARIES.map(str::to_owned));
+        let (segments, graphs) = (HashMap::new(), HashMap::new());
+        let state = Mutex::new(State { sanitizer: Sanitizer::new(options), segments, graphs, marks: Marks::default() });
+        Self(Arc::new(Shared { state, stacks: Callers::shared() }))
+    }
+
+    /// A device around `device`, whose calls this sanitizer receives.
+    pub fn around<D: Device>(&self, device: D) -> Sanitized<D> {
+        self.0.state().marks.set_device(device.info().ordinal);
+        Traced::new(device, Arc::clone(&self.0))
+    }
+
+    /// Receives the requests and frees of an allocator on a device of [`around`](Self::around).
+    pub fn track<D: Device>(&self, allocator: &Allocator<D>) {
+        let shared = Arc::clone(&self.0);
+        allocator.track(move |event| shared.event(event));
+    }
+
+    /// Reports an access of the host to pinned memory.
+    pub fn host_uses(&self, at: *const u8, access: Use) {
+        let site = self.0.site();
+        self.0.state().sanitizer.host_uses(at.addr() as u64, access, site);
+    }
+
+    /// The distinct findings, in the order in which they were found.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        let resolve = |site: Site| -> Vec<Frame> {
+            let stack = NonZeroU32::new(site.0).map(RawStack);
+            let resolved = stack.and_then(|stack| self.0.stacks.resolve(&[stack]).pop());
+            resolved.map_or_else(Vec::new, |stack| stack.frames)
+        };
+        self.0.state().sanitizer.findings(&resolve)
+    }
+
+    /// Counts of what was not followed.
+    #[must_use]
+    pub fn unfollowed(&self) -> Unfollowed {
+        self.0.state().sanitizer.unfollowed()
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each report is complete in itself, so a panic leaves the state valid.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place of the caller. No lock is held.
+    fn site(&self) -> Site {
+        self.stacks.capture().map_or(Site::default(), |stack| Site(stack.0.get()))
+    }
+
+    fn event(&self, event: &TraceEvent) {
+        match event.action {
+            TraceAction::Alloc => {
+                let site = self.site();
+                self.state().sanitizer.allocate(id(event.stream), event.address, event.bytes, site);
+            }
+            TraceAction::FreeRequested => {
+                let site = self.site();
+                self.state().sanitizer.free(event.address, site);
+            }
+            // The device reports what happens to segments.
+            _ => {}
+        }
+    }
+}
+
+impl Observer for Shared {
+    fn call(&self, call: &DriverCall) {
+        if call.outcome.is_err() && call.call != Call::EndCapture {
+            return;
+        }
+        let has_site = matches!(
+            call.call,
+            Call::Fill
+                | Call::Copy
+                | Call::Upload
+                | Call::Download
+                | Call::AllocatePinned
+                | Call::Register
+                | Call::Free
+                | Call::FreeOn
+                | Call::Unmap
+                | Call::FreePinned
+                | Call::Unregister
+        );
+        let site = if has_site { self.site() } else { Site::default() };
+        let mut state = self.state();
+        state.call(call, site);
+        state.mark();
+    }
+
+    fn uses(&self, stream: StreamRef, at: DevicePtr, _bytes: u64, access: Use) {
+        let site = self.site();
+        let mut state = self.state();
+        state.sanitizer.uses(id(stream), at.address(), access, Text::default(), site);
+        state.mark();
+    }
+}
+
+impl State {
+    fn call(&mut self, call: &DriverCall, site: Site) {
+        let DriverCall { call: kind, subject, other, bytes, .. } = *call;
+        let (stream, event) = (id(call.stream.unwrap_or(StreamRef::DEFAULT)), EventId(subject));
+        let sanitizer = &mut self.sanitizer;
+        match kind {
+            Call::Record => sanitizer.record(event, stream),
+            Call::StreamWait => sanitizer.stream_wait(stream, event),
+            Call::Wait => sanitizer.host_wait(event),
+            Call::Poll if call.is_done => sanitizer.host_wait(event),
+            Call::DestroyEvent => sanitizer.destroy_event(event),
+            Call::Synchronize => sanitizer.synchronize(stream),
+            Call::SynchronizeDevice => sanitizer.synchronize_device(),
+            Call::Fill => self.uses(call, subject, Use::Write, site),
+            Call::Copy | Call::Upload => {
+                self.uses(call, other, Use::Read, site);
+                self.uses(call, subject, Use::Write, site);
+            }
+            Call::Download => {
+                self.uses(call, subject, Use::Read, site);
+                self.uses(call, other, Use::Write, site);
+            }
+            Call::Allocate | Call::AllocateOn => drop(self.segments.insert(subject, bytes)),
+            Call::Free => {
+                let bytes = self.segments.remove(&subject).unwrap_or(0);
+                self.sanitizer.unmap(subject, bytes, None, site);
+            }
+            Call::FreeOn => {
+                let bytes = self.segments.remove(&subject).unwrap_or(0);
+                self.sanitizer.unmap(subject, bytes, Some(stream), site);
+            }
+            Call::Unmap => sanitizer.unmap(subject, bytes, None, site),
+            Call::Map => sanitizer.map(subject, bytes),
+            Call::AllocatePinned | Call::Register => {
+                self.segments.insert(subject, bytes);
+                sanitizer.allocate(StreamId(0), subject, bytes, site);
+                sanitizer.describe(subject, "pinned host memory");
+            }
+            Call::FreePinned | Call::Unregister => {
+                let bytes = self.segments.remove(&subject).unwrap_or(0);
+                self.sanitizer.free(subject, site);
+                self.sanitizer.unmap(subject, bytes, None, site);
+            }
+            Call::BeginCapture => sanitizer.begin_capture(stream),
+            Call::EndCapture => {
+                let uses = sanitizer.end_capture(stream);
+                self.graphs.insert(subject, uses);
+            }
+            Call::Launch => {
+                if let Some(uses) = self.graphs.get(&subject) {
+                    sanitizer.launch(uses, stream);
+                }
+            }
+            Call::DestroyGraph => drop(self.graphs.remove(&subject)),
+            _ => {}
+        }
+    }
+
+    /// Marks new findings in histories.
+    fn mark(&mut self) {
+        self.marks.add(&self.sanitizer);
+    }
+
+    /// Reports a use by the device, of host memory only if it is pinned.
+    fn uses(&mut self, call: &DriverCall, address: u64, access: Use, site: Site) {
+        let is_host = matches!(call.call, Call::Upload | Call::Download) && address == call.other;
+        if is_host && !self.sanitizer.is_live(address) {
+            return;
+        }
+        let by = self.sanitizer.text(call.call.name());
+        let stream = id(call.stream.unwrap_or(StreamRef::DEFAULT));
+        self.sanitizer.uses(stream, address, access, by, site);
+    }
+}
+
+/// A stream of the device, by its handle.
+const fn id(stream: StreamRef) -> StreamId {
+    StreamId(stream.raw() as u64)
+}

@@ -1,0 +1,215 @@
+//! The rules of the sanitizer, one by one.
+
+use cachette::history::Frame;
+use cachette_hal::Use;
+use cachette_sanitizer::{
+    AllocatorWaits, EventId, Finding, FindingKind, Language, Options, Sanitizer, Site, StreamId, Text,
+};
+
+const A: StreamId = StreamId(0);
+const B: StreamId = StreamId(0xb);
+const C: StreamId = StreamId(0xc);
+
+fn of_torch() -> Options {
+    let mut options = Options::default();
+    options.waits = AllocatorWaits::Promised;
+    options.language = Language::Python;
+    options
+}
+
+fn uses(sanitizer: &mut Sanitizer, stream: StreamId, address: u64, access: Use) {
+    sanitizer.uses(stream, address, access, Text::default(), Site(7));
+}
+
+/// Frames by site: line 10 of a program for site 1, and so on.
+fn lines(site: Site) -> Vec<Frame> {
+    vec![Frame { name: "step".into(), file: "train.py".into(), line: site.0 * 10 }]
+}
+
+fn found(sanitizer: &Sanitizer) -> Vec<Finding> {
+    sanitizer.findings(&lines)
+}
+
+/// Memory of `A` that `B` uses, freed; `record` says whether with a record of `B`.
+fn used_on_b(sanitizer: &mut Sanitizer, record: bool) {
+    sanitizer.allocate(A, 0x1000, 4096, Site(1));
+    uses(sanitizer, A, 0x1000, Use::Write);
+    sanitizer.record(EventId(1), A);
+    sanitizer.stream_wait(B, EventId(1));
+    let by = sanitizer.text("aten::mul");
+    sanitizer.uses(B, 0x1000, Use::Read, by, Site(2));
+    sanitizer.describe(0x1000, "float32 (32, 32)");
+    if record {
+        sanitizer.record_stream(0x1000, B);
+    }
+    sanitizer.free(0x1000, Site(3));
+}
+
+#[test]
+fn a_request_is_checked_when_the_allocator_keeps_its_promises() {
+    for record in [false, true] {
+        let mut sanitizer = Sanitizer::new(of_torch());
+        used_on_b(&mut sanitizer, record);
+        sanitizer.allocate(A, 0x1000, 4096, Site(4));
+        assert_eq!(sanitizer.count(), usize::from(!record));
+    }
+}
+
+#[test]
+fn a_record_covers_only_the_work_that_was_queued_at_the_free() {
+    let mut sanitizer = Sanitizer::new(of_torch());
+    used_on_b(&mut sanitizer, true);
+    uses(&mut sanitizer, B, 0x1000, Use::Read);
+    assert_eq!(found(&sanitizer)[0].kind, FindingKind::UsedAfterFree);
+}
+
+#[test]
+fn a_request_of_another_stream_waits_for_the_previous_owner() {
+    let mut sanitizer = Sanitizer::new(of_torch());
+    sanitizer.allocate(A, 0x1000, 4096, Site(1));
+    uses(&mut sanitizer, A, 0x1000, Use::Write);
+    sanitizer.free(0x1000, Site(3));
+    sanitizer.allocate(B, 0x1000, 4096, Site(4));
+    uses(&mut sanitizer, B, 0x1000, Use::Write);
+    assert_eq!(found(&sanitizer), []);
+}
+
+#[test]
+fn a_finding_names_every_place_and_what_is_missing() {
+    let mut sanitizer = Sanitizer::new(of_torch());
+    used_on_b(&mut sanitizer, false);
+    sanitizer.allocate(A, 0x1000, 2048, Site(4));
+    let text = found(&sanitizer)[0].to_string();
+    let expected = "\
+cachette sanitizer: memory was reused while another stream could still use it
+  memory: 4.0 KiB, float32 (32, 32), at 0x1000
+  1. allocated on the default stream
+       train.py:10 in step
+  2. read on stream 0xb by aten::mul
+       train.py:20 in step
+  3. freed
+       train.py:30 in step
+  4. given to a request of 2.0 KiB on the default stream
+       train.py:40 in step
+  missing: nothing orders stream 0xb before the default stream. Add `x.record_stream(stream 0xb)` on this tensor before \
+         train.py:30, or `wait_stream` of the default stream for stream 0xb before train.py:40.";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn a_finding_is_json() {
+    let mut sanitizer = Sanitizer::new(of_torch());
+    used_on_b(&mut sanitizer, false);
+    sanitizer.allocate(A, 0x1000, 2048, Site(4));
+    let json = serde_json::to_value(&found(&sanitizer)[0]).unwrap();
+    assert_eq!(json["kind"], "reused_too_early");
+    assert_eq!(json["steps"][1]["lines"][0]["line"], 20);
+    assert_eq!(json["description"], "float32 (32, 32)");
+}
+
+#[test]
+fn equal_findings_are_one_with_a_count() {
+    let mut sanitizer = Sanitizer::new(of_torch());
+    for _ in 0..5 {
+        used_on_b(&mut sanitizer, false);
+        sanitizer.allocate(A, 0x1000, 4096, Site(4));
+        // The request was counted; its first use is the same finding.
+        uses(&mut sanitizer, A, 0x1000, Use::Write);
+        sanitizer.free(0x1000, Site(5));
+        sanitizer.synchronize_device();
+    }
+    let findings = found(&sanitizer);
+    assert_eq!(findings.len(), 1);
+    assert_eq!(findings[0].count, 5);
+}
+
+#[test]
+fn two_reads_do_not_conflict() {
+    let mut sanitizer = Sanitizer::new(Options::default());
+    used_on_b(&mut sanitizer, false);
+    sanitizer.allocate(A, 0x1000, 4096, Site(4));
+    uses(&mut sanitizer, A, 0x1000, Use::Read);
+    assert_eq!(sanitizer.count(), 0);
+    uses(&mut sanitizer, A, 0x1000, Use::Write);
+    assert_eq!(sanitizer.count(), 1);
+}
+
+#[test]
+fn reads_before_writes_are_found_if_asked_for() {
+    let mut options = Options::default();
+    options.reads_before_writes = true;
+    let mut sanitizer = Sanitizer::new(options);
+    sanitizer.allocate(A, 0x1000, 4096, Site(1));
+    uses(&mut sanitizer, A, 0x1000, Use::Read);
+    assert_eq!(found(&sanitizer)[0].kind, FindingKind::ReadBeforeWritten);
+    sanitizer.allocate(A, 0x4000, 4096, Site(2));
+    uses(&mut sanitizer, A, 0x4000, Use::Write);
+    uses(&mut sanitizer, A, 0x4000, Use::Read);
+    assert_eq!(sanitizer.count(), 1);
+    // The write is not ordered before a read of a stream that does not wait.
+    uses(&mut sanitizer, B, 0x4000, Use::Read);
+    assert_eq!(sanitizer.count(), 2);
+}
+
+#[test]
+fn a_free_reported_after_the_next_request_ends_the_right_life() {
+    let mut sanitizer = Sanitizer::new(Options::default());
+    sanitizer.allocate(A, 0x1000, 4096, Site(1));
+    uses(&mut sanitizer, B, 0x1000, Use::Read);
+    // A second thread gets the block before the first has reported its free.
+    sanitizer.allocate(A, 0x1000, 4096, Site(4));
+    sanitizer.free(0x1000, Site(3));
+    uses(&mut sanitizer, A, 0x1000, Use::Write);
+    let kinds: Vec<FindingKind> = found(&sanitizer).iter().map(|finding| finding.kind).collect();
+    assert_eq!(kinds, [FindingKind::ReusedTooEarly]);
+}
+
+#[test]
+fn streams_and_memory_made_outside_are_counted_and_not_followed() {
+    let mut sanitizer = Sanitizer::new(of_torch());
+    sanitizer.ignore_stream(C);
+    sanitizer.allocate(A, 0x1000, 4096, Site(1));
+    uses(&mut sanitizer, C, 0x1000, Use::Write);
+    sanitizer.free(0x1000, Site(3));
+    sanitizer.allocate(A, 0x1000, 4096, Site(4));
+    uses(&mut sanitizer, A, 0x9000, Use::Read);
+    assert_eq!(sanitizer.count(), 0);
+    let unfollowed = sanitizer.unfollowed();
+    assert_eq!((unfollowed.foreign_streams, unfollowed.unknown_memory), (1, 1));
+}
+
+#[test]
+fn nonsense_does_not_panic() {
+    let mut sanitizer = Sanitizer::new(of_torch());
+    sanitizer.free(0x1000, Site(1));
+    sanitizer.stream_wait(A, EventId(9));
+    sanitizer.host_wait(EventId(9));
+    sanitizer.destroy_event(EventId(9));
+    sanitizer.record_stream(0x1000, B);
+    sanitizer.host_uses(0x1000, Use::Write, Site(1));
+    sanitizer.unmap(0, u64::MAX, Some(C), Site(1));
+    sanitizer.map(u64::MAX, u64::MAX);
+    sanitizer.allocate(A, u64::MAX, u64::MAX, Site(1));
+    sanitizer.allocate(A, u64::MAX - 1, 0, Site(1));
+    uses(&mut sanitizer, A, u64::MAX, Use::Write);
+    let graph = sanitizer.end_capture(A);
+    sanitizer.launch(&graph, A);
+    sanitizer.begin_capture(A);
+    sanitizer.begin_capture(A);
+    uses(&mut sanitizer, A, 0x1000, Use::Write);
+    assert_eq!(sanitizer.unfollowed().captured, 1);
+}
+
+#[test]
+fn a_stream_joins_a_capture_by_an_event() {
+    let mut sanitizer = Sanitizer::new(Options::default());
+    sanitizer.allocate(A, 0x1000, 4096, Site(1));
+    sanitizer.begin_capture(B);
+    sanitizer.record(EventId(1), B);
+    sanitizer.stream_wait(C, EventId(1));
+    uses(&mut sanitizer, C, 0x1000, Use::Write);
+    let graph = sanitizer.end_capture(B);
+    sanitizer.free(0x1000, Site(3));
+    sanitizer.launch(&graph, A);
+    assert_eq!(found(&sanitizer)[0].kind, FindingKind::UsedAfterFree);
+}

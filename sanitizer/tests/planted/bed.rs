@@ -1,0 +1,186 @@
+//! An allocator on a stepped host device, with and without the sanitizer.
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+
+use cachette::{Allocation, Allocator, Config, Stream};
+use cachette_hal::{Device, DevicePtr, Event, Ordinal, Use};
+use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
+use cachette_sanitizer::{DeviceSanitizer, Finding, Options};
+
+pub(crate) const MIB: u64 = 1 << 20;
+/// The schedules in which a program runs.
+const SEEDS: std::ops::Range<u64> = 0..24;
+
+/// A program: it does something with a bed, and says whether contents were wrong.
+pub(crate) trait Program {
+    fn run<D: Device + Clone + 'static>(&self, bed: &Bed<D>) -> bool;
+}
+
+/// Three streams of an allocator.
+pub(crate) struct Bed<D: Device + 'static> {
+    pub(crate) host: HostDevice,
+    pub(crate) device: D,
+    pub(crate) allocator: Allocator<D>,
+    pub(crate) a: Stream<D>,
+    pub(crate) b: Stream<D>,
+    pub(crate) c: Stream<D>,
+    sanitizer: Option<DeviceSanitizer>,
+    faulted: Cell<bool>,
+}
+
+fn host_device(seed: u64) -> HostDevice {
+    let config = HostConfig::default().capacity(64 * MIB).stepped(seed).free_without_waiting();
+    HostBackend::new(config).unwrap().device(Ordinal(0)).unwrap()
+}
+
+impl<D: Device + Clone + 'static> Bed<D> {
+    fn new(host: HostDevice, device: D, sanitizer: Option<DeviceSanitizer>, config: &str) -> Self {
+        let config: Config = config.parse().unwrap();
+        let allocator = Allocator::with_config(device.clone(), &config);
+        if let Some(sanitizer) = &sanitizer {
+            sanitizer.track(&allocator);
+        }
+        let [a, b, c] = [(); 3].map(|()| allocator.create_stream().unwrap());
+        Self { host, device, allocator, a, b, c, sanitizer, faulted: Cell::new(false) }
+    }
+
+    pub(crate) fn allocate(&self, stream: &Stream<D>) -> Allocation<D> {
+        self.allocate_bytes(2 * MIB, stream)
+    }
+
+    pub(crate) fn allocate_bytes(&self, bytes: u64, stream: &Stream<D>) -> Allocation<D> {
+        self.allocator.allocate(bytes, stream).unwrap()
+    }
+
+    /// Memory that is never freed early, for results.
+    pub(crate) fn result(&self) -> Allocation<D> {
+        let memory = self.allocate_bytes(MIB, &self.c);
+        self.fill(&self.c, &memory, 0);
+        self.sync(&self.c);
+        memory
+    }
+
+    pub(crate) fn fill(&self, stream: &Stream<D>, memory: &Allocation<D>, byte: u8) {
+        let (transfer, at) = (self.device.transfer().unwrap(), memory.ptr().unwrap());
+        // SAFETY: 1. the stream lives. 3. the memory is allocated; programs with a bug may break it.
+        self.note(unsafe { transfer.fill(at, byte, memory.requested(), stream.handle()) });
+    }
+
+    /// Copies the first MiB.
+    pub(crate) fn copy(&self, stream: &Stream<D>, to: &Allocation<D>, from: &Allocation<D>) {
+        self.copy_at(stream, to, from.ptr().unwrap());
+    }
+
+    pub(crate) fn copy_at(&self, stream: &Stream<D>, to: &Allocation<D>, from: DevicePtr) {
+        let (transfer, to) = (self.device.transfer().unwrap(), to.ptr().unwrap());
+        // SAFETY: 1. the stream lives. 3. the addresses are mapped; programs with a bug may break it.
+        self.note(unsafe { transfer.copy(to, from, MIB, stream.handle()) });
+    }
+
+    pub(crate) fn upload(&self, stream: &Stream<D>, to: &Allocation<D>, from: NonNull<u8>) {
+        let (transfer, to) = (self.device.transfer().unwrap(), to.ptr().unwrap());
+        // SAFETY: 1. the stream lives. 3. 4. both live until the end of the program.
+        self.note(unsafe { transfer.upload(to, from.as_ptr(), 1 << 20, stream.handle()) });
+    }
+
+    pub(crate) fn download(&self, stream: &Stream<D>, to: NonNull<u8>, from: &Allocation<D>) {
+        let (transfer, from) = (self.device.transfer().unwrap(), from.ptr().unwrap());
+        // SAFETY: 1. the stream lives. 3. 4. both live until the end of the program.
+        self.note(unsafe { transfer.download(to.as_ptr(), from, 1 << 20, stream.handle()) });
+    }
+
+    pub(crate) fn pinned(&self) -> NonNull<u8> {
+        self.device.host_memory().unwrap().allocate_pinned(1 << 20).unwrap()
+    }
+
+    /// Sets pinned memory from the host.
+    pub(crate) fn host_fill(&self, at: NonNull<u8>, byte: u8) {
+        if let Some(sanitizer) = &self.sanitizer {
+            sanitizer.host_uses(at.as_ptr(), Use::Write);
+        }
+        // SAFETY: it has one MiB. The stepped device runs only inside calls, so nothing else touches it now.
+        unsafe { at.as_ptr().write_bytes(byte, 1 << 20) };
+    }
+
+    /// The first byte of pinned memory, read by the host.
+    pub(crate) fn host_read(&self, at: NonNull<u8>) -> u8 {
+        if let Some(sanitizer) = &self.sanitizer {
+            sanitizer.host_uses(at.as_ptr(), Use::Read);
+        }
+        // SAFETY: as above.
+        unsafe { at.as_ptr().read() }
+    }
+
+    /// An event that lives as long as the device.
+    pub(crate) fn event(&self) -> Event {
+        self.device.create_event().unwrap()
+    }
+
+    /// Makes `stream` wait for all work that is queued in `other` now.
+    pub(crate) fn wait_stream(&self, stream: &Stream<D>, other: &Stream<D>) {
+        let event = self.event();
+        self.record(&event, other);
+        self.wait(stream, &event);
+    }
+
+    pub(crate) fn record(&self, event: &Event, stream: &Stream<D>) {
+        // SAFETY: 1. both live.
+        self.note(unsafe { self.device.record(event, stream.handle()) });
+    }
+
+    pub(crate) fn wait(&self, stream: &Stream<D>, event: &Event) {
+        // SAFETY: 1. both live.
+        self.note(unsafe { self.device.stream_wait(stream.handle(), event) });
+    }
+
+    pub(crate) fn sync(&self, stream: &Stream<D>) {
+        self.note(stream.synchronize());
+    }
+
+    /// Runs a few steps, as time passes.
+    pub(crate) fn pass(&self) {
+        for _ in 0..2 {
+            let _ = self.host.step();
+        }
+    }
+
+    /// Returns whether the first byte differs from `expected`, after all work.
+    pub(crate) fn is_wrong(&self, memory: &Allocation<D>, expected: u8) -> bool {
+        self.host.run_until_idle();
+        let (transfer, mut byte) = (self.device.transfer().unwrap(), 0_u8);
+        // SAFETY: 1. 3. 4. all of them live until the wait below.
+        let read = unsafe { transfer.download(&raw mut byte, memory.ptr().unwrap(), 1, self.a.handle()) };
+        self.note(read);
+        self.sync(&self.a);
+        byte != expected
+    }
+
+    /// Keeps in mind that a call failed: the device faulted.
+    pub(crate) fn note(&self, outcome: cachette_hal::Result<()>) {
+        self.faulted.set(self.faulted.get() | outcome.is_err());
+    }
+}
+
+/// Runs a program without the sanitizer. Returns in how many schedules contents were wrong or the device faulted.
+pub(crate) fn corrupted(program: &impl Program, config: &str) -> usize {
+    let run = |seed: &u64| {
+        let host = host_device(*seed);
+        let bed = Bed::new(host.clone(), host, None, config);
+        program.run(&bed) | bed.faulted.get()
+    };
+    SEEDS.filter(run).count()
+}
+
+/// Runs a program with the sanitizer, in one schedule after the other, and returns the findings of each.
+pub(crate) fn findings(program: &impl Program, config: &str, options: &Options) -> Vec<Vec<Finding>> {
+    SEEDS
+        .map(|seed| {
+            let (host, sanitizer) = (host_device(seed), DeviceSanitizer::new(options.clone()));
+            let device = std::sync::Arc::new(sanitizer.around(host.clone()));
+            let bed = Bed::new(host, device, Some(sanitizer.clone()), config);
+            program.run(&bed);
+            sanitizer.findings()
+        })
+        .collect()
+}
