@@ -17,6 +17,20 @@ pub struct Site(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Text(pub(crate) u32);
 
+impl Text {
+    /// The text with a number of [`number`](Self::number). An unknown number is the empty text.
+    #[must_use]
+    pub const fn of(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Its number, for callers in other languages.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// A use of memory by work in a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamUse {

@@ -303,6 +303,16 @@ impl Sanitizer {
         self.memory.free(address, site, |used| !passed.covers(used.stream, used.number));
     }
 
+    /// Ends a life of memory that is not reused before all its uses have ended.
+    pub fn forget(&mut self, address: u64) {
+        self.recorded.remove(&address);
+        if let Some((start, life)) = self.memory.life(address) {
+            let end = life.end;
+            self.memory.free(start, Site::default(), |_| false);
+            self.memory.forget(start, end);
+        }
+    }
+
     /// Reports a use of memory by work in a stream. Returns whether the memory has no description yet.
     pub fn uses(&mut self, stream: StreamId, address: u64, access: Use, by: Text, site: Site) -> bool {
         let stream = self.order.index(stream);

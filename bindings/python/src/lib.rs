@@ -10,6 +10,7 @@
 //! | `plugin.rs` | the process-wide plug-in for PyTorch |
 //! | `cupy.rs`, `onnxruntime.rs`, `shared.rs` | the functions that CuPy and ONNX Runtime call |
 //! | `slot.rs` | memory for PyTorch's own pools |
+//! | `sanitizer.rs` | the sanitizer of reused memory |
 //! | `source.rs` | libraries that a pool can allocate from |
 //! | `sleep.rs`, `pinned.rs` | sleep mode, and pinned host memory |
 //! | `history.rs`, `snapshot.rs`, `recording.rs` | histories and snapshots |
@@ -36,6 +37,7 @@ mod plugin;
 mod pool;
 mod recording;
 mod report;
+mod sanitizer;
 mod shared;
 mod sleep;
 mod slot;
@@ -72,6 +74,8 @@ mod _native {
     use crate::plugin::plugin;
     #[pymodule_export]
     use crate::pool::PyPool;
+    #[pymodule_export]
+    use crate::sanitizer::{PySanitizer, default_stream};
     #[pymodule_export]
     use crate::slot::PySlot;
     #[pymodule_export]

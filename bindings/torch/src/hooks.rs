@@ -1,6 +1,7 @@
 //! The hooks of PyTorch's pluggable allocator.
 
 use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
 
 use cachette::hal::{AnyDevice, StreamRef};
 use cachette::{Allocator, PoolId};
@@ -103,14 +104,26 @@ pub unsafe extern "C-unwind" fn cachette_torch_record_stream(ptr: *mut c_void, s
     let stream = StreamRef::from_raw(stream as usize);
     // The device is unknown, but no two devices share an address.
     let recorded = guarded(|| {
-        Ok(process::opened().any(|(_, allocator)| {
+        Ok(process::opened().find(|(_, allocator)| {
             // SAFETY: 1. and 2. are the caller's promises; only the allocator of `ptr` uses the stream.
             unsafe { allocator.record_stream_raw(ptr as u64, stream) }.is_ok()
         }))
     });
-    if recorded != Ok(true) {
-        UNKNOWN_USES.note();
+    match (recorded, RECORD_STREAM_CALLBACK.get()) {
+        (Ok(Some((device, _))), Some(callback)) => callback(device, ptr as u64, stream),
+        (Ok(Some(_)), None) => {}
+        _ => UNKNOWN_USES.note(),
     }
+}
+
+/// Called with the device, the address and the stream after a stream was recorded.
+type RecordStreamCallback = fn(device: u32, address: u64, stream: StreamRef);
+
+static RECORD_STREAM_CALLBACK: OnceLock<RecordStreamCallback> = OnceLock::new();
+
+/// Sets the function that is called after a stream was recorded. Only the first call in a process has an effect.
+pub fn on_record_stream(callback: RecordStreamCallback) {
+    let _ = RECORD_STREAM_CALLBACK.set(callback);
 }
 
 /// Routes requests of the streams that `filter` accepts to a pool, which is created if there is none.

@@ -54,7 +54,7 @@ pub use error::Error;
 pub use hooks::{
     MempoolId, cachette_torch_base_alloc, cachette_torch_begin_allocate_to_pool, cachette_torch_end_allocate_to_pool,
     cachette_torch_init, cachette_torch_memory_fraction, cachette_torch_record_stream, cachette_torch_release_pool,
-    cachette_torch_reset,
+    cachette_torch_reset, on_record_stream,
 };
 pub use pools::new_pool_id;
 pub use processes::Process;

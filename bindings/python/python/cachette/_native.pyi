@@ -292,6 +292,69 @@ class Slot:
     def stats(self, device: int) -> dict[str, int]:
         """The statistics of a device: `allocations`, `allocated_bytes`, `segments`, `reserved_bytes`."""
 
+def default_stream(device: int) -> int:
+    """The number of the default stream of a device, for `Sanitizer`."""
+
+class Sanitizer:
+    """A sanitizer of memory that is reused too early; streams and events are numbers."""
+
+    def __init__(self, reads_before_writes: bool, libraries: list[str]) -> None: ...
+    def start(self) -> None:
+        """Receives the requests and frees of the shared allocators from now on, in place of any other."""
+    def stop(self) -> None:
+        """Receives nothing more."""
+    def text(self, text: str) -> int:
+        """The number of a text, such as the name of an operator."""
+    def enter(self) -> None:
+        """An operator begins on this thread: what it does has the place of its caller."""
+    @staticmethod
+    def leave() -> None:
+        """The operator has ended."""
+    def uses(self, stream: int, reads: list[int], writes: list[int], by: int) -> tuple[int, list[int]]:
+        """Reports the uses of an operator; the number of findings, and the addresses without a description."""
+    def describe(self, address: int, text: str) -> None:
+        """Describes live memory, such as by the shape of its tensor."""
+    def allocate(self, stream: int, address: int, bytes: int) -> None:
+        """Begins a life of memory; the shared allocators report theirs."""
+    def free(self, address: int) -> None:
+        """Ends a life of memory."""
+    def forget(self, address: int) -> None:
+        """Ends a life of memory that is not reused before all its uses have ended."""
+    def record_stream(self, address: int, stream: int) -> None:
+        """Records that a stream uses the memory."""
+    def host_uses(self, address: int, write: bool) -> int:
+        """Reports an access of the host to pinned memory; the number of findings."""
+    def ignore_stream(self, stream: int) -> None:
+        """Excludes a stream that was made outside."""
+    def record(self, event: int, stream: int) -> None:
+        """An event was recorded in a stream."""
+    def stream_wait(self, stream: int, event: int) -> None:
+        """A stream waits for an event."""
+    def host_wait(self, event: int) -> None:
+        """The host has waited for an event, or found it done."""
+    def synchronize(self, stream: int) -> None:
+        """The host has waited for a stream."""
+    def synchronize_device(self) -> None:
+        """The host has waited for all streams."""
+    def destroy_event(self, event: int) -> None:
+        """An event was destroyed."""
+    def begin_capture(self, stream: int) -> None:
+        """A capture begins on a stream."""
+    def end_capture(self, stream: int) -> int:
+        """A capture ends; the number of its graph."""
+    def launch(self, graph: int, stream: int) -> None:
+        """A graph is launched in a stream."""
+    def destroy_graph(self, graph: int) -> None:
+        """A graph was destroyed."""
+    def count(self) -> int:
+        """The number of distinct findings."""
+    def texts(self, known: int) -> list[str]:
+        """The findings after the first `known`, as texts."""
+    def json(self) -> str:
+        """All findings as JSON."""
+    def unfollowed(self) -> list[tuple[str, int]]:
+        """Counts of what was not followed, by name."""
+
 class plugin:
     """The process-wide plug-in for PyTorch; a module."""
 

@@ -10,6 +10,8 @@ here have the same names and meanings, and work whether or not those were replac
 :class:`Pool` is a private memory pool for tensors, from NCCL or NVSHMEM for example. It also works below PyTorch's own
 allocator, as the source of a ``torch.cuda.MemPool``. If Cachette is enabled it can sleep: it releases its memory to the
 device, and its tensors keep their addresses.
+
+:func:`sanitize` finds memory that is reused while another stream may still use it.
 """
 
 from __future__ import annotations
@@ -45,10 +47,13 @@ from ._history import (
     snapshot,
 )
 from ._pool import Pool, release_contents, sleep, wake
+from ._sanitize import Sanitizer, SanitizerError, sanitize
 
 __all__ = [
     "EnableError",
     "Pool",
+    "Sanitizer",
+    "SanitizerError",
     "allocation_traceback",
     "attach_out_of_memory_observer",
     "config",
@@ -74,6 +79,7 @@ __all__ = [
     "release_contents",
     "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",
+    "sanitize",
     "set_memory_metadata",
     "set_per_process_memory_fraction",
     "sleep",

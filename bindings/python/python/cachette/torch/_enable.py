@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -61,6 +62,10 @@ def enable(config: str | None = None, *, replace: bool = True, compiled: bool | 
         _enabled = allocator
         if compiled is None:
             _kept.say(choice)
+    if os.environ.get("CACHETTE_SANITIZE") == "1":
+        from . import _sanitize
+
+        _sanitize.sanitize_process()
 
 
 def is_enabled() -> bool:
