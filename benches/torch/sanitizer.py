@@ -43,7 +43,7 @@ def run(program, sanitize, options):
                           check=False)
     if done.returncode != 0:
         raise SystemExit(f"{program} failed with status {done.returncode}\n{done.stderr[-4000:]}")
-    said = re.search(r"cachette sanitizer: (no|\d+) findings", done.stderr)
+    said = re.search(r"cachette sanitizer: (no|\d+) findings?", done.stderr)
     if sanitize and said is None:
         raise SystemExit(f"{program} ended without the sanitizer's summary\n{done.stderr[-4000:]}")
     found = 0 if said is None or said[1] == "no" else int(said[1])

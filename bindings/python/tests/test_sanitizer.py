@@ -8,6 +8,7 @@ import importlib.util
 import json
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -181,6 +182,26 @@ print([it["name"] for it in _native.plugin.snapshot()["external_annotations"]])
 def test_it_needs_cachette(run: Run) -> None:
     done = run("import cachette.torch\nwith cachette.torch.sanitize(): pass", torch="good", fails=True)
     assert "call cachette.torch.enable() first" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["", "--cachette-sanitize"])
+def test_pytest_fails_the_test_with_a_finding(run: Run, tmp_path: Path, option: str) -> None:
+    (tmp_path / "test_two.py").write_text("def test_bad(): pass\ndef test_good(): pass\n")
+    done = run(f"""
+import contextlib, sys, types
+import cachette.torch, pytest
+found = iter([1, 0])
+@contextlib.contextmanager
+def sanitize():
+    yield types.SimpleNamespace(count=next(found), text=lambda: "memory was reused")
+cachette.torch.sanitize, cachette.torch.is_enabled = sanitize, lambda: True
+# Where the package is installed, the plug-in is loaded by its entry point.
+pytest.main(["-p", "no:cachette", "-p", "cachette._pytest", "-p", "no:cacheprovider", "-rf",
+             *{option.split()!r}, {str(tmp_path)!r}])
+""")
+    failed = "1 failed, 1 passed" if option else "2 passed"
+    assert failed in done.stdout
+    assert ("memory was reused" in done.stdout) == bool(option)
 
 
 # PyTorch's dispatcher, with tensors of the host in the place of the GPU's.

@@ -92,40 +92,41 @@ class Uses:
 
     def stream(self, device: int) -> int:
         """The current stream of a device."""
-        return self._torch._C._cuda_getCurrentRawStream(device) or _native.default_stream(device)
+        return self._torch._C._cuda_getCurrentRawStream(device) or device and _native.default_stream(device)
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls an operator and reports its uses."""
+        # A forked child takes no lock that another thread may have held.
+        if not self._sanitizer._follows:
+            return func(*args, **kwargs)
         plan = self._plans.get(func)
         if plan is None:
             plan = self._plans[func] = _Plan(func._schema, self._native)
-        if not (plan.uses and self._sanitizer._follows):
+        if not plan.uses:
             return func(*args, **kwargs)
         reads, writes, hosts = [], [], []
-        for write, value in plan.arguments(args, kwargs):
-            for tensor in _tensors(self._torch, value):
-                if self.is_device(tensor):
-                    (writes if write else reads).append(tensor)
-                elif tensor.device.type == "cpu":
-                    hosts.append((write, tensor))
-        device = next((tensor.device.index or 0 for tensor in (*reads, *writes)), None)
+        for write, tensor in plan.tensors(self._torch.Tensor, args, kwargs):
+            if self.is_device(tensor):
+                (writes if write else reads).append(tensor)
+            elif tensor.device.type == "cpu":
+                hosts.append((write, tensor))
+        used = reads + writes
+        device = used[0].device.index or 0 if used else None
         self._native.enter()
         try:
-            count = self._sanitizer._told
-            if hosts:
-                count = self._host_uses(plan, hosts, args, kwargs, device)
-            if device is not None:
+            count = self._host_uses(plan, hosts, args, kwargs, device) if hosts else 0
+            if used:
                 count = self._report(plan, reads, writes, device)
             # Before the operator, which may end the process.
             self._sanitizer._tell(count)
             result = func(*args, **kwargs)
             if plan.results:
-                known = {_address(tensor) for tensor in (*reads, *writes)}
-                results = list(_tensors(self._torch, result))
+                known = {_address(tensor) for tensor in used}
+                results = _tensors(self._torch.Tensor, result)
                 made = [it for it in results if self.is_device(it) and _address(it) not in known]
                 if made:
                     count = self._report(plan, [], made, made[0].device.index or 0)
-                elif device is not None and plan.is_copy(args, kwargs):
+                elif used and plan.is_copy(args, kwargs):
                     for tensor in results:
                         self._asynchronous(plan, tensor, True, device)
         finally:
@@ -134,10 +135,9 @@ class Uses:
         return result
 
     def _report(self, plan: _Plan, reads: list[Any], writes: list[Any], device: int) -> int:
-        addresses = [[address for tensor in tensors if (address := _address(tensor))] for tensors in (reads, writes)]
-        count, bare = self._native.uses(self.stream(device), *addresses, plan.name)
+        count, bare = self._native.uses(self.stream(device), _addresses(reads), _addresses(writes), plan.name)
         for address in bare:
-            tensor = next(it for it in (*reads, *writes) if _address(it) == address)
+            tensor = next(it for it in reads + writes if _address(it) == address)
             self._native.describe(address, f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}")
         return count
 
@@ -162,10 +162,10 @@ class Uses:
             self._sanitizer._tell(self._accesses([(False, tensor)]))
 
     def _accesses(self, hosts: list[Any]) -> int:
-        count = self._sanitizer._told
+        count = 0
         if self._sanitizer._pinned:
             for write, tensor in hosts:
-                address = tensor.untyped_storage().data_ptr()
+                address = _address(tensor) and tensor.untyped_storage().data_ptr()
                 if address in self._sanitizer._pinned:
                     count = self._native.host_uses(address, write)
         return count
@@ -207,13 +207,16 @@ class _Plan:
         self._copies = name in ("aten::copy_", "aten::_to_copy")
         self._non_blocking = next((index for index, it in enumerate(schema.arguments) if it.name == "non_blocking"), 0)
 
-    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[bool, Any]]:
-        """The arguments that are used, each with whether it is written."""
-        for index, name, kind in self._arguments:
-            if index < len(args):
-                yield kind, args[index]
-            elif name in kwargs:
-                yield kind, kwargs[name]
+    def tensors(self, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[bool, Any]]:
+        """The tensors among the arguments that are used, each with whether it is written."""
+        found = []
+        for index, name, write in self._arguments:
+            value = args[index] if index < len(args) else kwargs.get(name)
+            if isinstance(value, kind):
+                found.append((write, value))
+            elif isinstance(value, (list, tuple)):
+                found.extend((write, it) for it in value if isinstance(it, kind))
+        return found
 
     def is_copy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether this is a copy that may return before it has ended."""
@@ -223,12 +226,11 @@ class _Plan:
         return bool(args[at] if at < len(args) else kwargs.get("non_blocking", False))
 
 
-def _tensors(torch: Any, value: Any) -> Iterator[Any]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(torch, item)
+def _tensors(kind: type, value: Any) -> list[Any]:
+    """The tensors of a result."""
+    if isinstance(value, kind):
+        return [value]
+    return [it for part in value for it in _tensors(kind, part)] if isinstance(value, (list, tuple)) else []
 
 
 def _address(tensor: Any) -> int:
@@ -236,6 +238,10 @@ def _address(tensor: Any) -> int:
         return tensor.data_ptr()
     except RuntimeError:  # It has no memory, such as a fake tensor.
         return 0
+
+
+def _addresses(tensors: list[Any]) -> list[int]:
+    return [address for tensor in tensors if (address := _address(tensor))]
 
 
 def _forget(sanitizer: weakref.ref[Sanitizer], address: int) -> None:
@@ -422,8 +428,8 @@ def sanitize_process() -> None:
 
     def end() -> None:
         block.__exit__(None, None, None)
-        text = sanitizer._unfollowed()
-        print(f"cachette sanitizer: {sanitizer.count or 'no'} findings", *text, sep="\n", file=sys.stderr)
+        count = f"{sanitizer.count or 'no'} finding{'' if sanitizer.count == 1 else 's'}"
+        print(f"cachette sanitizer: {count}", *sanitizer._unfollowed(), sep="\n", file=sys.stderr)
 
     atexit.register(end)
 
