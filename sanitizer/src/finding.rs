@@ -74,7 +74,7 @@ impl fmt::Display for SourceLine {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Step {
-    /// What happened, such as `read on stream 0x5 by aten::mul`.
+    /// What happened, such as `read on stream B (0x5) by aten::mul`.
     pub what: String,
     /// The line of the program, then its callers; empty if unknown.
     pub lines: Vec<SourceLine>,

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use crate::clock::Clock;
 
 /// A stream, by a number that the caller chooses, such as its handle.
+///
+/// The default stream of a device is the device's number, shifted left by 56 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId(pub u64);
 

@@ -53,27 +53,22 @@ impl Found {
     }
 }
 
-/// Writes findings with the lines that a caller resolves.
+/// Writes one finding with the lines that a caller resolves.
 pub(crate) struct Writer<'a> {
     pub(crate) sanitizer: &'a Sanitizer,
     pub(crate) resolve: &'a dyn Fn(Site) -> Vec<Frame>,
+    pub(crate) found: &'a Found,
 }
 
 impl Writer<'_> {
-    pub(crate) fn finding(&self, found: &Found) -> Finding {
-        let Found { kind, life, earlier, request, later, at, count, .. } = found;
+    pub(crate) fn finding(&self) -> Finding {
+        let Found { kind, life, earlier, request, later, at, count, .. } = self.found;
         let allocated = match kind {
             FindingKind::HostAccessTooEarly => "allocated".to_owned(),
             _ => format!("allocated on {}", self.stream(life.owner)),
         };
         let mut steps = vec![self.step(allocated, life.allocated)];
-        let of_use = |used: &StreamUse, then: &str| {
-            let verb = if used.access == Use::Read { "read" } else { "written" };
-            let by = self.sanitizer.text_of(used.by);
-            let by = if by.is_empty() { String::new() } else { format!(" by {by}") };
-            self.step(format!("{then}{verb} on {}{by}", self.stream(used.stream)), used.site)
-        };
-        steps.extend(earlier.iter().map(|used| of_use(used, "")));
+        steps.extend(earlier.iter().map(|used| self.use_step("", used)));
         if life.freed != Site::default() || request.is_some() || *kind == FindingKind::UsedAfterFree {
             steps.push(self.step("freed".to_owned(), life.freed));
         }
@@ -81,7 +76,7 @@ impl Writer<'_> {
             let what = format!("given to a request of {} on {}", size(given.bytes), self.stream(given.owner));
             self.step(what, given.allocated)
         }));
-        steps.extend(later.iter().map(|used| of_use(used, "then ")));
+        steps.extend(later.iter().map(|used| self.use_step("then ", used)));
         match kind {
             FindingKind::UnmappedTooEarly => steps.push(self.step("unmapped".to_owned(), *at)),
             FindingKind::HostAccessTooEarly => steps.push(self.step("then accessed by the host".to_owned(), *at)),
@@ -93,7 +88,7 @@ impl Writer<'_> {
             address: life.address,
             bytes: life.bytes,
             description: self.sanitizer.text_of(life.description).to_owned(),
-            missing: self.missing(found, &steps),
+            missing: self.missing(&steps),
             steps,
         }
     }
@@ -108,53 +103,77 @@ impl Writer<'_> {
         Step { what, lines }
     }
 
+    fn use_step(&self, then: &str, used: &StreamUse) -> Step {
+        let verb = if used.access == Use::Read { "read" } else { "written" };
+        let by = self.sanitizer.text_of(used.by);
+        let by = if by.is_empty() { String::new() } else { format!(" by {by}") };
+        self.step(format!("{then}{verb} on {}{by}", self.stream(used.stream)), used.site)
+    }
+
+    /// A stream with its letter and its handle.
     fn stream(&self, index: u32) -> String {
-        self.sanitizer.stream_name(index)
+        format!("stream {} ({})", self.letter(index), self.sanitizer.stream_name(index))
+    }
+
+    /// The letter of a stream: A is the owner's, the next one is that of the use.
+    fn letter(&self, index: u32) -> char {
+        let Found { life, earlier, request, later, .. } = self.found;
+        let owner = Some(life.owner).filter(|_| self.found.kind != FindingKind::HostAccessTooEarly);
+        let of_use = |used: &Option<StreamUse>| used.map(|used| used.stream);
+        let streams = [owner, of_use(earlier), request.map(|given| given.owner), of_use(later)];
+        let mut letters: Vec<u32> = Vec::new();
+        for stream in streams.into_iter().flatten() {
+            if !letters.contains(&stream) {
+                letters.push(stream);
+            }
+        }
+        let lettered = ('A'..='D').zip(letters).find(|(_, stream)| *stream == index);
+        lettered.map_or('?', |(letter, _)| letter)
     }
 
     /// What would have ordered the two uses.
-    fn missing(&self, found: &Found, steps: &[Step]) -> String {
+    fn missing(&self, steps: &[Step]) -> String {
         let place = |what: &str| {
             let step = steps.iter().find(|step| step.what.starts_with(what));
             let line = step.and_then(|step| step.lines.first());
             line.map_or_else(String::new, |line| format!(" before {}:{}", line.file, line.line))
         };
-        let python = self.sanitizer.language() == Language::Python;
-        match found.kind {
-            FindingKind::ReusedTooEarly | FindingKind::UnmappedTooEarly => {
-                let Some(earlier) = found.earlier else { return String::new() };
-                let (used, owner) = (self.stream(earlier.stream), self.stream(found.life.owner));
-                let later = found.later.map(|used| used.stream).or(found.request.map(|request| request.owner));
-                let next = later.map_or_else(|| "the host".to_owned(), |stream| self.stream(stream));
-                let wait = match (later, python) {
-                    (None, _) => format!("a synchronization of {used}"),
-                    (Some(_), true) => format!("`wait_stream` of {next} for {used}"),
-                    (Some(_), false) => format!("a wait of {next} for an event of {used}"),
+        let Found { kind, life, earlier, request, later, .. } = self.found;
+        match (kind, earlier) {
+            (FindingKind::ReusedTooEarly | FindingKind::UnmappedTooEarly, Some(earlier)) => {
+                let used = self.letter(earlier.stream);
+                let Some(next) = later.map(|used| used.stream).or(request.map(|given| given.owner)) else {
+                    let record = self.record_stream(used);
+                    return format!("nothing orders {used} before the unmap. Call {record}{}.", place("freed"));
                 };
-                let wait_at = if found.request.is_some() { place("given to") } else { place("unmapped") };
-                if used == owner {
-                    let then = if found.later.is_some() { place("then ") } else { wait_at };
-                    return format!("nothing orders the work of {used} before {next}. Add {wait}{then}.");
+                let (next, wait) = (self.letter(next), self.wait_stream(self.letter(next), used));
+                if earlier.stream == life.owner {
+                    return format!("nothing orders {used} before {next}. Call {wait}{}.", place("then "));
                 }
-                let record = if python {
-                    format!("`x.record_stream({used})` on this tensor")
-                } else {
-                    format!("`record_stream({used})` on this allocation")
-                };
-                let free = place("freed");
-                format!("nothing orders {used} before {next}. Add {record}{free}, or {wait}{wait_at}.")
+                let (record, free, given) = (self.record_stream(used), place("freed"), place("given to"));
+                format!("nothing orders {used} before {next}. Call {record}{free}, or {wait}{given}.")
             }
-            FindingKind::UsedAfterFree => {
-                "the memory has no owner at that use. Keep it until the use is queued.".into()
+            (FindingKind::HostAccessTooEarly, Some(earlier)) => {
+                let used = self.letter(earlier.stream);
+                format!("a synchronization of {used}, or of an event after that use{}.", place("then accessed"))
             }
-            FindingKind::ReadBeforeWritten => {
-                format!("no write of this memory is ordered before the read{}.", place("then "))
-            }
-            FindingKind::HostAccessTooEarly => {
-                let stream = found.earlier.map_or_else(String::new, |used| self.stream(used.stream));
-                format!("a synchronization of {stream}, or of an event after that use{}.", place("then accessed"))
-            }
-            FindingKind::UsedAsleep => format!("a wake of the pool{}.", place("then ")),
+            (FindingKind::ReadBeforeWritten, _) => format!("a write of this memory{}.", place("then ")),
+            (FindingKind::UsedAsleep, _) => format!("a wake of the pool{}.", place("then ")),
+            _ => "the memory has no owner at that use. Keep it until the use is queued.".into(),
+        }
+    }
+
+    fn record_stream(&self, stream: char) -> String {
+        match self.sanitizer.language() {
+            Language::Rust => format!("`x.record_stream(&{stream})`"),
+            Language::Python => format!("`x.record_stream({stream})`"),
+        }
+    }
+
+    fn wait_stream(&self, stream: char, other: char) -> String {
+        match self.sanitizer.language() {
+            Language::Rust => format!("`stream_wait` of {stream} for an event of {other}"),
+            Language::Python => format!("`{stream}.wait_stream({other})`"),
         }
     }
 }

@@ -163,10 +163,12 @@ impl Sanitizer {
         self.options.libraries.iter().any(|part| frame.file.contains(part.as_str()) || name.starts_with(part.as_str()))
     }
 
+    /// The handle of a stream; the caller adds the device to that of a default stream, in the highest bits.
     pub(crate) fn stream_name(&self, index: u32) -> String {
         match self.order.id(index) {
-            StreamId(0) => "the default stream".to_owned(),
-            StreamId(id) => format!("stream {id:#x}"),
+            StreamId(0) => "default".to_owned(),
+            StreamId(id) if id.trailing_zeros() >= 56 => format!("default of device {}", id >> 56),
+            StreamId(id) => format!("{id:#x}"),
         }
     }
 }
@@ -415,8 +417,8 @@ impl Sanitizer {
 
     /// The distinct findings after the first `known`.
     pub fn findings_since(&self, known: usize, resolve: &dyn Fn(Site) -> Vec<Frame>) -> Vec<Finding> {
-        let writer = Writer { sanitizer: self, resolve };
-        self.found_order.iter().skip(known).map(|key| writer.finding(&self.found[key])).collect()
+        let found = self.found_order.iter().skip(known).map(|key| &self.found[key]);
+        found.map(|found| Writer { sanitizer: self, resolve, found }.finding()).collect()
     }
 
     /// Counts of what was not followed.

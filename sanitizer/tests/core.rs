@@ -83,17 +83,30 @@ fn a_finding_names_every_place_and_what_is_missing() {
     let expected = "\
 cachette sanitizer: memory was reused while another stream could still use it
   memory: 4.0 KiB, float32 (32, 32), at 0x1000
-  1. allocated on the default stream
+  1. allocated on stream A (default)
        train.py:10 in step
-  2. read on stream 0xb by aten::mul
+  2. read on stream B (0xb) by aten::mul
        train.py:20 in step
   3. freed
        train.py:30 in step
-  4. given to a request of 2.0 KiB on the default stream
+  4. given to a request of 2.0 KiB on stream A (default)
        train.py:40 in step
-  missing: nothing orders stream 0xb before the default stream. Add `x.record_stream(stream 0xb)` on this tensor before \
-         train.py:30, or `wait_stream` of the default stream for stream 0xb before train.py:40.";
+  missing: nothing orders B before A. Call `x.record_stream(B)` before train.py:30, or `A.wait_stream(B)` before \
+                    train.py:40.";
     assert_eq!(text, expected);
+}
+
+#[test]
+fn a_use_that_does_not_wait_for_the_owner_needs_a_wait() {
+    let mut sanitizer = Sanitizer::new(of_torch());
+    sanitizer.allocate(A, 0x1000, 4096, Site(1));
+    uses(&mut sanitizer, A, 0x1000, Use::Write);
+    sanitizer.free(0x1000, Site(3));
+    sanitizer.allocate(A, 0x1000, 4096, Site(4));
+    sanitizer.uses(StreamId(1 << 56), 0x1000, Use::Write, Text::default(), Site(5));
+    let finding = &found(&sanitizer)[0];
+    assert_eq!(finding.steps[4].what, "then written on stream B (default of device 1)");
+    assert_eq!(finding.missing, "nothing orders A before B. Call `B.wait_stream(A)` before train.py:50.");
 }
 
 #[test]

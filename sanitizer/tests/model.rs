@@ -163,7 +163,7 @@ fn run(ops: &[Op]) -> (Pairs, Pairs) {
     let number = |site: Site| vec![Frame { name: site.0.to_string(), ..Frame::default() }];
     let found = sanitizer.findings(&number).into_iter().map(|finding| {
         let given = finding.steps.iter().find(|step| step.what.starts_with("given")).expect("a request");
-        let earlier = finding.steps[1].what.split("stream 0x").nth(1).expect("a stream");
+        let earlier = finding.steps[1].what.split("(0x").nth(1).expect("a stream");
         let earlier: usize = earlier[..1].parse().expect("a number");
         (given.lines[0].function.parse().expect("a place"), earlier - 1)
     });

@@ -64,8 +64,9 @@ def test_a_missing_record_stream_is_found_with_its_lines(native: Any, trace: dic
     assert functions == ["used_on_side", "used_on_side", "free_and_reuse", "free_and_reuse"]
     assert finding["steps"][2]["lines"][0]["source"] == "native.free(0x1000)"
     text, = native.texts(0)
-    assert "read on stream 0x51de by aten::mul" in text
-    assert "`x.record_stream(stream 0x51de)` on this tensor before " in text
+    assert "read on stream B (0x51de) by aten::mul" in text
+    assert "nothing orders B before A. Call `x.record_stream(B)` before " in text
+    assert "or `A.wait_stream(B)` before " in text
 
 
 def test_record_stream_orders_the_reuse(native: Any, trace: dict[str, Any]) -> None:
@@ -255,7 +256,7 @@ def test_operators_report_reads_and_writes(bed: Bed) -> None:
         y.fill_(2)
     finding, = bed.sanitizer.findings
     assert finding["description"] == "float32 (1024,)"
-    assert "read on stream 0x51de by aten::sum" in [step["what"] for step in finding["steps"]]
+    assert "read on stream B (0x51de) by aten::sum" in [step["what"] for step in finding["steps"]]
     here = "test_operators_report_reads_and_writes"
     assert all(here in [line["function"] for line in step["lines"]] for step in finding["steps"])
     assert float(total) == 1024
