@@ -205,6 +205,68 @@ pytest.main(["-p", "no:cachette", "-p", "cachette._pytest", "-p", "no:cacheprovi
     assert ("memory was reused" in done.stdout) == bool(option)
 
 
+def test_a_block_leaves_pytorch_as_it_was(run: Run) -> None:
+    pytest.importorskip("torch")
+    done = run("""
+import os, threading, torch
+import cachette.torch
+from cachette.torch import _enable
+_enable.is_enabled = lambda: True
+_enable.usable_torch = lambda: torch
+from cachette import _native
+_native.plugin.start("host", "")
+def functions():
+    return [vars(owner).get(name) for owner, name in (
+        (torch.cuda.Event, "query"), (torch.cuda.Stream, "query"), (torch.cuda.CUDAGraph, "replay"),
+        (torch.cuda.CUDAGraph, "capture_end"), (torch.cuda.ExternalStream, "__new__"), (torch.Tensor, "numpy"),
+        (threading.Thread, "start"))]
+before = functions()
+for _ in range(2):
+    with cachette.torch.sanitize() as sanitizer:
+        assert functions() != before
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(torch._C._len_torch_dispatch_stack()))
+        thread.start()
+        thread.join()
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if float(torch.ones(3).sum()) == 3 and not sanitizer._follows else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert torch.ones(3).numpy().sum() == 3
+    assert seen == [1] and functions() == before
+    print(sanitizer.count, sanitizer.text())
+""")
+    assert "0 cachette sanitizer: not followed:" in done.stdout
+    assert "1 forked children" in done.stdout
+
+
+def test_the_trace_of_pytorch_reaches_the_sanitizer(run: Run) -> None:
+    pytest.importorskip("torch")
+    done = run("""
+import torch
+from torch.cuda import _gpu_trace as trace
+import cachette.torch
+from cachette.torch import _enable
+_enable.is_enabled = lambda: True
+_enable.usable_torch = lambda: torch
+from cachette import _native
+_native.plugin.start("host", "")
+MAIN, SIDE = 0x11, 0x51de
+for waits in (False, True):
+    with cachette.torch.sanitize() as sanitizer:
+        native = sanitizer._native
+        native.allocate(MAIN, 0x1000, 512)
+        native.uses(SIDE, [0x1000], [], 0)
+        trace.EventRecordCallbacks.fire_callbacks(7, SIDE)
+        if waits:
+            trace.EventWaitCallbacks.fire_callbacks(7, MAIN)
+        native.free(0x1000)
+        native.allocate(MAIN, 0x1000, 512)
+    print(sanitizer.count)
+""")
+    assert done.stdout.split() == ["1", "0"]
+
+
 # PyTorch's dispatcher, with tensors of the host in the place of the GPU's.
 
 

@@ -192,7 +192,6 @@ class _Plan:
     def __init__(self, schema: Any, native: Any) -> None:
         name = schema.name
         self.name = native.text(name)
-        self.uses = name not in _NO_KERNEL and not name.startswith("prim::")
         short = name.split("::")[-1]
         factory = short.startswith(_FACTORIES[1]) or short.endswith(_FACTORIES[0])
         aliases = [argument.alias_info for argument in schema.arguments]
@@ -200,7 +199,10 @@ class _Plan:
         kinds = [None if alias is not None and not alias.is_write or alias is None and factory else alias is not None
                  for alias in aliases]
         arguments = list(enumerate(zip(schema.arguments, kinds)))
-        self._arguments = [(index, argument.name, kind) for index, (argument, kind) in arguments if kind is not None]
+        self._arguments = [(index, argument.name, kind) for index, (argument, kind) in arguments
+                           if kind is not None and "Tensor" in str(argument.type)]
+        is_view = not self._arguments and all(it.alias_info is not None for it in schema.returns)
+        self.uses = name not in _NO_KERNEL and not name.startswith("prim::") and not is_view
         #: Whether the results are new memory that the operator writes.
         self.results = not short.startswith(("empty", "new_empty")) and any(it.alias_info is None for it in
                                                                            schema.returns)
