@@ -46,7 +46,7 @@ impl FindingKind {
 pub struct SourceLine {
     /// The function.
     pub function: String,
-    /// The file.
+    /// The file; empty if unknown.
     pub file: String,
     /// The line; zero if unknown.
     pub line: u32,
@@ -65,6 +65,9 @@ impl SourceLine {
 
 impl fmt::Display for SourceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.file.is_empty() {
+            return f.write_str(&self.function);
+        }
         write!(f, "{}:{} in {}", self.file, self.line, self.function)?;
         if self.source.is_empty() { Ok(()) } else { write!(f, ": {}", self.source) }
     }
@@ -76,7 +79,7 @@ impl fmt::Display for SourceLine {
 pub struct Step {
     /// What happened, such as `read on stream B (0x5) by aten::mul`.
     pub what: String,
-    /// The line of the program, then its callers; empty if unknown.
+    /// The line of the program, then its callers; empty if unknown, or if libraries alone ran it.
     pub lines: Vec<SourceLine>,
 }
 

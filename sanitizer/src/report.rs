@@ -96,11 +96,7 @@ impl Writer<'_> {
     fn step(&self, what: String, site: Site) -> Step {
         let frames = if site == Site::default() { Vec::new() } else { (self.resolve)(site) };
         let is_user = |frame: &&Frame| !self.sanitizer.is_library(frame);
-        let mut lines: Vec<SourceLine> = frames.iter().filter(is_user).take(MOST_LINES).map(SourceLine::of).collect();
-        if lines.is_empty() {
-            lines.extend(frames.first().map(SourceLine::of));
-        }
-        Step { what, lines }
+        Step { what, lines: frames.iter().filter(is_user).take(MOST_LINES).map(SourceLine::of).collect() }
     }
 
     fn use_step(&self, then: &str, used: &StreamUse) -> Step {

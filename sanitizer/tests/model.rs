@@ -171,7 +171,7 @@ fn run(ops: &[Op]) -> (Pairs, Pairs) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn it_finds_what_the_whole_graph_shows_and_nothing_else(ops in ops()) {

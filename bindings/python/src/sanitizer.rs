@@ -295,7 +295,9 @@ impl Shared {
     fn resolve(&self, site: Site) -> Vec<Frame> {
         let stack = NonZeroU32::new(site.0).map(RawStack);
         let resolved = stack.and_then(|stack| self.stacks.resolve(&[stack]).pop());
-        resolved.map_or_else(Vec::new, |stack| stack.frames)
+        let Some(stack) = resolved else { return Vec::new() };
+        // In a backward pass the lines of the forward pass, which PyTorch keeps in anomaly mode, outermost first.
+        stack.frames.into_iter().chain(stack.forward.into_iter().rev()).collect()
     }
 
     /// Takes over the memory that is in use already. The place of its allocation is not known.
