@@ -1,13 +1,12 @@
 //! The formats of values: how each is read, written and limited.
 
+use super::size::{parse_size, size_text};
+
 /// Bytes in a MiB, the unit of every key that ends in `_mb`.
 pub(super) const MEBIBYTE: u64 = 1 << 20;
 
 /// The largest number of MiB whose bytes fit in a `u64`.
 pub(super) const MAX_MEBIBYTES: u64 = u64::MAX / MEBIBYTE;
-
-/// The units of sizes, the largest first.
-const UNITS: [(char, u64); 4] = [('G', 1 << 30), ('M', 1 << 20), ('K', 1 << 10), ('B', 1)];
 
 /// How the values of a key are read, written and limited.
 ///
@@ -98,10 +97,10 @@ pub(super) const THREADS: Format<u32> = Format {
 
 /// A number of bytes, with or without a unit.
 pub(super) const SIZE: Format<u64> = Format {
-    read: |word| whole(word).or_else(|| size_with_unit(word)),
+    read: parse_size,
     write: size_text,
     allows: |bytes, _| bytes > 0,
-    rule: |_| "a size above 0, in bytes or with K, M or G, such as 40G".into(),
+    rule: |_| "a size above 0, in bytes or with a unit, such as 40G or 80GiB".into(),
 };
 
 /// Reads digits without a sign.
@@ -139,25 +138,6 @@ pub(super) fn thousandths(text: &str) -> Option<u64> {
 pub(super) fn thousandths_text(thousandths: u64) -> String {
     let text = format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// Reads a number of bytes that ends in a unit, such as `40G`, `1.5g` or `512B`.
-pub(super) fn size_with_unit(text: &str) -> Option<u64> {
-    let last = text.chars().next_back()?.to_ascii_uppercase();
-    let (_, unit) = UNITS.iter().find(|(letter, _)| *letter == last)?;
-    // Every unit is one byte long.
-    let count = &text[..text.len() - 1];
-    match whole(count) {
-        Some(count) => count.checked_mul(*unit),
-        None if *unit == 1 => None,
-        None => decimal(count).and_then(|count| scale(*unit, count)),
-    }
-}
-
-/// Writes a number of bytes in the largest unit that divides it.
-pub(super) fn size_text(bytes: u64) -> String {
-    let (letter, unit) = UNITS.into_iter().find(|(_, unit)| bytes.is_multiple_of(*unit)).unwrap_or(('B', 1));
-    format!("{}{letter}", bytes / unit)
 }
 
 /// `fraction` of `bytes`, rounded down; `None` if the result is negative or does not fit.

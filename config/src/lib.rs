@@ -15,6 +15,7 @@ mod error;
 mod format;
 mod parse;
 mod roundup;
+mod size;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ use values::{BACKEND, ELASTIC_SETTING, RESERVE};
 pub use error::ConfigError;
 pub use format::scale;
 pub use roundup::Roundup;
+pub use size::parse_size;
 pub use values::{AddressReserve, ConfigBackend, ElasticSetting};
 
 // A row is: field: type = default, "key" | "other spelling": format, "values" and "default" for the documentation.

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::format::{Format, decimal, scale, size_text, size_with_unit};
+use super::format::{Format, decimal, scale};
+use super::size::{size_text, size_with_unit};
 
 /// Where the memory of the default pool comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -91,7 +92,7 @@ pub(super) const RESERVE: Format<AddressReserve> = Format {
     },
     rule: |_| {
         "a fraction of the device's memory above 0 and up to 1.125, such as 0.5, \
-         or a size with K, M or G, such as 40G"
+         or a size with a unit, such as 40G or 80GiB"
             .into()
     },
 };

@@ -1,4 +1,4 @@
-//! How numbers, sizes and reserves are read and written.
+//! How numbers and reserves are read and written.
 
 use crate::AddressReserve::{self, Bytes, Fraction};
 use crate::format::*;
@@ -18,26 +18,6 @@ fn numbers_have_one_form() {
     assert_eq!(decimal("5e-1"), Some(0.5));
     for text in ["", "inf", "nan", "1e999", "-inf", "0,5", "half"] {
         assert_eq!(decimal(text), None, "{text}");
-    }
-}
-
-#[test]
-fn sizes_take_a_unit_and_are_written_in_the_largest() {
-    assert_eq!(size_with_unit("1.5g"), Some(3 << 29));
-    assert_eq!(size_with_unit("3k"), Some(3072));
-    for text in ["", "G", "7", "1.5B", "-1G", "1e20G", "17179869184G", "4T", "1é"] {
-        assert_eq!(size_with_unit(text), None, "{text}");
-    }
-    for (bytes, text) in [
-        (40 << 30, "40G"),
-        (3 << 29, "1536M"),
-        (3072, "3K"),
-        (7, "7B"),
-        (1025, "1025B"),
-        (u64::MAX, "18446744073709551615B"),
-    ] {
-        assert_eq!(size_text(bytes), text);
-        assert_eq!(size_with_unit(text), Some(bytes));
     }
 }
 

@@ -102,7 +102,7 @@ fn m21_switches_are_spelt_exactly() {
 #[test]
 fn x2_a_bad_reserve_is_refused() {
     let rule = "a fraction of the device's memory above 0 and up to 1.125, such as 0.5, \
-                or a size with K, M or G, such as 40G";
+                or a size with a unit, such as 40G or 80GiB";
     let values = ["abc", "G", "-1", "0", "0G", "40", "1e20G", "12X", "inf", ""];
     refuses_all("expandable_segments_reserve", &values, rule);
 }
@@ -116,8 +116,8 @@ fn values_out_of_range_are_refused() {
     refuses_all("elastic_largest_chunk_mb", &["1"], &mebibytes(2));
     let threads = ["none", "3", "1024", "4294967297"];
     refuses_all("pinned_num_register_threads", &threads, "a power of two from 1 to 128");
-    let sizes = ["0", "4T", "99999999999999999999"];
-    refuses_all("memory_limit", &sizes, "a size above 0, in bytes or with K, M or G, such as 40G");
+    let sizes = ["0", "4X", "99999999999999999999"];
+    refuses_all("memory_limit", &sizes, "a size above 0, in bytes or with a unit, such as 40G or 80GiB");
     refuses_all("roundup_power2_divisions", &["3", "0", "4294967296"], divisions);
     let interval = "a power of two in MiB, or > for all larger sizes";
     refuses("roundup_power2_divisions:[3:4]", "3", interval);
@@ -147,12 +147,12 @@ fn the_builder_obeys_the_same_rules() {
         (builder().roundup_divisions([3; 16]), "roundup_power2_divisions: '3'"),
         (builder().memory_fraction(1.1), "per_process_memory_fraction: '1.1'"),
         (builder().memory_fraction(f64::NAN), "per_process_memory_fraction: 'NaN'"),
-        (builder().memory_limit(0), "memory_limit: '0G'"),
+        (builder().memory_limit(0), "memory_limit: '0B'"),
         (builder().pinned_register_threads(0), "pinned_num_register_threads: '0'"),
         (builder().pinned_register_threads(256), "pinned_num_register_threads: '256'"),
         (builder().pinned_reserve_segment_bytes(0), "pinned_reserve_segment_size_mb: '0'"),
         (builder().expandable_segments_reserve(AddressReserve::Fraction(2.0)), "expandable_segments_reserve: '2'"),
-        (builder().expandable_segments_reserve(AddressReserve::Bytes(0)), "expandable_segments_reserve: '0G'"),
+        (builder().expandable_segments_reserve(AddressReserve::Bytes(0)), "expandable_segments_reserve: '0B'"),
     ] {
         let error = builder.build().unwrap_err();
         assert_eq!(error.span(), None);
