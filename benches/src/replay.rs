@@ -1,5 +1,6 @@
 //! Traces replayed through the allocator.
 
+mod expandable;
 mod failure;
 mod fit;
 mod player;
@@ -14,7 +15,7 @@ use cachette_hal_testing::traced::Counts;
 use serde::Serialize;
 
 pub use failure::{Failure, Pass};
-pub use fit::{FIT_STEP, Fit, fit};
+pub use fit::{FIT_STEP, Fit, fit, fit_pytorch_expandable};
 pub use timeline::{Timeline, timeline};
 
 use crate::trace::Trace;

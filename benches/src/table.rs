@@ -16,6 +16,37 @@ impl<const N: usize> Table<N> {
         Self { rows: vec![headings.map(str::to_owned)] }
     }
 
+    /// The table in parts of at most `width` columns, one below the other; each begins with the first column.
+    #[must_use]
+    pub fn folded(&self, width: usize) -> String {
+        let widths = self.widths();
+        let mut text = String::new();
+        let mut first = 1;
+        while first < N {
+            let mut columns = vec![0];
+            let mut used = widths[0];
+            while first < N && (columns.len() == 1 || used + 2 + widths[first] <= width) {
+                used += 2 + widths[first];
+                columns.push(first);
+                first += 1;
+            }
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            for row in &self.rows {
+                text += &line(row, &widths, &columns);
+            }
+        }
+        text
+    }
+
+    fn widths(&self) -> [usize; N] {
+        std::array::from_fn(|column| {
+            let cells = self.rows.iter().map(|row| row[column].chars().count());
+            cells.max().unwrap_or(0)
+        })
+    }
+
     /// Adds a row at the end.
     pub fn push(&mut self, row: [String; N]) {
         self.rows.push(row);
@@ -24,23 +55,18 @@ impl<const N: usize> Table<N> {
 
 impl<const N: usize> fmt::Display for Table<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = |column: usize| {
-            let cells = self.rows.iter().map(|row| row[column].chars().count());
-            cells.max().unwrap_or(0)
-        };
-        let widths: [usize; N] = std::array::from_fn(width);
-        for row in &self.rows {
-            for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
-                if column == 0 {
-                    write!(f, "{cell:<width$}")?;
-                } else {
-                    write!(f, "  {cell:>width$}")?;
-                }
-            }
-            writeln!(f)?;
-        }
-        Ok(())
+        f.write_str(&self.folded(usize::MAX))
     }
+}
+
+/// The cells of `columns`: the first to the left, the others to the right of their width.
+fn line(row: &[String], widths: &[usize], columns: &[usize]) -> String {
+    let mut text = String::new();
+    for column in columns {
+        let (cell, width) = (&row[*column], widths[*column]);
+        text += &if *column == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") };
+    }
+    text + "\n"
 }
 
 #[cfg(test)]
@@ -58,5 +84,20 @@ mod tests {
              pair é         12.5\n\
              a longer name     7\n"
         );
+    }
+
+    #[test]
+    fn a_table_too_wide_continues_below_itself() {
+        let mut table = Table::new(["trace", "requested", "ratio"]);
+        table.push(["gpt2".into(), "1.00 GiB".into(), "1.02".into()]);
+        assert_eq!(
+            table.folded(16),
+            "trace  requested\n\
+             gpt2    1.00 GiB\n\
+             \n\
+             trace  ratio\n\
+             gpt2    1.02\n"
+        );
+        assert_eq!(table.folded(23), table.to_string());
     }
 }
