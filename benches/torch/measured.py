@@ -25,6 +25,8 @@ def arguments(description, steps):
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu only tries the program")
     parser.add_argument("--turn", type=int, default=0, metavar="STEPS",
                         help="before every so many steps, say so and wait for a line of input (see compare.py --turn)")
+    parser.add_argument("--limit", type=int, default=0, metavar="BYTES",
+                        help="the most that the allocator may reserve, as a fraction of the device's memory (limit.py)")
     return parser.parse_args()
 
 
@@ -65,10 +67,17 @@ class Meter:
         self.times, self.outcome = [], []
         self.began = time.perf_counter()
         if self.on_gpu:
+            self._set_limit()
             torch.zeros(1, device="cuda")
             torch.cuda.synchronize()
             self.free_before, self.capacity = torch.cuda.mem_get_info()
             self.least_free = self.free_before
+
+    def _set_limit(self):
+        """Sets PyTorch's memory fraction."""
+        if self.options.limit:
+            total = self.torch.cuda.get_device_properties(0).total_memory
+            self.torch.cuda.set_per_process_memory_fraction(self.options.limit / total)
 
     @contextlib.contextmanager
     def step(self):
@@ -108,6 +117,7 @@ class Meter:
             "median_step_ms": statistics.median(counted) * 1e3,
             "total_steps_s": sum(self.times),
             "step_ms": [1e3 * step for step in self.times] if self.options.turn else None,
+            "each_step_ms": [round(1e3 * step, 4) for step in self.times],
             "wall_s": time.perf_counter() - self.began,
             "outcome": self.outcome if len(self.outcome) <= 200 else None,
             "outcome_hash": hashlib.sha256(outcome).hexdigest()[:16],
@@ -130,6 +140,7 @@ class Meter:
             "peak_requested": stats["requested_bytes.all.peak"],
             "peak_reserved": figures.max_memory_reserved(),
             "device_peak": self.free_before - self.least_free,
+            "retries": stats["num_alloc_retries"],
             "device_calls": stats["num_device_alloc"] + stats["num_device_free"],
             "device": self.torch.cuda.get_device_name(),
             "torch": self.torch.__version__,
