@@ -61,12 +61,11 @@ impl<const N: usize> fmt::Display for Table<N> {
 
 /// The cells of `columns`: the first to the left, the others to the right of their width.
 fn line(row: &[String], widths: &[usize], columns: &[usize]) -> String {
-    let mut text = String::new();
-    for column in columns {
+    let cells = columns.iter().map(|column| {
         let (cell, width) = (&row[*column], widths[*column]);
-        text += &if *column == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") };
-    }
-    text + "\n"
+        if *column == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") }
+    });
+    cells.chain(["\n".to_owned()]).collect()
 }
 
 #[cfg(test)]
