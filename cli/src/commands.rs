@@ -2,11 +2,15 @@
 
 mod bench;
 mod choice;
+mod completions;
 mod conformance;
 mod devices;
+mod doctor;
+mod man;
 mod progress;
 mod replay;
 pub(crate) mod run;
+mod size;
 mod snapshot;
 
 use clap::Subcommand;
@@ -16,24 +20,30 @@ use crate::error::CliError;
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Doctor(doctor::Doctor),
     Devices(devices::Devices),
     Conformance(conformance::Conformance),
     Bench(bench::Bench),
     Replay(replay::Replay),
     Snapshot(snapshot::Snapshot),
     Run(run::Run),
+    Completions(completions::Completions),
+    Man(man::Man),
 }
 
 impl Command {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<(), CliError> {
         match self {
+            Self::Doctor(doctor) => doctor.run(),
             Self::Devices(devices) => devices.run(),
             Self::Conformance(conformance) => conformance.run(),
             Self::Bench(bench) => bench.run(),
             Self::Replay(replay) => replay.run(),
             Self::Snapshot(snapshot) => snapshot.run(),
             Self::Run(run) => run.run(),
+            Self::Completions(completions) => completions.run(),
+            Self::Man(man) => man.run(),
         }
     }
 }

@@ -20,6 +20,9 @@ pub(crate) enum CliError {
     /// Cases of the conformance suite failed; the report lists them.
     #[error("{failed} of {total} cases failed")]
     CasesFailed { failed: usize, total: usize },
+    /// `doctor` found something that does not work.
+    #[error("this machine is not ready: {broken}")]
+    NotReady { broken: String },
     /// A row of the microbenchmarks could not be measured.
     #[error("{workload} {parameter} could not be measured: {error}")]
     NotMeasured { workload: &'static str, parameter: String, error: cachette::Error },
@@ -59,9 +62,18 @@ pub(crate) enum CliError {
     /// A configuration and an option both limit memory.
     #[error("the configuration '{config}' limits memory, and so does {option}; leave one of them out")]
     LimitTwice { config: String, option: &'static str },
+    /// The batch sizes do not belong to the runs.
+    #[error("--batch has {batches} numbers for {traces} runs; give one for each run, and no number twice")]
+    Batches { batches: usize, traces: usize },
+    /// A run failed for another reason than its memory.
+    #[error("{trace} could not be replayed: {why}")]
+    NotReplayed { trace: String, why: String },
     /// The output file cannot be written.
-    #[error("cannot write to '{}': {error}; name a file in a folder that exists", path.display())]
+    #[error("cannot write to '{}': {error}{}", path.display(), output_advice(error))]
     OutputFile { path: PathBuf, error: io::Error },
+    /// There is no manual page of this command.
+    #[error("there is no command '{name}'; `cachette --help` lists them")]
+    NoCommand { name: String },
     /// A program behind a front starts another front.
     #[error("this program runs behind `cachette run` already; leave one of the two out")]
     FrontTwice,
@@ -100,7 +112,14 @@ impl CliError {
     fn code(&self) -> u8 {
         match self {
             Self::Program { error, .. } => run::exit_code(error),
-            Self::CasesFailed { .. } | Self::NotMeasured { .. } | Self::ReplaysFailed { .. } | Self::Output(_) => 1,
+            // The work was done before the disk was full.
+            Self::OutputFile { error, .. } if error.kind() == io::ErrorKind::StorageFull => 1,
+            Self::CasesFailed { .. }
+            | Self::NotReady { .. }
+            | Self::NotMeasured { .. }
+            | Self::NotReplayed { .. }
+            | Self::ReplaysFailed { .. }
+            | Self::Output(_) => 1,
             Self::Open(_)
             | Self::Filter(_)
             | Self::Run(_)
@@ -111,7 +130,9 @@ impl CliError {
             | Self::Config(_)
             | Self::LimitTooLarge { .. }
             | Self::LimitTwice { .. }
+            | Self::Batches { .. }
             | Self::OutputFile { .. }
+            | Self::NoCommand { .. }
             | Self::FrontTwice
             | Self::NoProgram
             | Self::NoFront
@@ -119,5 +140,14 @@ impl CliError {
             | Self::NoDriver { .. }
             | Self::Folder { .. } => 2,
         }
+    }
+}
+
+/// What to do if an output file cannot be written.
+fn output_advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull => "; free space there, or name a file elsewhere",
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "; name a file in a folder of this user",
+        _ => "; name a file in a folder that exists",
     }
 }

@@ -168,9 +168,9 @@ fn a_configuration_that_is_wrong_says_where() {
 #[test]
 fn sizes_and_devices_that_are_not_there() {
     let trace = small();
-    for text in ["", "0", "80GB", "-1", "1.5G"] {
-        refused(&[trace.path(), "--phantom", text], "as in 80G");
-        refused(&[trace.path(), "--limit", text], "as in 80G");
+    for text in ["", "0", "80GBs", "-1", "1.5B"] {
+        refused(&[trace.path(), "--phantom", text], "141GB (powers of 1000)");
+        refused(&[trace.path(), "--limit", text], "141GB (powers of 1000)");
     }
     for options in [&["--phantom", "80G"][..], &["--fit"]] {
         refused(

@@ -114,8 +114,8 @@ fn a_limit_shows_who_runs_out_first() {
 #[test]
 fn limits_that_are_none_or_contradict() {
     let trace = trace(TWO);
-    for text in ["", "0", "0G", "-1", "8GB"] {
-        refused(&[trace.path(), "--limit", text], "as in 80G");
+    for text in ["", "0", "0G", "-1", "8GBs"] {
+        refused(&[trace.path(), "--limit", text], "141GB (powers of 1000)");
     }
     refused(
         &[trace.path(), "--phantom", "8G", "--limit", "9G"],
@@ -135,4 +135,58 @@ fn limits_that_are_none_or_contradict() {
         refused(&[&arguments[..], options].concat(), &expected);
     }
     refused(&["/nonexistent/x.trace", "--fit", "--compare"], "cannot be read");
+}
+
+/// The words about three runs of 8, 16 and 32 samples on a device of `size`.
+fn words(size: &str, options: &[&str]) -> String {
+    // 100 MiB of weights, and 10 MiB for each sample.
+    let runs: Vec<Scratch> =
+        [8, 16, 32].map(|batch| trace(&format!("a 0 104857600 0\na 1 {} 0\nf 1\n", batch * 10 * MIB))).into();
+    let paths: Vec<&str> = runs.iter().map(Scratch::path).collect();
+    let ran = run(&[&["replay"], &paths[..], &["--fit", "--device-size", size], options].concat());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    ran.stdout
+}
+
+#[test]
+fn a_device_size_is_answered_in_words() {
+    let text = words("200M", &[]);
+    assert!(text.contains(" requests 180.00 MiB at its peak.\nOn a device of 200.00 MiB it\n"), "{text}");
+    assert!(text.contains("  fits with PyTorch's allocator: needs 180.00 MiB, 20.00 MiB to spare\n"), "{text}");
+    assert!(text.contains("  does not fit with PyTorch's allocator: lacks 60.00 MiB\n"), "{text}");
+    assert!(text.contains("  fits with Cachette: needs "), "{text}");
+    assert!(text.contains("  fits with PyTorch's expandable segments: needs "), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn runs_of_several_batches_give_the_largest_that_fits() {
+    let text = words("1100M", &["--batch", "8,16,32"]);
+    assert!(text.contains("the largest batch in 1.07 GiB, by a line through 3 runs:\n"), "{text}");
+    assert!(text.contains("  PyTorch's allocator: 100 (from 100 to 100)\n"), "{text}");
+    assert!(text.contains("A larger batch than was recorded is a guess: record a run near it.\n"), "{text}");
+}
+
+#[test]
+fn answers_are_written_as_json_too() {
+    let (trace, file) = (trace(TWO), Scratch::new(".json"));
+    run(&["replay", trace.path(), "--fit", "--device-size", "30M", "--json", file.path()]);
+    let found = file.json();
+    assert_eq!(found["runs"].as_array().unwrap().len(), 3);
+    assert_eq!(found["runs"][0]["allocator"], "PyTorch's allocator");
+    assert_eq!(found["runs"][0]["device_size"], 30 * MIB);
+    assert_eq!(found["runs"][2]["fits"], true);
+}
+
+#[test]
+fn device_sizes_and_batches_that_make_no_sense() {
+    let trace = trace(TWO);
+    refused(&[trace.path(), "--device-size", "80GB"], "--fit");
+    refused(&[trace.path(), "--fit", "--device-size", "80 GB"], "141GB (powers of 1000)");
+    refused(&[trace.path(), "--fit", "--device-size", "8G", "--compare"], "cannot be used with");
+    refused(&[trace.path(), "--fit", "--batch", "8"], "--device-size");
+    let sized = [trace.path(), "--fit", "--device-size", "8G", "--batch"];
+    refused(&[&sized[..], &["0"]].concat(), "a batch is a whole number from 1 to");
+    let message = "error: --batch has 2 numbers for 1 runs; give one for each run, and no number twice\n";
+    refused(&[&sized[..], &["8,16"]].concat(), message);
 }

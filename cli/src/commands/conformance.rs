@@ -1,6 +1,6 @@
 //! `cachette conformance`: whether a backend keeps every promise of the contract.
 
-mod target;
+pub(super) mod target;
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -1,6 +1,6 @@
 //! `cachette devices`: the available backends and devices.
 
-mod listing;
+pub(super) mod listing;
 mod text;
 
 use std::io::Write;
@@ -30,7 +30,7 @@ impl Devices {
     pub(super) fn run(self) -> Result<(), CliError> {
         let listing = Listing::gather();
         stdout::print(|out| match self.format {
-            Format::Text => write!(out, "{listing}"),
+            Format::Text => write!(out, "{}", stdout::wrap(&listing.to_string())),
             Format::Json => {
                 serde_json::to_writer_pretty(&mut *out, &listing)?;
                 writeln!(out)

@@ -1,5 +1,7 @@
 //! `cachette replay`: the memory and time of a recorded program.
 
+mod batches;
+mod capacity;
 mod fits;
 mod mean;
 mod named;
@@ -8,7 +10,6 @@ mod recorded;
 mod report;
 mod row;
 mod shortage;
-pub(super) mod size;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -22,10 +23,13 @@ use serde::Serialize;
 
 use super::bench::device_line;
 use super::choice::Choice;
+use super::size;
 use crate::error::CliError;
 use crate::json::JsonFile;
 use crate::output;
 use crate::stdout;
+use batches::Estimate;
+use capacity::Answer;
 use mean::Entry;
 use named::{Compare, Named};
 use row::{Found, Row, judge, write_failures};
@@ -47,7 +51,7 @@ pub(crate) struct Replay {
     traces: Vec<PathBuf>,
     #[command(flatten)]
     choice: Choice,
-    /// Uses the backend host with this much phantom memory, such as 80G [default: 141G]
+    /// Uses the backend host with this much phantom memory, such as 80GB [default: 141G]
     #[arg(long, value_name = "SIZE", value_parser = size::bytes, allow_hyphen_values = true)]
     phantom: Option<u64>,
     /// A configuration, as in `CACHETTE_ALLOC_CONF`; each one adds a row per trace
@@ -67,6 +71,20 @@ pub(crate) struct Replay {
     /// smaller limit may fit too.
     #[arg(long, conflicts_with = "limit")]
     fit: bool,
+    /// Says in words whether each run fits on a device of this size, such as 80GB
+    ///
+    /// It compares PyTorch's allocator, PyTorch's expandable segments and Cachette. The driver and its libraries take
+    /// part of a device too, about 0.5 GiB for CUDA: give the size that is left to the program.
+    #[arg(long, value_name = "SIZE", value_parser = size::bytes, allow_hyphen_values = true, requires = "fit")]
+    #[arg(conflicts_with_all = ["config", "compare", "phantom"])]
+    device_size: Option<u64>,
+    /// The batch sizes of the runs, in their order; the largest batch that fits is estimated from them
+    ///
+    /// A straight line through the runs gives the memory of other batches. With three runs or more, their distance from
+    /// the line gives the uncertainty.
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',', requires = "device_size")]
+    #[arg(value_parser = batches::batch, allow_hyphen_values = true)]
+    batch: Vec<u32>,
     /// Replays the history of this device, of snapshots that have several
     #[arg(long, value_name = "N")]
     recorded_device: Option<u32>,
@@ -80,6 +98,7 @@ pub(crate) struct Replay {
 
 impl Replay {
     pub(super) fn run(mut self) -> Result<(), CliError> {
+        batches::check(&self.batch, self.traces.len())?;
         let configs = self.configs()?;
         self.check_configs(&configs)?;
         let target = self.open()?;
@@ -90,6 +109,11 @@ impl Replay {
         }
         let file = self.json.as_deref().map(JsonFile::create).transpose()?;
         let results = Results { target: &target, file };
+        if let Some(bytes) = self.device_size {
+            let answers = capacity::ask_all(&target, &traces, bytes)?;
+            let batches = batches::estimate(&answers, &self.batch, bytes);
+            return results.deliver_answers(&answers, &batches);
+        }
         let averaged = self.compare.map_or(0, |_| configs.len());
         if self.fit {
             let rows = fits::fit_all(&target, &traces, &configs);
@@ -139,7 +163,9 @@ impl Replay {
                 return Err(CliError::HostAlone { option, backend });
             }
         }
-        Ok(self.choice.open(self.phantom.unwrap_or(PHANTOM))?)
+        // A run that does not fit must still find out what it needs.
+        let least = self.device_size.map_or(PHANTOM, |bytes| PHANTOM.max(bytes.saturating_mul(4)));
+        Ok(self.choice.open(self.phantom.unwrap_or(least))?)
     }
 
     fn check_configs(&self, configs: &[Named]) -> Result<(), CliError> {
@@ -183,5 +209,16 @@ impl Results<'_> {
             file.write(&Entry::all(rows, means))?;
         }
         judge(rows)
+    }
+    /// Prints and writes the answers to `--device-size`. They are answers, not failures, if a run does not fit.
+    fn deliver_answers(self, answers: &[Answer], batches: &[Estimate]) -> Result<(), CliError> {
+        stdout::print(|out| {
+            capacity::write(out, answers)?;
+            batches::write(out, batches)
+        })?;
+        match self.file {
+            Some(file) => file.write(&serde_json::json!({ "runs": answers, "batches": batches })),
+            None => Ok(()),
+        }
     }
 }

@@ -23,7 +23,7 @@ use cachette::Config;
 use clap::Args;
 
 use self::driver::Driver;
-use super::replay::size;
+use super::size;
 use super::snapshot::check_ending;
 use crate::error::CliError;
 use crate::output;

@@ -110,7 +110,7 @@ fn a_front_inside_a_front() {
 #[test]
 fn a_wrong_configuration_or_limit() {
     refused(&["--config", "no_such_key:1"], "there is no key 'no_such_key'");
-    refused(&["--limit", "much"], "a size is a whole number of bytes above 0");
+    refused(&["--limit", "much"], "a size is a number above 0 with a unit or without");
     let both = ["--config", "memory_limit:1G", "--limit", "1G"];
     refused(&both, "limits memory, and so does --limit; leave one of them out");
 }

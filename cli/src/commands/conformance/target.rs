@@ -14,7 +14,7 @@ const HOST_DEVICES: u32 = 2;
 const HOST_CAPACITY: u64 = 256 << 20;
 
 /// Returns a fixture for an existing device. The error lists the existing ones.
-pub(super) fn find(name: &str, ordinal: Ordinal) -> Result<Fixture, OpenError> {
+pub(in crate::commands) fn find(name: &str, ordinal: Ordinal) -> Result<Fixture, OpenError> {
     let backend = load(name)?;
     Backends::open_on(&*backend, ordinal)?;
     let name = backend.info().name;

@@ -11,7 +11,7 @@ use serde::Serialize;
 /// A value, or the reason why it is missing.
 #[derive(Debug, Serialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
-pub(super) enum Presence<T> {
+pub(in crate::commands) enum Presence<T> {
     /// It is present.
     Present(T),
     /// It is missing.
@@ -29,69 +29,69 @@ impl<T> Presence<T> {
 
 /// Every backend, in order of preference.
 #[derive(Debug, Serialize)]
-pub(super) struct Listing {
-    pub(super) backends: Vec<BackendEntry>,
+pub(in crate::commands) struct Listing {
+    pub(in crate::commands) backends: Vec<BackendEntry>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct BackendEntry {
-    pub(super) name: &'static str,
+pub(in crate::commands) struct BackendEntry {
+    pub(in crate::commands) name: &'static str,
     #[serde(flatten)]
-    pub(super) presence: Presence<BackendFacts>,
+    pub(in crate::commands) presence: Presence<BackendFacts>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct BackendFacts {
-    pub(super) vendor: String,
-    pub(super) version: String,
-    pub(super) library: String,
-    pub(super) emulated: bool,
-    pub(super) devices: Vec<DeviceEntry>,
+pub(in crate::commands) struct BackendFacts {
+    pub(in crate::commands) vendor: String,
+    pub(in crate::commands) version: String,
+    pub(in crate::commands) library: String,
+    pub(in crate::commands) emulated: bool,
+    pub(in crate::commands) devices: Vec<DeviceEntry>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct DeviceEntry {
-    pub(super) ordinal: u32,
+pub(in crate::commands) struct DeviceEntry {
+    pub(in crate::commands) ordinal: u32,
     #[serde(flatten)]
-    pub(super) presence: Presence<DeviceFacts>,
+    pub(in crate::commands) presence: Presence<DeviceFacts>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct DeviceFacts {
-    pub(super) name: String,
-    pub(super) vendor: String,
+pub(in crate::commands) struct DeviceFacts {
+    pub(in crate::commands) name: String,
+    pub(in crate::commands) vendor: String,
     /// `None` if the driver reports no identity.
-    pub(super) uuid: Option<String>,
-    pub(super) architecture: Option<String>,
-    pub(super) integrated: bool,
-    pub(super) total_memory: u64,
+    pub(in crate::commands) uuid: Option<String>,
+    pub(in crate::commands) architecture: Option<String>,
+    pub(in crate::commands) integrated: bool,
+    pub(in crate::commands) total_memory: u64,
     /// `None` if the driver failed.
-    pub(super) free_memory: Option<u64>,
-    pub(super) base_alignment: u64,
+    pub(in crate::commands) free_memory: Option<u64>,
+    pub(in crate::commands) base_alignment: u64,
     /// `None` without virtual memory.
-    pub(super) granularity: Option<GranularityFacts>,
-    pub(super) features: Vec<FeatureEntry>,
+    pub(in crate::commands) granularity: Option<GranularityFacts>,
+    pub(in crate::commands) features: Vec<FeatureEntry>,
     /// How memory can be exported; empty without virtual memory.
-    pub(super) sharing: Vec<FeatureEntry>,
+    pub(in crate::commands) sharing: Vec<FeatureEntry>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct FeatureEntry {
-    pub(super) name: &'static str,
+pub(in crate::commands) struct FeatureEntry {
+    pub(in crate::commands) name: &'static str,
     #[serde(flatten)]
-    pub(super) presence: Presence<()>,
+    pub(in crate::commands) presence: Presence<()>,
 }
 
 /// The granularities of virtual memory, in bytes.
 #[derive(Debug, Serialize)]
-pub(super) struct GranularityFacts {
-    pub(super) minimum: u64,
-    pub(super) recommended: u64,
+pub(in crate::commands) struct GranularityFacts {
+    pub(in crate::commands) minimum: u64,
+    pub(in crate::commands) recommended: u64,
 }
 
 impl Listing {
     /// Queries every backend and every device.
-    pub(super) fn gather() -> Self {
+    pub(in crate::commands) fn gather() -> Self {
         let backends = Backends::available().into_iter().map(backend_entry);
         Self { backends: backends.collect() }
     }

@@ -12,6 +12,7 @@ use super::mean::{geometric, means};
 use super::named::Named;
 use super::row::{Row, missing, write_failures};
 use crate::commands::progress;
+use crate::stdout;
 
 /// The mean in the output.
 #[derive(Debug, Serialize)]
@@ -48,7 +49,7 @@ pub(super) fn write(out: &mut dyn Write, rows: &[Row<Fit>], means: &[Row<Means>]
     for mean in means {
         table.push(mean_cells(mean));
     }
-    write!(out, "{table}")?;
+    write!(out, "{}", stdout::table(&table))?;
     for row in rows {
         if row.found.error.is_none() && !row.found.confirmed {
             let less = Bytes(FIT_STEP);

@@ -12,6 +12,7 @@ use super::mean::{geometric, means};
 use super::named::Named;
 use super::row::{Row, missing};
 use crate::commands::progress;
+use crate::stdout;
 
 /// The means in the output.
 #[derive(Debug, Serialize)]
@@ -72,7 +73,7 @@ pub(super) fn write(out: &mut dyn Write, rows: &[Row<Outcome>], means: &[Row<Mea
     for mean in means {
         table.push(mean_cells(mean));
     }
-    write!(out, "{table}")
+    write!(out, "{}", stdout::table(&table))
 }
 
 fn cells(row: &Row<Outcome>) -> [String; 10] {

@@ -175,7 +175,7 @@ fn write_pools(out: &mut dyn Write, summary: &Summary<'_>) -> io::Result<()> {
             Bytes(memory.free).to_string(),
         ]);
     }
-    write!(out, "{table}")
+    write!(out, "{}", stdout::table(&table))
 }
 
 fn text_of(setting: &Setting) -> String {

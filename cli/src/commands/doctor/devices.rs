@@ -1,0 +1,126 @@
+//! Drivers, devices and their conformance.
+
+use std::sync::Arc;
+use std::thread;
+
+use cachette::human::Bytes;
+use cachette_benches::target::HOST;
+use cachette_conformance::{Options, child};
+use cachette_hal::Ordinal;
+
+use super::finding::Finding;
+use crate::commands::conformance::target;
+use crate::commands::devices::listing::{BackendEntry, DeviceFacts, Listing, Presence};
+use crate::error::CliError;
+
+/// The vendors' names, and what installs their drivers.
+const VENDORS: [(&str, &str, &str); 2] = [
+    ("cuda", "NVIDIA driver", "install NVIDIA's driver, or name libcuda.so.1 by CACHETTE_CUDA_LIBRARY"),
+    ("hip", "AMD driver", "install ROCm, or name libamdhip64.so by CACHETTE_HIP_LIBRARY"),
+];
+
+/// The drivers and devices, without the host.
+pub(super) fn findings(listing: &Listing) -> Vec<Finding> {
+    VENDORS
+        .into_iter()
+        .filter_map(|(name, topic, remedy)| {
+            let backend = listing.backends.iter().find(|backend| backend.name == name)?;
+            Some((backend, topic, remedy))
+        })
+        .flat_map(|(backend, topic, remedy)| backend_findings(backend, topic, remedy))
+        .collect()
+}
+
+/// The devices that can be opened, without the host's.
+pub(super) fn usable(listing: &Listing) -> Vec<String> {
+    let backends = listing.backends.iter().filter(|backend| backend.name != HOST);
+    backends
+        .flat_map(|backend| open_devices(backend).map(|(ordinal, _)| format!("{}:{ordinal}", backend.name)))
+        .collect()
+}
+
+fn open_devices(backend: &BackendEntry) -> impl Iterator<Item = (u32, &DeviceFacts)> {
+    let devices = match &backend.presence {
+        Presence::Present(facts) => facts.devices.as_slice(),
+        Presence::Absent { .. } => &[],
+    };
+    devices.iter().filter_map(|device| match &device.presence {
+        Presence::Present(facts) => Some((device.ordinal, facts)),
+        Presence::Absent { .. } => None,
+    })
+}
+
+fn backend_findings(backend: &BackendEntry, topic: &str, remedy: &str) -> Vec<Finding> {
+    let facts = match &backend.presence {
+        Presence::Present(facts) => facts,
+        Presence::Absent { reason } => {
+            // `cachette devices` lists every library that was tried.
+            let reason = reason.split("; tried ").next().unwrap_or(reason);
+            let reason = reason.split_once(": ").map_or(reason, |(_, why)| why);
+            return vec![Finding::note(topic, reason, remedy)];
+        }
+    };
+    let emulated = if facts.emulated { ", emulated" } else { "" };
+    let mut findings = vec![Finding::ok(topic, format!("version {} from {}{emulated}", facts.version, facts.library))];
+    if facts.devices.is_empty() {
+        findings.push(Finding::note(
+            format!("{} devices", backend.name),
+            "the driver has none",
+            "see that the card is visible: CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, the options of a container",
+        ));
+    }
+    for device in &facts.devices {
+        let name = format!("{}:{}", backend.name, device.ordinal);
+        match &device.presence {
+            Presence::Absent { reason } => findings.push(Finding::broken(
+                name,
+                reason,
+                "see that this user may open the device, and that other programs leave it",
+            )),
+            Presence::Present(facts) => findings.extend(device_findings(&name, facts)),
+        }
+    }
+    findings
+}
+
+fn device_findings(name: &str, facts: &DeviceFacts) -> Vec<Finding> {
+    let free = facts.free_memory.map_or_else(String::new, |free| format!(", {} free", Bytes(free)));
+    let mut findings = vec![Finding::ok(name, format!("{}, {}{free}", facts.name, Bytes(facts.total_memory)))];
+    let entries = || facts.features.iter().chain(&facts.sharing);
+    let present = entries().filter(|entry| matches!(entry.presence, Presence::Present(()))).count();
+    let total = entries().count();
+    findings
+        .push(Finding::ok(format!("{name} features"), format!("{present} of {total}; `cachette devices` lists them")));
+    for entry in entries() {
+        if let Presence::Absent { reason } = &entry.presence {
+            let topic = format!("{name} {}", entry.name);
+            findings.push(Finding::note(topic, reason, "none, unless a newer driver or another device has it"));
+        }
+    }
+    findings
+}
+
+/// Runs the conformance suite on the first device of a vendor, or on the host device.
+pub(super) fn conformance(listing: &Listing) -> Result<Finding, CliError> {
+    let mut vendors = listing.backends.iter().filter(|backend| backend.name != HOST);
+    let device = vendors.find_map(|backend| Some((backend.name, open_devices(backend).next()?.0)));
+    let (name, ordinal) = device.unwrap_or((HOST, 0));
+    let fixture = Arc::new(target::find(name, Ordinal(ordinal))?);
+    child::play_if_child(&fixture);
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let report = cachette_conformance::run(&fixture, &Options { threads, ..Options::default() })?;
+    let totals = report.totals;
+    let text = format!(
+        "{name}:{ordinal}: {} cases passed, {} skipped, {} known deviations, {} failed",
+        totals.passed,
+        totals.skipped,
+        totals.deviates,
+        totals.failed + totals.deviation_gone
+    );
+    Ok(if report.is_success() {
+        Finding::ok("conformance", text)
+    } else {
+        let remedy = format!("`cachette conformance --backend {name} --device {ordinal}` shows each; please report it");
+        Finding::broken("conformance", text, remedy)
+    })
+}
