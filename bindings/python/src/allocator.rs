@@ -205,7 +205,9 @@ impl PyAllocator {
     /// `enabled` is `"all"`, `"state"` for live memory only, or `None` to stop. `context` selects what has a stack:
     /// `None`, `"state"`, `"alloc"` or `"all"`. `stacks` is `"python"`, or `"all"` for native frames too.
     #[pyo3(signature = (enabled=Some("all"), context=Some("all"), stacks="all", max_entries=100_000,
-                        clear_history=false, skip_actions=Vec::new()))]
+                        clear_history=false, skip_actions=Vec::new()),
+           text_signature = "($self, enabled='all', context='all', stacks='all', max_entries=100000, \
+                            clear_history=False, skip_actions=...)")]
     fn record_memory_history(
         &self,
         enabled: Option<&str>,

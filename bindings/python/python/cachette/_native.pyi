@@ -2,33 +2,53 @@
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict
+from typing import Any, TypedDict, final
+
+__all__ = [
+    "Allocation",
+    "Allocator",
+    "Pinned",
+    "PinnedAllocation",
+    "Pool",
+    "Slot",
+    "Stream",
+    "VERSION",
+    "View",
+    "cupy",
+    "devices",
+    "get_memory_metadata",
+    "normalise_config",
+    "onnxruntime",
+    "plugin",
+    "set_memory_metadata",
+    "why_unusable",
+]
 
 VERSION: str
 
-class MissingFeature(TypedDict):
+class _MissingFeature(TypedDict):
     feature: str
     reason: str
 
-class DeviceFacts(TypedDict):
+class _DeviceFacts(TypedDict):
     device: str
     reason: str | None
     name: str | None
     architecture: str | None
     total_memory: int | None
     free_memory: int | None
-    missing: list[MissingFeature]
+    missing: list[_MissingFeature]
 
-class BackendFacts(TypedDict):
+class _BackendFacts(TypedDict):
     backend: str
     reason: str | None
     vendor: str | None
     version: str | None
     library: str | None
     emulated: bool
-    devices: list[DeviceFacts]
+    devices: list[_DeviceFacts]
 
-def devices() -> list[BackendFacts]:
+def devices() -> list[_BackendFacts]:
     """Every backend, in order of preference, with its devices or the reason why it has none."""
 
 def why_unusable(backend: str) -> str | None:
@@ -43,6 +63,7 @@ def set_memory_metadata(text: str) -> None:
 def get_memory_metadata() -> str:
     """The metadata of this thread's events."""
 
+@final
 class Stream:
     """A stream of a device; freed memory can be reused in the same stream at once."""
 
@@ -54,6 +75,7 @@ class Stream:
     def synchronize(self) -> None:
         """Waits for the work that is queued in the stream."""
 
+@final
 class Allocation:
     """Device memory; freed by `free()`, at the end of a `with` block, or with the object."""
 
@@ -98,6 +120,7 @@ class Allocation:
     def __enter__(self) -> Allocation: ...
     def __exit__(self, *exception: object) -> None: ...
 
+@final
 class View:
     """Memory with a type and a shape; other libraries take it by DLPack or by the CUDA array interface."""
 
@@ -128,6 +151,7 @@ class View:
     def data_ptr(self) -> int:
         """The address of the first element."""
 
+@final
 class Pinned:
     """The pinned host memory of an allocator: `Allocator.pinned()`."""
 
@@ -142,6 +166,7 @@ class Pinned:
     def reset_accumulated_stats(self) -> None:
         """Resets every sum and count to zero."""
 
+@final
 class PinnedAllocation:
     """Pinned host memory; freed by `free()`, at the end of a `with` block, or with the object."""
 
@@ -169,6 +194,7 @@ class PinnedAllocation:
     def __enter__(self) -> PinnedAllocation: ...
     def __exit__(self, *exception: object) -> None: ...
 
+@final
 class Pool:
     """A private set of segments; `with pool:` routes this thread's requests to it."""
 
@@ -193,10 +219,11 @@ class Pool:
     def __enter__(self) -> Pool: ...
     def __exit__(self, *exception: object) -> None: ...
 
+@final
 class Allocator:
     """A caching allocator for one device, such as `"cuda:0"`, `"hip:1"` or `"host"`."""
 
-    def __init__(self, device: str = "host", config: str | None = None) -> None: ...
+    def __new__(cls, device: str = "host", config: str | None = None) -> Allocator: ...
     @staticmethod
     def shared(device: int = 0) -> Allocator:
         """The allocator of a device that PyTorch, CuPy and other libraries of this process share."""
@@ -279,10 +306,11 @@ class Allocator:
     def allocation_traceback(self, address: int) -> list[dict[str, Any]] | None:
         """The stack of the allocation at `address`; `None` if the history has none."""
 
+@final
 class Slot:
     """An allocation and a free function for PyTorch's `MemPool`, with a cache."""
 
-    def __init__(self, source: str | None = None, config: str | None = None, no_split: bool = False) -> None: ...
+    def __new__(cls, source: str | None = None, config: str | None = None, no_split: bool = False) -> Slot: ...
     @property
     def alloc_address(self) -> int:
         """The address of the function that allocates."""
@@ -475,10 +503,11 @@ class cupy:
     def free(address: int, device: int) -> None:
         """Frees what `malloc` gave."""
 
+    @final
     class CapturePool:
         """A pool for one capture: requests for streams that take part in it are served by the pool."""
 
-        def __init__(self, device: int, stream: int) -> None: ...
+        def __new__(cls, device: int, stream: int) -> cupy.CapturePool: ...
         def end(self) -> None:
             """Ends the route; the pool lives on for the graph."""
         def stats(self) -> dict[str, int]:
