@@ -1,4 +1,7 @@
-"""Prints what one run of the peers measured as Markdown tables: python3 table.py FOLDER."""
+"""Prints what one run of the peers measured as Markdown tables: python3 table.py FOLDER [--json FILE].
+
+The file has the same figures for `benches/plots/comparison`.
+"""
 
 import json
 import pathlib
@@ -62,18 +65,23 @@ def plugged(folder):
     print()
 
 
-def microbenchmarks(folder):
+def pairs_of(folder):
+    """Nanoseconds of a pair by workload: Cachette's, and those of each peer."""
     runs = {}
     for path in sorted(folder.glob("cachette-bench-*.json")):
         for row in json.loads(path.read_text()):
             runs.setdefault((row["workload"], str(row["parameter"])), []).append(row["ns_per_pair"])
-    if not runs:
-        return
-    ours = medians(runs)
     peers = {}
     for name in ("torch", "torch-expandable", "driver"):
         peers.update(rows(folder, name))
     peers.update(rmm_rows(folder))
+    return medians(runs), peers
+
+
+def microbenchmarks(folder):
+    ours, peers = pairs_of(folder)
+    if not ours:
+        return
     names = list(peers)
     print("| workload | Cachette | " + " | ".join(names) + " | PyTorch / Cachette |")
     print("|---|---|" + "---|" * (len(names) + 1))
@@ -161,8 +169,22 @@ def replays(folder):
         print("| geometric mean | " + " | ".join(form.format(mean) for mean in means) + " |")
 
 
+def figures(folder):
+    """All figures of the tables."""
+    ours, peers = pairs_of(folder)
+    pairs = {"Cachette": ours, **peers} if ours else peers
+    machine = folder / "machine.txt"
+    return {
+        "machine": machine.read_text().split("\n")[:3] if machine.exists() else [],
+        "pairs": {name: {" ".join(key): ns for key, ns in found.items()} for name, found in pairs.items()},
+        "replays": replayed(folder),
+    }
+
+
 if __name__ == "__main__":
     folder = pathlib.Path(sys.argv[1])
+    if sys.argv[2:3] == ["--json"]:
+        pathlib.Path(sys.argv[3]).write_text(json.dumps(figures(folder), indent=1) + "\n")
     opening(folder)
     plugged(folder)
     microbenchmarks(folder)
