@@ -47,7 +47,7 @@ pub struct Trace {
 impl Trace {
     /// Reads a trace, packed by gzip or not.
     ///
-    /// One line is one operation: `a ID SIZE STREAM` or `f ID`.
+    /// One line is one operation, `a ID SIZE STREAM` or `f ID`, or a comment that begins with `#`.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
         parse::open(path)
     }

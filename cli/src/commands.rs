@@ -12,6 +12,7 @@ mod replay;
 pub(crate) mod run;
 mod size;
 mod snapshot;
+mod standard;
 
 use clap::Subcommand;
 

@@ -11,23 +11,37 @@ use crate::error::CliError;
 ///
 /// Readers see the old file or the new one. A path that is not a file, such as `/dev/stdout`, is written directly.
 pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), CliError> {
-    let written = match fs::canonicalize(path) {
-        // A link is resolved to its target.
-        Ok(target) if target.is_file() => by_rename(&target, write),
-        Ok(target) => OpenOptions::new().write(true).open(target).and_then(|mut file| write(&mut file)),
-        Err(_) => by_rename(path, write),
+    let written = match target(path) {
+        Target::File(file) => by_rename(&file, write),
+        Target::Stream => OpenOptions::new().write(true).open(path).and_then(|mut file| write(&mut file)),
     };
     written.map_err(|error| CliError::OutputFile { path: path.to_owned(), error })
 }
 
 /// Checks that a file can be written there, without a change.
 pub(crate) fn check(path: &Path) -> Result<(), CliError> {
-    let checked = match fs::canonicalize(path) {
-        Ok(target) if target.is_file() => probe(&target),
-        Ok(target) => OpenOptions::new().write(true).open(target).map(drop),
-        Err(_) => probe(path),
+    let checked = match target(path) {
+        Target::File(file) => probe(&file),
+        Target::Stream => OpenOptions::new().write(true).open(path).map(drop),
     };
     checked.map_err(|error| CliError::OutputFile { path: path.to_owned(), error })
+}
+
+/// What a path leads to.
+enum Target {
+    /// A file, which may not exist yet; links are resolved.
+    File(PathBuf),
+    /// A device, a pipe or a folder, whose name must stay.
+    Stream,
+}
+
+/// A pipe behind `/dev/stdout` has no path that could be resolved, so the kind of the target is asked first.
+fn target(path: &Path) -> Target {
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() => Target::Stream,
+        Ok(_) => Target::File(fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())),
+        Err(_) => Target::File(path.to_owned()),
+    }
 }
 
 /// Creates a file beside another, and deletes it.
@@ -64,6 +78,9 @@ fn beside(path: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[test]
@@ -82,6 +99,23 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"older");
         let count = fs::read_dir(&folder).unwrap().count();
         assert_eq!(count, 1, "nothing is left behind");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_link_to_a_pipe_stays_a_link() {
+        let folder = std::env::temp_dir().join(format!("cachette-pipe-{}", process::id()));
+        fs::create_dir(&folder).unwrap();
+        let link = folder.join("stdout");
+        let (mut reader, writer) = io::pipe().unwrap();
+        std::os::unix::fs::symlink(format!("/proc/self/fd/{}", writer.as_raw_fd()), &link).unwrap();
+        check(&link).unwrap();
+        replace(&link, |file| file.write_all(b"page")).unwrap();
+        drop(writer);
+        let mut read = String::new();
+        reader.read_to_string(&mut read).unwrap();
+        assert_eq!(read, "page");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         fs::remove_dir_all(&folder).unwrap();
     }
 

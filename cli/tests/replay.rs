@@ -183,6 +183,13 @@ fn sizes_and_devices_that_are_not_there() {
 }
 
 #[test]
+fn a_trace_that_requests_nothing_has_no_ratio() {
+    let trace = Scratch::holding("a 0 0 0\nf 0\n", ".trace");
+    let (_, table) = rows_of(&[trace.path(), "--backend", "host"], 0);
+    assert!(!table.contains("NaN"), "{table}");
+}
+
+#[test]
 fn a_wrong_request_leaves_older_results_alone() {
     let older = Scratch::holding("older", ".json");
     refused(&["/nonexistent/x.trace", "--json", older.path()], "cannot be read");

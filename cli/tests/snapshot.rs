@@ -113,6 +113,18 @@ fn a_file_that_cannot_be_written_leaves_the_older_one() {
 }
 
 #[test]
+fn a_dash_is_a_standard_stream() {
+    let file = pickled(&run_of_three());
+    let ran = run(&["snapshot", "view", file.path(), "-o", "-"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.starts_with("<!"), "{}", &ran.stdout[..40.min(ran.stdout.len())]);
+    let input = fs::File::open(file.path()).unwrap();
+    let output = program::cachette(&["snapshot", "info", "-"]).stdin(input).output().unwrap();
+    assert_eq!(program::Ran::of(&output).stdout, run(&["snapshot", "info", file.path()]).stdout);
+    assert!(!fs::exists("-").unwrap(), "no file has that name");
+}
+
+#[test]
 fn a_full_disk_says_so() {
     if !fs::exists("/dev/full").unwrap_or(false) {
         println!("skipped: there is no /dev/full here");

@@ -77,6 +77,7 @@ impl Reader {
                 self.builder.allocate(id, bytes, number("STREAM", stream)?)
             }
             [Some("f"), Some(id), None, ..] => self.builder.free(number("ID", id)?),
+            [Some(word), ..] if word.starts_with('#') => Ok(()),
             _ => Err(TraceProblem::Form(shown(line))),
         }
     }

@@ -39,11 +39,11 @@ const PHANTOM: u64 = 141 << 30;
 
 /// Replays recorded allocations, and reports memory and time
 ///
-/// A trace has one operation per line, `a ID SIZE STREAM` or `f ID`, and may be compressed with gzip. A snapshot with a
-/// history, from PyTorch or Cachette, works too; the last line then compares the replay with the recorded run. Each
-/// trace is replayed three times in the same allocator: cold, warm and steady. Peaks are those of the first pass. Times
-/// are nanoseconds per operation, and calls are driver calls per pass. Exit code 1 if a replay runs out of memory, 2 if
-/// the request is invalid.
+/// A trace has one operation per line, `a ID SIZE STREAM` or `f ID`, or a comment after `#`. It may be compressed with
+/// gzip. A snapshot with a history, from PyTorch or Cachette, works too; the last line then compares the replay with
+/// the recorded run. Each trace is replayed three times in the same allocator: cold, warm and steady. Peaks are those
+/// of the first pass. Times are nanoseconds per operation, and calls are driver calls per pass. Exit code 1 if a replay
+/// runs out of memory, 2 if the request is invalid.
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
     /// The traces, or snapshots

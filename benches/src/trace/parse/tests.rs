@@ -46,6 +46,14 @@ fn packed(text: &str) -> Vec<u8> {
 const GOOD: &str = "a 7 1000 3\na 9 24 0\nf 7\na 7 500 3\nf 9\nf 7\n";
 
 #[test]
+fn comments_and_carriage_returns_are_skipped() {
+    let plain = Scratch::new(GOOD.as_bytes(), ".trace").open().unwrap();
+    let text = format!("# recorded\r\n{}#\r\n", GOOD.replace('\n', "\r\n"));
+    let commented = Scratch::new(text.as_bytes(), ".trace").open().unwrap();
+    assert_eq!(commented.operations(), plain.operations());
+}
+
+#[test]
 fn slots_and_streams_are_numbered_from_zero() {
     let trace = Scratch::new(GOOD.as_bytes(), ".trace").open().unwrap();
     let allocate = |slot, stream, bytes| Operation::Allocate { slot, stream, bytes };

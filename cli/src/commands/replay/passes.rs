@@ -86,7 +86,8 @@ fn cells(row: &Row<Outcome>) -> [String; 10] {
         row.label().to_owned(),
         Bytes(outcome.peak_requested).to_string(),
         Bytes(outcome.peak_reserved).to_string(),
-        format!("{:.3}", outcome.ratio),
+        // A trace that requests nothing has no ratio.
+        if outcome.ratio.is_finite() { format!("{:.3}", outcome.ratio) } else { "-".to_owned() },
         or_reason(outcome.cold_ns_per_op.map(tenths)),
         or_reason(outcome.warm_ns_per_op.map(tenths)),
         or_reason(outcome.steady_ns_per_op.map(tenths)),

@@ -9,6 +9,7 @@ use cachette_snapshot::{PoolId, Setting, Snapshot, StackId, TraceAction};
 use clap::Args;
 
 use super::summary::{Memory, Summary, share};
+use crate::commands::standard;
 use crate::error::CliError;
 use crate::stdout;
 
@@ -21,8 +22,8 @@ const MOST_SHORTAGES: usize = 10;
 /// memory in use beyond what was requested.
 #[derive(Debug, Args)]
 pub(super) struct Info {
-    /// The snapshot
-    #[arg(value_name = "FILE")]
+    /// The snapshot; - is the standard input
+    #[arg(value_name = "FILE", value_parser = standard::input)]
     file: PathBuf,
     /// How many allocation sites are listed
     #[arg(long, value_name = "N", default_value_t = 10)]
