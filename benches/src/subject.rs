@@ -37,6 +37,7 @@ impl<D: Device> Owned<D> {
     }
 
     /// The allocator.
+    #[must_use]
     pub const fn allocator(&self) -> &Allocator<D> {
         &self.allocator
     }
