@@ -1,4 +1,4 @@
-//! Binds the library's calls of its own functions when it is linked, as a driver's are.
+//! Binds the library's calls to its functions when it is linked, as a driver's are.
 
 fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
