@@ -1,0 +1,40 @@
+//! Threads that share an allocator, and a stream.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::thread;
+
+use cachette::{Allocator, Stream};
+use cachette_hal::{Device, Ordinal};
+use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
+use cachette_sanitizer::{DeviceSanitizer, Options, Sanitized};
+
+/// Allocates, fills and frees memory of sizes that the threads share.
+fn work(allocator: &Allocator<Sanitized<HostDevice>>, stream: &Stream<Sanitized<HostDevice>>, turns: u64) {
+    for turn in 0..turns {
+        let bytes = 512 << (turn * 7 % 8);
+        let memory = allocator.allocate(bytes, stream).unwrap();
+        let transfer = allocator.device().transfer().unwrap();
+        // SAFETY: 1. the stream lives. 3. the memory is allocated, and is freed in the order of the stream.
+        unsafe { transfer.fill(memory.ptr().unwrap(), 1, bytes, stream.handle()) }.unwrap();
+    }
+}
+
+#[test]
+fn threads_that_share_a_stream_have_no_finding() {
+    let host = HostBackend::new(HostConfig::default()).unwrap().device(Ordinal(0)).unwrap();
+    let sanitizer = DeviceSanitizer::new(Options::default());
+    let allocator = Allocator::new(sanitizer.around(host));
+    sanitizer.track(&allocator);
+    let shared = allocator.create_stream().unwrap();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                work(&allocator, &shared, 300);
+                work(&allocator, &allocator.create_stream().unwrap(), 300);
+            });
+        }
+    });
+    let findings = sanitizer.findings();
+    assert!(findings.is_empty(), "{}", findings[0]);
+}
