@@ -13,8 +13,9 @@ use cachette_hal_testing::traced::{DriverCall, Observer};
 use crate::finding::Finding;
 use crate::marks::Marks;
 use crate::memory::{Site, Text};
+use crate::options::{AllocatorWaits, Options, Unfollowed};
 use crate::order::{EventId, StreamId};
-use crate::sanitizer::{AllocatorWaits, GraphUses, Options, Sanitizer, Unfollowed};
+use crate::sanitizer::{GraphUses, Sanitizer};
 
 /// A device around a device, whose calls a [`DeviceSanitizer`] receives.
 pub type Sanitized<D> = Traced<D>;

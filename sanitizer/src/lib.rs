@@ -11,6 +11,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `sanitizer.rs` | the events that a caller reports |
+//! | `options.rs` | its options, and the counts of what was not followed |
 //! | `clock.rs`, `order.rs` | what precedes what |
 //! | `memory.rs` | the uses of memory, by address and life |
 //! | `finding.rs`, `report.rs` | findings with source lines and advice |
@@ -22,6 +23,7 @@ mod device;
 mod finding;
 mod marks;
 mod memory;
+mod options;
 mod order;
 mod report;
 mod sanitizer;
@@ -30,5 +32,6 @@ pub use device::{DeviceSanitizer, Sanitized};
 pub use finding::{Finding, FindingKind, SourceLine, Step};
 pub use marks::Marks;
 pub use memory::{Site, Text};
+pub use options::{AllocatorWaits, Language, Options, Unfollowed};
 pub use order::{EventId, StreamId};
-pub use sanitizer::{AllocatorWaits, GraphUses, Language, Options, Sanitizer, Unfollowed};
+pub use sanitizer::{GraphUses, Sanitizer};

@@ -1,12 +1,12 @@
 //! Turns what was found into findings with source lines.
 
+use cachette::history::Frame;
 use cachette_hal::Use;
 
-use crate::Sanitizer;
 use crate::finding::{Finding, FindingKind, SourceLine, Step, size};
 use crate::memory::{PastLife, Site, StreamUse};
-use crate::sanitizer::Language;
-use cachette::history::Frame;
+use crate::options::Language;
+use crate::sanitizer::Sanitizer;
 
 /// The most lines of a step: the place itself and its callers.
 const MOST_LINES: usize = 3;

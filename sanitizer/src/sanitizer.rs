@@ -8,47 +8,12 @@ use cachette_hal::Use;
 use crate::clock::Clock;
 use crate::finding::{Finding, FindingKind};
 use crate::memory::{Life, Memory, PastLife, Site, StreamUse, Text};
+use crate::options::{AllocatorWaits, Language, Options, Unfollowed};
 use crate::order::{CaptureNumber, EventId, Order, StreamId};
 use crate::report::{Found, FoundKey, GivenTo, Writer};
 
 /// The most distinct findings; further ones are counted only.
 const MOST_FINDINGS: usize = 1000;
-
-/// How the waits of the allocator itself become known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AllocatorWaits {
-    /// Each of them is reported as any other event. Uses are checked when they are reported, since the allocator may
-    /// make a stream wait after it reports the request.
-    #[default]
-    Seen,
-    /// They are not reported, and the allocator keeps its promises: it waits for recorded streams before a reuse, and
-    /// the stream of a request waits for the stream of the previous owner. A request is checked as if it wrote at once.
-    Promised,
-}
-
-/// The language in which findings give advice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Language {
-    /// Calls of this project's crates.
-    #[default]
-    Rust,
-    /// Calls of PyTorch.
-    Python,
-}
-
-/// The options of a [`Sanitizer`].
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct Options {
-    /// How the waits of the allocator become known.
-    pub waits: AllocatorWaits,
-    /// Whether to find reads of memory before its first write.
-    pub reads_before_writes: bool,
-    /// The language of the advice.
-    pub language: Language,
-    /// Parts of file names, or first parts of function names, of libraries: their lines are not the program's.
-    pub libraries: Vec<String>,
-}
 
 /// The uses of a captured graph.
 #[derive(Clone, Debug, Default)]
@@ -62,20 +27,6 @@ struct GraphUse {
     access: Use,
     by: Text,
     site: Site,
-}
-
-/// Counts of what was not followed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Unfollowed {
-    /// Uses of memory that the allocator did not report.
-    pub unknown_memory: u64,
-    /// Uses on streams that were made outside.
-    pub foreign_streams: u64,
-    /// Uses inside captures; each launch of the graph counts as one use.
-    pub captured: u64,
-    /// Findings after the first thousand distinct ones.
-    pub findings: u64,
 }
 
 /// Takes what a program does with streams and memory, and finds uses that nothing orders.
