@@ -100,7 +100,9 @@ fn e1_recording_a_use_makes_no_driver_call() {
 fn free_pending(test: &TestAllocator, count: usize, stream: &Stream, users: &[&Stream]) {
     let blocks: Vec<_> = (0..count).map(|_| test.allocate(KIB, stream)).collect();
     for block in blocks {
-        users.iter().for_each(|user| block.record_stream(user));
+        for user in users {
+            block.record_stream(user);
+        }
     }
 }
 
@@ -123,7 +125,11 @@ fn e3_the_last_freed_block_serves_without_a_driver_call() {
     let hold = test.hold(&side);
     free_pending(&test, 2, &stream, &[&side]);
     drop(test.allocate(64 * KIB, &stream));
-    let calls = test.calls_during(|| (0..10).for_each(|_| drop(test.allocate(64 * KIB, &stream))));
+    let calls = test.calls_during(|| {
+        for _ in 0..10 {
+            drop(test.allocate(64 * KIB, &stream));
+        }
+    });
     assert_eq!(calls, 0);
     hold.release();
 }
