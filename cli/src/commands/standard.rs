@@ -1,14 +1,19 @@
 //! Standard streams in the place of files.
 
-use std::convert::Infallible;
 use std::path::PathBuf;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
+
 /// Reads the path of an input file; `-` is the standard input.
-pub(super) fn input(text: &str) -> Result<PathBuf, Infallible> {
-    Ok(if text == "-" { "/dev/stdin" } else { text }.into())
+pub(super) fn input() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().map(|path| or_stream(path, "/dev/stdin"))
 }
 
 /// Reads the path of an output file; `-` is the standard output.
-pub(super) fn output(text: &str) -> Result<PathBuf, Infallible> {
-    Ok(if text == "-" { "/dev/stdout" } else { text }.into())
+pub(super) fn output() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().map(|path| or_stream(path, "/dev/stdout"))
+}
+
+fn or_stream(path: PathBuf, stream: &str) -> PathBuf {
+    if path.as_os_str() == "-" { stream.into() } else { path }
 }

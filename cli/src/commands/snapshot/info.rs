@@ -23,7 +23,7 @@ const MOST_SHORTAGES: usize = 10;
 #[derive(Debug, Args)]
 pub(super) struct Info {
     /// The snapshot; - is the standard input
-    #[arg(value_name = "FILE", value_parser = standard::input)]
+    #[arg(value_name = "FILE", value_parser = standard::input())]
     file: PathBuf,
     /// How many allocation sites are listed
     #[arg(long, value_name = "N", default_value_t = 10)]

@@ -13,10 +13,10 @@ use crate::output;
 #[derive(Debug, Args)]
 pub(super) struct View {
     /// The snapshot; - is the standard input
-    #[arg(value_name = "FILE", value_parser = standard::input)]
+    #[arg(value_name = "FILE", value_parser = standard::input())]
     file: PathBuf,
     /// The page; - is the standard output
-    #[arg(short, long, value_name = "PAGE", value_parser = standard::output)]
+    #[arg(short, long, value_name = "PAGE", value_parser = standard::output())]
     output: PathBuf,
 }
 
