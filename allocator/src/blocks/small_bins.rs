@@ -49,7 +49,7 @@ impl SmallBins {
     ///
     /// The processor cannot predict whether a list is empty, so the code has no branch for it. It writes an unused link
     /// into the block itself, and sets a bit that may already be set.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert(&mut self, blocks: &mut BlockTable, id: BlockId) {
         let blocks = blocks.slots();
         let block = &mut blocks[id.index()];
@@ -66,7 +66,7 @@ impl SmallBins {
     /// Removes a block.
     ///
     /// The processor cannot predict its position either. Where a neighbour is missing, the block itself replaces it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remove(&mut self, blocks: &mut BlockTable, id: BlockId) {
         let blocks = blocks.slots();
         let block = &blocks[id.index()];

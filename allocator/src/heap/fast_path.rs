@@ -32,20 +32,18 @@ struct Gated<D: Device> {
 }
 
 /// What may be done without a look at the rest of a heap's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FastPath {
-    /// Nothing.
-    Closed,
-    /// Frees and hits of the last-freed block. Blocks are pending, and a search must poll their events first.
-    LastFreed,
-    /// Frees and hits.
-    Open,
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FastPath {
+    /// Frees, and hits of the last-freed block.
+    pub(super) last_freed: bool,
+    /// Hits by a search. While blocks are pending, it must poll their events first.
+    pub(super) search: bool,
 }
 
 impl<D: Device> HeapLock<D> {
     /// The lock of a new heap. Its first request takes the slow path.
     pub(super) fn new(state: HeapState<D>) -> Self {
-        Self(Lock::new(Gated { fast_path: FastPath::Closed, state }))
+        Self(Lock::new(Gated { fast_path: FastPath::default(), state }))
     }
 
     /// Locks the state for any change.
@@ -194,9 +192,9 @@ impl<D: Device> Heap<D> {
     #[inline(always)]
     pub(crate) fn allocate_last_freed(&self, request: Request) -> Result<Allocated, Option<FastGuard<'_, D>>> {
         let mut state = self.state.enter().ok_or(None)?;
-        let fast_path = state.fast_path();
+        let fast_path = state.fast_path().last_freed;
         let (blocks, policy) = state.blocks();
-        if fast_path == FastPath::Closed || policy.divides {
+        if !fast_path || policy.divides {
             return Err(Some(state));
         }
         let units = size::whole_units(request.requested);
@@ -218,7 +216,7 @@ impl<D: Device> Heap<D> {
             Some(state) => state,
             None => self.state.share(&self.shared.origin)?,
         };
-        if state.fast_path() != FastPath::Open {
+        if !state.fast_path().search {
             return self.allocate_slow(state.slow(), request);
         }
         let (blocks, policy) = state.blocks();
@@ -292,12 +290,10 @@ impl<D: Device> Heap<D> {
 
     #[inline(always)]
     fn free_locked(&self, mut state: FastGuard<'_, D>, id: BlockId) -> Freed<D> {
-        let fast_path = state.fast_path();
+        let fast_path = state.fast_path().last_freed;
         let (blocks, _) = state.blocks();
         probes::free(|| blocks.block(id).address);
-        if fast_path != FastPath::Closed
-            && let Some(block) = blocks.set_last_freed(id)
-        {
+        if fast_path && let Some(block) = blocks.set_last_freed(id) {
             self.counters.freed(block.kind, block.bytes(), block.requested);
             return Freed::DONE;
         }
@@ -306,10 +302,10 @@ impl<D: Device> Heap<D> {
 
     #[inline(never)]
     fn free_coalesced(&self, mut state: FastGuard<'_, D>, id: BlockId) -> Freed<D> {
-        let fast_path = state.fast_path();
+        let fast_path = state.fast_path().last_freed;
         let (blocks, _) = state.blocks();
         let block = blocks.block(id);
-        if block.slow_free || fast_path == FastPath::Closed {
+        if block.slow_free || !fast_path {
             return self.free_slow(state.slow(), id);
         }
         self.counters.freed(block.kind, block.bytes(), block.requested);

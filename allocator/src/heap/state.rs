@@ -62,10 +62,10 @@ impl<D: Device> HeapState<D> {
 
     /// Returns what an allocation or a free may do without work beyond the block itself.
     ///
-    /// The fast path is open if the cache is on and serves the requests, and no request is redirected. No tracker or
+    /// The last-freed block may be used if the cache is on and serves the requests, and no request is redirected. No tracker or
     /// history is active, and neither ages nor oversize blocks are counted. The heap also keeps itself alive.
     pub(super) fn fast_path(&self) -> FastPath {
-        let open = self.history_state.is_none()
+        let last_freed = self.history_state.is_none()
             && self.keepalive.is_some()
             && !self.closed
             && !self.redirect.any()
@@ -74,11 +74,7 @@ impl<D: Device> HeapState<D> {
             && self.shared.settings.caches.load(Relaxed)
             && !self.shared.callbacks.wants(TraceAction::Alloc)
             && self.shared.totals.max_split == u64::MAX;
-        match open {
-            false => FastPath::Closed,
-            true if self.pending.has_pending_events() => FastPath::LastFreed,
-            true => FastPath::Open,
-        }
+        FastPath { last_freed, search: last_freed && !self.pending.has_pending_events() }
     }
 
     /// Removes and returns the streams that use a block besides the heap's own; `None` if there are none.
