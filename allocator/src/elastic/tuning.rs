@@ -36,7 +36,7 @@ impl Tuning {
     /// The parameters of each setting. docs/elastic.md lists their costs and savings.
     pub(crate) const fn of_setting(setting: ElasticSetting) -> Self {
         let (largest, part, price, slack, calm) = match setting {
-            ElasticSetting::Default => (64 * MIB, 512, 100, 5, 15),
+            ElasticSetting::Default => (64 * MIB, 0, 50, 5, 5),
             ElasticSetting::Compact => (0, 0, 0, 0, 0),
             ElasticSetting::Quick => (64 * MIB, 0, 100, 5, 15),
         };
@@ -46,7 +46,7 @@ impl Tuning {
             price,
             slack,
             calm,
-            packs: matches!(setting, ElasticSetting::Compact),
+            packs: !matches!(setting, ElasticSetting::Quick),
             recycles: true,
             whole: false,
         }

@@ -334,17 +334,14 @@ fn pieces_after(spent: u64, setting: ElasticSetting, request: u64, used: u64) ->
 }
 
 #[test]
-fn a_new_chunk_is_a_small_part_of_what_is_reserved() {
-    let (default, quick) = (ElasticSetting::Default, ElasticSetting::Quick);
+fn a_request_gets_one_new_chunk_until_it_is_very_large() {
+    let default = ElasticSetting::Default;
     let mib = 1 << 20;
-    assert_eq!(pieces(default, 64 * mib, 1 << 30), [2 * mib; 32]);
-    assert_eq!(pieces(default, 64 * mib, 8 << 30), [16 * mib; 4]);
-    assert_eq!(pieces(default, 64 * mib, 80 << 30), [64 * mib; 1]);
-    assert_eq!(pieces(default, 128 * mib, 0), [4 * mib; 32]);
+    assert_eq!(pieces(default, 38 * mib, 1 << 30), [38 * mib; 1]);
+    assert_eq!(pieces(default, 64 * mib, 1 << 30), [64 * mib; 1]);
+    assert_eq!(pieces(default, 128 * mib, 0), [64 * mib; 2]);
     assert_eq!(pieces(default, 1024 * mib, 0), [64 * mib; 16]);
     assert_eq!(pieces(default, 8192 * mib, 0), [512 * mib; 16]);
-    assert_eq!(pieces(quick, 64 * mib, 1 << 30), [64 * mib; 1]);
-    assert_eq!(pieces(quick, 8192 * mib, 0), [512 * mib; 16]);
     assert_eq!(pieces(ElasticSetting::Compact, 64 * mib, 80 << 30), [2 * mib; 32]);
 }
 
