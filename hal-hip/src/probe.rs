@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::fs::{self, File};
 use std::path::Path;
 
-use cachette_hal::{Reason, Result, Version};
+use cachette_hal::{BackendInfo, Reason, Result, Version};
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
 use crate::context::Context;
@@ -22,6 +22,12 @@ pub const FORCE_ALIASES: &str = "CACHETTE_HIP_FORCE_ALIASES";
 const OLDEST_DRM: Version = Version::new(3, 64);
 const OLD_DRM: Reason = Reason::Guarded(
     "hipMemSetAccess hangs forever on amdgpu kernel modules before DRM 3.64; update the kernel, or set \
+     CACHETTE_HIP_FORCE_VIRTUAL_MEMORY=1",
+);
+/// The first runtime whose virtual memory PyTorch uses.
+const OLDEST_RUNTIME: Version = Version::new(7, 0);
+const OLD_RUNTIME: Reason = Reason::Guarded(
+    "before ROCm 7.0 an unmapped second address can make the release of its reservation fail; update ROCm, or set \
      CACHETTE_HIP_FORCE_VIRTUAL_MEMORY=1",
 );
 const LOST_STORES: Reason = Reason::Guarded(
@@ -71,17 +77,21 @@ impl Property {
 }
 
 /// Fails with the reason why virtual memory is not offered, unless the user forces it.
-pub(crate) fn check_virtual_memory(emulated: bool, architecture: Option<&str>) -> Result<(), Reason> {
-    // An emulated device has no kernel module.
-    let drm = if emulated { None } else { drm_version(Path::new("/dev/dri")) };
-    match virtual_memory_guard(architecture, drm) {
+pub(crate) fn check_virtual_memory(driver: &BackendInfo, architecture: Option<&str>) -> Result<(), Reason> {
+    // An emulated device has no kernel module, and its library none of the defects.
+    let (drm, runtime) =
+        if driver.emulated { (None, None) } else { (drm_version(Path::new("/dev/dri")), Some(driver.version)) };
+    match virtual_memory_guard(architecture, drm, runtime) {
         Some(reason) if !is_forced(FORCE_VIRTUAL_MEMORY) => Err(reason),
         _ => Ok(()),
     }
 }
 
 /// Why virtual memory is not offered; an unknown architecture or version is accepted.
-fn virtual_memory_guard(architecture: Option<&str>, drm: Option<Version>) -> Option<Reason> {
+fn virtual_memory_guard(architecture: Option<&str>, drm: Option<Version>, runtime: Option<Version>) -> Option<Reason> {
+    if runtime.is_some_and(|version| version < OLDEST_RUNTIME) {
+        return Some(OLD_RUNTIME);
+    }
     if drm.is_some_and(|version| version < OLDEST_DRM) {
         return Some(OLD_DRM);
     }
@@ -179,16 +189,23 @@ mod tests {
 
     #[test]
     fn old_kernel_modules_hold_virtual_memory_back() {
-        let at = |minor| virtual_memory_guard(Some("gfx942"), Some(Version::new(3, minor)));
+        let at = |minor| virtual_memory_guard(Some("gfx942"), Some(Version::new(3, minor)), None);
         assert_eq!(at(59), Some(OLD_DRM));
         assert_eq!(at(63), Some(OLD_DRM));
         assert_eq!(at(64), None);
-        assert_eq!(virtual_memory_guard(Some("gfx942"), None), None);
+        assert_eq!(virtual_memory_guard(Some("gfx942"), None, None), None);
+    }
+
+    #[test]
+    fn old_runtimes_hold_virtual_memory_back() {
+        let at = |major, minor| virtual_memory_guard(Some("gfx942"), None, Some(Version::new(major, minor)));
+        assert_eq!(at(6, 4), Some(OLD_RUNTIME));
+        assert_eq!(at(7, 0), None);
     }
 
     #[test]
     fn architectures_that_lose_data_are_held_back() {
-        assert_eq!(virtual_memory_guard(Some("gfx1201"), None), Some(LOST_STORES));
+        assert_eq!(virtual_memory_guard(Some("gfx1201"), None, None), Some(LOST_STORES));
         assert_eq!(stream_ordered_guard(Some("gfx90c")), Some(BAD_POOL));
         assert_eq!(stream_ordered_guard(Some("gfx942")), None);
         assert_eq!(stream_ordered_guard(None), None);
@@ -197,6 +214,7 @@ mod tests {
     #[test]
     fn every_guard_names_the_variable_that_overrides_it() {
         assert!(OLD_DRM.to_string().contains(FORCE_VIRTUAL_MEMORY));
+        assert!(OLD_RUNTIME.to_string().contains(FORCE_VIRTUAL_MEMORY));
         assert!(LOST_STORES.to_string().contains(FORCE_VIRTUAL_MEMORY));
         assert!(BAD_POOL.to_string().contains(FORCE_STREAM_ORDERED));
     }

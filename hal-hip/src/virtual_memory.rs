@@ -44,7 +44,7 @@ impl HipVirtualMemory {
     pub(crate) fn probe(context: &Arc<Context>, architecture: Option<&str>) -> Result<Self, Reason> {
         let calls = context.symbols().virtual_memory?;
         Property::VIRTUAL_MEMORY.need(context)?;
-        probe::check_virtual_memory(context.driver().info.emulated, architecture)?;
+        probe::check_virtual_memory(&context.driver().info, architecture)?;
         let failed = Reason::SelfTestFailed("hipMemGetAllocationGranularity did not answer");
         let granularity = granularity(context, &calls).map_err(|_| failed)?;
         limits::raise();
