@@ -69,10 +69,16 @@ impl<D: Device> HeapLock<D> {
 pub(crate) struct FastGuard<'a, D: Device>(LockGuard<'a, Gated<D>>);
 
 impl<'a, D: Device> FastGuard<'a, D> {
-    /// Returns what the fast path may do.
+    /// Returns whether the fast path applies to frees and to the last-freed block.
     #[inline(always)]
-    pub(super) fn fast_path(&self) -> FastPath {
-        self.0.fast_path
+    pub(super) fn fast_path(&self) -> bool {
+        self.0.fast_path.last_freed
+    }
+
+    /// Returns whether it applies to a search too.
+    #[inline(always)]
+    pub(super) fn fast_search(&self) -> bool {
+        self.0.fast_path.search
     }
 
     #[inline(always)]
@@ -192,7 +198,7 @@ impl<D: Device> Heap<D> {
     #[inline(always)]
     pub(crate) fn allocate_last_freed(&self, request: Request) -> Result<Allocated, Option<FastGuard<'_, D>>> {
         let mut state = self.state.enter().ok_or(None)?;
-        let fast_path = state.fast_path().last_freed;
+        let fast_path = state.fast_path();
         let (blocks, policy) = state.blocks();
         if !fast_path || policy.divides {
             return Err(Some(state));
@@ -216,7 +222,7 @@ impl<D: Device> Heap<D> {
             Some(state) => state,
             None => self.state.share(&self.shared.origin)?,
         };
-        if !state.fast_path().search {
+        if !state.fast_search() {
             return self.allocate_slow(state.slow(), request);
         }
         let (blocks, policy) = state.blocks();
@@ -290,7 +296,7 @@ impl<D: Device> Heap<D> {
 
     #[inline(always)]
     fn free_locked(&self, mut state: FastGuard<'_, D>, id: BlockId) -> Freed<D> {
-        let fast_path = state.fast_path().last_freed;
+        let fast_path = state.fast_path();
         let (blocks, _) = state.blocks();
         probes::free(|| blocks.block(id).address);
         if fast_path && let Some(block) = blocks.set_last_freed(id) {
@@ -302,7 +308,7 @@ impl<D: Device> Heap<D> {
 
     #[inline(never)]
     fn free_coalesced(&self, mut state: FastGuard<'_, D>, id: BlockId) -> Freed<D> {
-        let fast_path = state.fast_path().last_freed;
+        let fast_path = state.fast_path();
         let (blocks, _) = state.blocks();
         let block = blocks.block(id);
         if block.slow_free || !fast_path {
