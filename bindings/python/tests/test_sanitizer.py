@@ -424,7 +424,7 @@ def test_pinned_memory_of_another_tensor_is_new(bed: Bed, monkeypatch: pytest.Mo
 
 @functools.cache
 def programs() -> dict[str, Any]:
-    spec = importlib.util.spec_from_file_location("planted_bugs", HERE / "gpu" / "test_sanitizer.py")
+    spec = importlib.util.spec_from_file_location("planted_bugs", HERE / "gpu" / "test_planted_bugs.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
