@@ -10,11 +10,13 @@ __all__ = [
     "Pinned",
     "PinnedAllocation",
     "Pool",
+    "Sanitizer",
     "Slot",
     "Stream",
     "VERSION",
     "View",
     "cupy",
+    "default_stream",
     "devices",
     "get_memory_metadata",
     "normalise_config",
@@ -323,10 +325,11 @@ class Slot:
 def default_stream(device: int) -> int:
     """The number of the default stream of a device, for `Sanitizer`."""
 
+@final
 class Sanitizer:
     """A sanitizer of memory that is reused too early; streams and events are numbers."""
 
-    def __init__(self, reads_before_writes: bool, libraries: list[str]) -> None: ...
+    def __new__(cls, reads_before_writes: bool, libraries: list[str]) -> Sanitizer: ...
     def start(self) -> None:
         """Receives the requests and frees of the shared allocators from now on, in place of any other."""
     def stop(self) -> None:

@@ -403,18 +403,22 @@ def test_a_copy_read_by_numpy_before_it_has_ended(torch: Any, side: Any, fixed: 
 
 
 def test_memory_of_a_sleeping_pool_is_refused_before_it_is_used() -> None:
-    torch = gpu.enabled()
-    import cachette.torch
-
-    with cachette.torch.sanitize(raise_on_finding=True):
-        pool = cachette.torch.Pool()
-        with pool:
-            x = ones(torch)
-        pool.sleep()
-        with gpu.raises(cachette.torch.SanitizerError, "while its pool was asleep"):
-            x.sum()
-        pool.wake()
-        assert float(x.sum()) == MiB
+    gpu.run("""
+import torch, cachette.torch
+with cachette.torch.sanitize(raise_on_finding=True):
+    pool = cachette.torch.Pool()
+    with pool:
+        x = torch.ones(1 << 20, device="cuda")
+    pool.sleep()
+    try:
+        x.sum()
+    except cachette.torch.SanitizerError as why:
+        assert "while its pool was asleep" in str(why), why
+    else:
+        raise AssertionError("it was not found")
+    pool.wake()
+    assert float(x.sum()) == 1 << 20
+""", "expandable_segments:True")
 
 
 def test_reads_before_writes_are_found_on_request() -> None:
