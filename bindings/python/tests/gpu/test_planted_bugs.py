@@ -30,12 +30,16 @@ def sanitized(program: Callable[[Any, Any], None], **options: Any) -> list[str]:
 
 
 def planted(kind: str) -> Callable[[Planted], Callable[[], None]]:
-    """A test that finds ``kind`` in a program with a bug, and nothing in the program without it."""
+    """A test that finds ``kind`` in a program with a bug, and nothing in the program without it.
+
+    An elastic segment may move the chunk before its memory is reused, and that is then what is found.
+    """
+    kinds = {kind, "unmapped_too_early"} if kind == "reused_too_early" else {kind}
 
     def made(program: Planted) -> Callable[[], None]:
         def test() -> None:
             found = sanitized(lambda torch, side: program(torch, side, False))
-            assert kind in found, f"not found: {found}"
+            assert kinds.intersection(found), f"not found: {found}"
             found = sanitized(lambda torch, side: program(torch, side, True))
             assert not found, f"the correct program was reported: {found}"
 
