@@ -228,8 +228,8 @@ fn d10_a_bound_on_splitting_does_not_bind_elastic_segments() {
 }
 
 #[test]
-fn small_requests_get_the_first_block_that_fits_when_compact() {
-    for (setting, first) in [("", false), (",elastic_setting:compact", true)] {
+fn small_requests_get_the_first_block_that_fits_unless_quick() {
+    for (setting, first) in [("", true), (",elastic_setting:compact", true), (",elastic_setting:quick", false)] {
         let (test, [stream]) = TestAllocator::elastic(setting).with_streams();
         let blocks = [64, 1, 16, 1].map(|grains| test.allocate(grains * KIB, &stream));
         let [large, _between, small, _end] = blocks;
