@@ -8,11 +8,12 @@ use std::fs;
 use program::run;
 use scratch::Scratch;
 
-const ROWS: [&str; 11] = [
+const ROWS: [&str; 12] = [
     "pair 1KiB",
     "pair 1MiB",
     "pair 16MiB",
     "pinned_pair 64KiB",
+    "prefetch 8MiB",
     "churn 512B-64MiB",
     "churn 512B-1MiB",
     "churn10k 512B-1MiB",
