@@ -55,6 +55,14 @@ pub struct DeviceSanitizer(Arc<Shared>);
 struct Shared {
     state: Mutex<State>,
     stacks: Arc<dyn StackSource>,
+    sites: Mutex<Sites>,
+}
+
+/// The places of captured stacks. Stacks that a finding would show alike are one place.
+#[derive(Debug, Default)]
+struct Sites {
+    of_stack: HashMap<RawStack, Site>,
+    of_lines: HashMap<Vec<Frame>, Site>,
 }
 
 #[derive(Debug)]
@@ -76,7 +84,7 @@ impl DeviceSanitizer {
         options.libraries.extend(LIBRARIES.map(str::to_owned));
         let (segments, graphs) = (HashMap::new(), HashMap::new());
         let state = Mutex::new(State { sanitizer: Sanitizer::new(options), segments, graphs, marks: Marks::default() });
-        Self(Arc::new(Shared { state, stacks: Callers::shared() }))
+        Self(Arc::new(Shared { state, stacks: Callers::shared(), sites: Mutex::default() }))
     }
 
     /// A device around `device`, whose calls this sanitizer receives.
@@ -100,11 +108,8 @@ impl DeviceSanitizer {
     /// The distinct findings, in the order in which they were found.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
-        let resolve = |site: Site| -> Vec<Frame> {
-            let stack = NonZeroU32::new(site.0).map(RawStack);
-            let resolved = stack.and_then(|stack| self.0.stacks.resolve(&[stack]).pop());
-            resolved.map_or_else(Vec::new, |stack| stack.frames)
-        };
+        let resolve =
+            |site: Site| NonZeroU32::new(site.0).map_or_else(Vec::new, |stack| self.0.frames(RawStack(stack)));
         self.0.state().sanitizer.findings(&resolve)
     }
 
@@ -123,7 +128,17 @@ impl Shared {
 
     /// The place of the caller. No lock is held.
     fn site(&self) -> Site {
-        self.stacks.capture().map_or(Site::default(), |stack| Site(stack.0.get()))
+        let Some(stack) = self.stacks.capture() else { return Site::default() };
+        let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
+        let Sites { of_stack, of_lines } = &mut *sites;
+        let shown = || self.state().sanitizer.shown(self.frames(stack));
+        let site = || *of_lines.entry(shown()).or_insert(Site(stack.0.get()));
+        *of_stack.entry(stack).or_insert_with(site)
+    }
+
+    /// The frames of a stack, without those of the allocator at its end.
+    fn frames(&self, stack: RawStack) -> Vec<Frame> {
+        self.stacks.resolve(&[stack]).pop().map_or_else(Vec::new, |stack| stack.frames)
     }
 
     fn event(&self, event: &TraceEvent) {

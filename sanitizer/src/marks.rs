@@ -5,7 +5,7 @@ use cachette_hal::Ordinal;
 
 use crate::sanitizer::Sanitizer;
 
-/// Annotates the history of a device with each new finding.
+/// Annotates the history of a device with each new finding: `sanitizer: WHAT, at ADDRESS`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Marks {
     device: Option<Ordinal>,
@@ -22,8 +22,8 @@ impl Marks {
     /// Annotates the history with the findings since the last call, at the present time. Without a history it does
     /// nothing.
     pub fn add(&mut self, sanitizer: &Sanitizer) {
-        for kind in sanitizer.kinds_since(self.marked) {
-            let name = format!("sanitizer: {}", kind.headline());
+        for (kind, address) in sanitizer.marks_since(self.marked) {
+            let name = format!("sanitizer: {}, at {address:#x}", kind.headline());
             for stage in [Stage::Start, Stage::End] {
                 annotate(&name, stage, self.device.unwrap_or(Ordinal(0)));
             }

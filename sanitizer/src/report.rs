@@ -8,9 +8,6 @@ use crate::memory::{PastLife, Site, StreamUse};
 use crate::options::Language;
 use crate::sanitizer::Sanitizer;
 
-/// The most lines of a step: the place itself and its callers.
-const MOST_LINES: usize = 3;
-
 /// What was found, before its stacks are resolved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
@@ -95,8 +92,7 @@ impl Writer<'_> {
 
     fn step(&self, what: String, site: Site) -> Step {
         let frames = if site == Site::default() { Vec::new() } else { (self.resolve)(site) };
-        let is_user = |frame: &&Frame| !self.sanitizer.is_library(frame);
-        Step { what, lines: frames.iter().filter(is_user).take(MOST_LINES).map(SourceLine::of).collect() }
+        Step { what, lines: self.sanitizer.shown(frames).iter().map(SourceLine::of).collect() }
     }
 
     fn use_step(&self, then: &str, used: &StreamUse) -> Step {

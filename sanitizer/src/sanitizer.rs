@@ -12,6 +12,8 @@ use crate::options::{AllocatorWaits, Language, Options, Unfollowed};
 use crate::order::{CaptureNumber, EventId, Order, StreamId};
 use crate::report::{Found, FoundKey, GivenTo, Writer};
 
+/// The most lines of a step: the place itself and its callers.
+const MOST_LINES: usize = 3;
 /// The most distinct findings; further ones are counted only.
 const MOST_FINDINGS: usize = 1000;
 
@@ -108,10 +110,14 @@ impl Sanitizer {
         self.options.language
     }
 
-    /// Returns whether a frame belongs to a library.
-    pub(crate) fn is_library(&self, frame: &Frame) -> bool {
-        let name = frame.name.trim_start_matches('<');
-        self.options.libraries.iter().any(|part| frame.file.contains(part.as_str()) || name.starts_with(part.as_str()))
+    /// The frames of a stack that a finding shows: the place itself and its callers, without those of libraries.
+    pub(crate) fn shown(&self, mut frames: Vec<Frame>) -> Vec<Frame> {
+        let is_of = |frame: &Frame, part: &str| {
+            frame.file.contains(part) || frame.name.trim_start_matches('<').starts_with(part)
+        };
+        frames.retain(|frame| !self.options.libraries.iter().any(|part| is_of(frame, part)));
+        frames.truncate(MOST_LINES);
+        frames
     }
 
     /// The handle of a stream; the caller adds the device to that of a default stream, in the highest bits.
@@ -355,9 +361,9 @@ impl Sanitizer {
         self.found_order.len()
     }
 
-    /// The kinds of the distinct findings after the first `known`.
-    pub fn kinds_since(&self, known: usize) -> impl Iterator<Item = FindingKind> {
-        self.found_order.iter().skip(known).map(|(kind, ..)| *kind)
+    /// Kind and address of the distinct findings after the first `known`.
+    pub(crate) fn marks_since(&self, known: usize) -> impl Iterator<Item = (FindingKind, u64)> {
+        self.found_order.iter().skip(known).map(|key| (key.0, self.found[key].life.address))
     }
 
     /// The distinct findings, in the order in which they were found. `resolve` turns a place into frames, innermost

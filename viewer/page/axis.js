@@ -12,14 +12,7 @@ class Axis {
   // The state at a value.
   stateAt(value) {
     if (this.kind === "events") return Math.min(this.device.last, Math.max(0, Math.floor(value)));
-    const { time } = this.device.steps;
-    let low = 0, high = this.device.last;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (time[middle] <= value) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return this.device.stateAt(value);
   }
 
   valueOf(state) {

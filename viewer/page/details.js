@@ -1,4 +1,4 @@
-// All about what is pinned: a block, an allocation, a moment, or one at which memory ran out.
+// All about what is pinned: a block, an allocation, a moment, one at which memory ran out, or a finding.
 
 function showDetails(view) {
   const { pin } = view;
@@ -6,6 +6,7 @@ function showDetails(view) {
   find("#unpin").hidden = !pin;
   find("#details").classList.toggle("pinned", pin !== null);
   if (!pin) body.replaceChildren(line("Click a block in either picture to keep it here, with the stack that allocated it."));
+  else if (pin.finding !== undefined) body.replaceChildren(...findingDetails(view, pin.finding));
   else if (pin.out !== undefined) body.replaceChildren(...outDetails(view, pin.out));
   else if (pin.number !== null) body.replaceChildren(...allocationDetails(view, pin.number, pin.block));
   else if (pin.block !== null && pin.block !== undefined) body.replaceChildren(...freeDetails(view, pin.block));
@@ -81,6 +82,17 @@ function outDetails(view, out) {
     ]),
     line(inside >= wanted ? "The segments had more free bytes than were requested, but no free block of this stream and pool was large enough." : "The segments and the device together had less than was requested.", false),
     ...stackList(view, "Stack, innermost first", others.stack[which]),
+  ];
+}
+
+function findingDetails(view, number) {
+  const { device } = view, finding = device.findings[number], { words, time, state, address } = finding;
+  const title = (which) => (device.isHeld(which, state) ? "Allocated now, innermost first" : "Allocated before, innermost first");
+  return [
+    make("p", { className: "lead alarm", textContent: words }),
+    facts([["Moment", `${timeText(time, 1)} (${number + 1} of ${device.findings.length})`], ["Address", address === null ? "" : addressText(address)]]),
+    line("Found by Cachette's sanitizer, whose report lists the uses and what is missing in the program."),
+    ...device.allocationsAt(finding).flatMap((which) => stackList(view, title(which), device.allocations.stack[which])),
   ];
 }
 

@@ -50,6 +50,25 @@ class Device {
     }
     this.outs = [];
     for (let step = 0; step < this.last; step++) if (this.steps.op[step] === OUT_OF_MEMORY) this.outs.push(step);
+    // A use can come after the last event.
+    const found = this.annotations.filter(([name, begins]) => begins && name.startsWith(SANITIZER));
+    this.findings = found.map(([name, , time]) => this.#finding(name.slice(SANITIZER.length), Math.min(time, this.span)));
+  }
+
+  // A finding: its words, its moment, and its address if the words end with one.
+  #finding(text, time) {
+    const [, words, address] = /^(.*), at (0x[0-9a-f]{1,16})$/.exec(text) ?? [null, text, null];
+    return { words: words.charAt(0).toUpperCase() + words.slice(1), time, state: this.stateAt(time), address: address && BigInt(address) };
+  }
+
+  // The last two allocations at the address of a finding, the newest first.
+  allocationsAt({ address, state }) {
+    const { begin, bytes } = this.allocations, list = [];
+    for (let number = address === null ? -1 : bytes.length - 1; number >= 0 && list.length < 2; number--) {
+      const from = this.allocations.address[number];
+      if (begin[number] <= state && from <= address && address < from + BigInt(Math.max(1, bytes[number]))) list.push(number);
+    }
+    return list;
   }
 
   #scan(from, to) {
@@ -78,6 +97,18 @@ class Device {
     return state > 0 ? this.steps.time[state - 1] : 0;
   }
 
+  // The state at a time.
+  stateAt(us) {
+    const { time } = this.steps;
+    let low = 0, high = this.last;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (time[middle] <= us) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
   get span() {
     return this.timeOf(this.last);
   }
@@ -100,6 +131,8 @@ class Device {
 }
 
 const STRETCH = 256;
+// How the annotations begin that are findings.
+const SANITIZER = "sanitizer: ";
 
 // The sum of all before each, and of all.
 function runningSum(numbers) {

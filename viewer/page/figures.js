@@ -11,9 +11,10 @@ function showFigures(view) {
     tile("events", "Events", countText(device.events), device.last ? `in ${timeText(device.span, 1000)}` : ""),
     tile("outs", "Out of memory", outs ? plural(outs, "time") : "never", ""),
   ];
-  if (outs) {
-    tiles.at(-1).className = "alarm";
-    tiles.at(-1).querySelector("dd").append(make("button", { type: "button", id: "next-out", textContent: "Show", title: "The next one (o)" }));
+  if (outs) alarm(tiles.at(-1), "next-out", "o");
+  if (device.findings.length) {
+    tiles.push(tile("findings", "Sanitizer", plural(device.findings.length, "finding"), ""));
+    alarm(tiles.at(-1), "next-finding", "s");
   }
   find("#figures").replaceChildren(...tiles);
   find("#fragments").textContent = find("#fragments").title = fragments.words;
@@ -28,6 +29,12 @@ function tile(name, title, value, remark) {
   const element = make("div", {}, make("dt", { textContent: title }), figure);
   element.dataset.figure = name;
   return element;
+}
+
+// Adds a button that goes to the next moment of a figure.
+function alarm(element, id, key) {
+  element.className = "alarm";
+  element.querySelector("dd").append(make("button", { type: "button", id, textContent: "Show", title: `The next one (${key})` }));
 }
 
 // Says kindly what was not recorded.

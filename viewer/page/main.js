@@ -80,14 +80,29 @@ function letGo() {
   relight();
 }
 
-// Goes to the next moment at which memory ran out, with a tenth of the history around it.
+// Goes to the next moment at which memory ran out.
 function nextOut() {
-  const { device, axis } = view;
-  if (!device.outs.length) return;
-  const out = view.pin?.out === undefined ? 0 : (view.pin.out + 1) % device.outs.length;
-  const state = device.outs[out] + 1, value = axis.valueOf(state), width = Math.min(axis.to - axis.from, axis.length / 5);
+  const { outs } = view.device;
+  if (!outs.length) return;
+  const out = view.pin?.out === undefined ? 0 : (view.pin.out + 1) % outs.length;
+  goTo({ out, state: outs[out] + 1, number: null, block: null });
+}
+
+// Goes to the next finding of the sanitizer.
+function nextFinding() {
+  const { findings } = view.device;
+  if (!findings.length) return;
+  const finding = view.pin?.finding === undefined ? 0 : (view.pin.finding + 1) % findings.length;
+  const [number = null] = view.device.allocationsAt(findings[finding]);
+  goTo({ finding, state: findings[finding].state, number, block: number === null ? null : blockOf(number) });
+}
+
+// Pins a moment, with a tenth of the history around it.
+function goTo(place) {
+  const { axis } = view;
+  const value = axis.valueOf(place.state), width = Math.min(axis.to - axis.from, axis.length / 5);
   axis.show(value - width * 0.6, value + width * 0.4);
-  pin({ out, state, number: null, block: null });
+  pin(place);
 }
 
 function zoom(factor) {
@@ -97,7 +112,7 @@ function zoom(factor) {
 }
 
 const KEYS = {
-  "+": () => zoom(0.6), "=": () => zoom(0.6), "-": () => zoom(1 / 0.6), 0: () => zoom(null), o: nextOut, Escape: letGo,
+  "+": () => zoom(0.6), "=": () => zoom(0.6), "-": () => zoom(1 / 0.6), 0: () => zoom(null), o: nextOut, s: nextFinding, Escape: letGo,
   ArrowLeft: () => { view.axis.move(-0.15); redraw(); },
   ArrowRight: () => { view.axis.move(0.15); redraw(); },
   "/": () => find("#search").focus(),
@@ -127,7 +142,7 @@ function listen() {
   on("#all", "click", () => zoom(null));
   on("#unpin", "click", () => pin(null));
   on("#filter button", "click", () => { view.owner = null; relight(); });
-  on("#figures", "click", (event) => { if (event.target.id === "next-out") nextOut(); });
+  on("#figures", "click", (event) => { ({ "next-out": nextOut, "next-finding": nextFinding })[event.target.id]?.(); });
   on("#holders", "click", chooseOwner);
   on("#holders", "keydown", (event) => { if (event.key === "Enter") chooseOwner(event); });
   addEventListener("resize", redraw);

@@ -13,6 +13,9 @@ function tipOver(event, place) {
     lines.push(line(`${place.layer < layers.rest ? "owner" : layers.name(place.layer).toLowerCase()}: ${bytesText(values[place.layer])}`));
   }
   lines.push(line(`${timeText(device.timeOf(place.state), 10)}: ${bytesText(device.allocated[place.state])} of ${bytesText(device.reserved[place.state])}`));
+  for (const finding of device.findings) {
+    if (Math.abs(timeline.findingX(view, finding) - place.x) < 5) lines.push(make("div", { className: "alarm", textContent: finding.words }));
+  }
   tip(event, ...lines);
 }
 

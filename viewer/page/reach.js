@@ -58,6 +58,7 @@ function spansOf(device) {
   const open = [], list = [];
   let depth = 0;
   for (const [name, begins, time] of device.annotations) {
+    if (name.startsWith(SANITIZER)) continue;
     if (begins) {
       list.push({ name, from: time, to: device.span, depth: open.length });
       open.push(list.at(-1));

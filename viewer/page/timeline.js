@@ -17,7 +17,8 @@ class Timeline {
     this.#areas(view);
     this.#reserved(view);
     this.#spans(view);
-    this.#outs(view);
+    for (const step of view.device.outs) this.#mark(this.x(view.axis, view.axis.valueOf(step + 1)), "");
+    for (const finding of view.device.findings) this.#mark(this.findingX(view, finding), "sanitizer");
     this.#pointed(view);
     this.#drawOverview(view);
   }
@@ -131,22 +132,27 @@ class Timeline {
     }
   }
 
-  #outs({ device, axis }) {
+  findingX({ axis }, { time }) {
+    return this.x(axis, axis.valueAt(time));
+  }
+
+  // A moment at which something was wrong, with a word beside it.
+  #mark(x, word) {
     const { context, wide, top, bottom } = this;
-    for (const step of device.outs) {
-      const x = this.x(axis, axis.valueOf(step + 1));
-      if (x < LEFT || x > LEFT + wide) continue;
-      context.strokeStyle = context.fillStyle = colours.alarm;
-      context.lineWidth = 1;
-      context.setLineDash([3, 3]);
-      this.#upright(x, top, bottom);
-      context.setLineDash([]);
-      context.beginPath();
-      context.moveTo(x - 5, top - 2);
-      context.lineTo(x + 5, top - 2);
-      context.lineTo(x, top + 6);
-      context.fill();
-    }
+    if (x < LEFT || x > LEFT + wide) return;
+    context.strokeStyle = context.fillStyle = colours.alarm;
+    context.lineWidth = 1;
+    context.setLineDash([3, 3]);
+    this.#upright(x, top, bottom);
+    context.setLineDash([]);
+    context.beginPath();
+    context.moveTo(x - 5, top - 2);
+    context.lineTo(x + 5, top - 2);
+    context.lineTo(x, top + 6);
+    context.fill();
+    const isRight = x + 80 > LEFT + wide;
+    context.textAlign = isRight ? "right" : "left";
+    context.fillText(word, isRight ? x - 8 : x + 8, top + 4);
   }
 
   #upright(x, top, bottom) {

@@ -1,6 +1,8 @@
 //! Words are found, stay words, and say what is not there.
 
-use cachette_snapshot::{BlockState, Frame, Segment, Setting, Snapshot, StackId, Stacks};
+use cachette_snapshot::{
+    Annotation, BlockState, Event, Frame, Segment, Setting, Snapshot, StackId, Stacks, Stage, TraceAction,
+};
 
 use crate::shown::{a_run, assert_calm, figure, place, rows, shown, stack, words};
 use crate::{expected, training};
@@ -8,6 +10,7 @@ use crate::{expected, training};
 pub(crate) const PROMISES: &[(&str, fn())] = &[
     ("searching_finds_what_has_the_text_in_its_stack", search),
     ("words_of_users_stay_words", hostile_words),
+    ("a_finding_of_the_sanitizer_is_shown_with_the_stacks_of_its_memory", finding),
     ("nothing_at_all_is_a_page_too", nothing),
     ("a_snapshot_without_history_shows_what_is_held", no_history),
     ("a_history_without_stacks_is_grouped_by_what_is_known", no_stacks),
@@ -32,6 +35,60 @@ fn search() {
         assert_eq!(browser.text("find('#search').value"), "");
     }
     assert_calm(&mut browser);
+}
+
+fn finding() {
+    let mut snapshot = training::snapshot(2000);
+    let mut browser = shown(&snapshot, "no-finding");
+    assert_eq!(browser.evaluate("find('[data-figure=findings]')"), serde_json::Value::Null);
+    // An address that a second allocation got after the first was freed.
+    let events = expected::events(&snapshot, 0);
+    let is_alloc = |event: &&Event| event.action == TraceAction::Alloc;
+    let reused = |second: &&Event| events.iter().filter(is_alloc).any(|first| is_before(first, second));
+    let second = *events.iter().filter(is_alloc).find(reused).expect("a run reuses memory");
+    let earlier = events.iter().filter(is_alloc).rfind(|first| is_before(first, &second)).expect("found above");
+    let [now, before] = [second.stack, earlier.stack].map(|stack| {
+        let frames = snapshot.stacks.frames_of(stack);
+        frames.map(|frame| frame.name.clone()).collect::<Vec<_>>()
+    });
+    // A use that follows the last request is after the last event.
+    let late = events.last().expect("events").time_us + 1_000_000;
+    let name = format!("sanitizer: memory was reused, <b>by hand</b>, at {:#x}", second.address);
+    for (stage, time_us) in [(Stage::Start, second.time_us), (Stage::End, second.time_us)] {
+        snapshot.annotations.push(Annotation { name: name.clone(), stage, device: 0, time_us });
+    }
+    let name = "sanitizer: late".to_owned();
+    snapshot.annotations.push(Annotation { name, stage: Stage::Start, device: 0, time_us: late });
+
+    let mut browser = shown(&snapshot, "finding");
+    assert!(words(&mut browser, "[data-figure=findings]").starts_with("Sanitizer2 findings"));
+    let without = browser.text("timeline.canvas.toDataURL()");
+    browser.evaluate("find('#next-finding').click()");
+    browser.settle();
+    assert_ne!(browser.text("timeline.canvas.toDataURL()"), without);
+    let details = words(&mut browser, "#details");
+    assert!(details.contains("Memory was reused, <b>by hand</b>"), "{details}");
+    assert!(details.contains(&format!("Address0x{:012x}", second.address)), "{details}");
+    let lists = "Array.from(document.querySelectorAll('#details ol.stack'), (list) =>
+        Array.from(list.children, (item) => item.firstChild.textContent))";
+    assert_eq!(browser.evaluate(lists), serde_json::json!([now, before]));
+    let (x, y) = (browser.number(&at_finding(0)), 200.0);
+    browser.move_to(x, y);
+    assert!(words(&mut browser, "#tip").contains("Memory was reused"));
+    browser.key("s");
+    assert!(words(&mut browser, "#details").contains("Late"));
+    assert!(browser.number(&at_finding(1)) < browser.number("innerWidth"), "it is in the picture");
+    assert_calm(&mut browser);
+}
+
+/// Whether a request got its address before another request for it.
+fn is_before(first: &Event, second: &Event) -> bool {
+    first.address == second.address && first.time_us < second.time_us
+}
+
+/// Where a finding is in the window.
+fn at_finding(number: usize) -> String {
+    format!("find('#timeline').getBoundingClientRect().x + timeline.findingX(view, view.device.findings[{number}])")
 }
 
 fn hostile_words() {

@@ -1,0 +1,40 @@
+//! A finding is an annotation in the history of its allocator.
+
+#![expect(clippy::unwrap_used, reason = "the device of these tests has every feature")]
+
+use cachette::history::{HistoryOptions, Stage};
+use cachette::{Allocator, Backends};
+use cachette_hal::Use;
+use cachette_sanitizer::{DeviceSanitizer, Options};
+
+#[test]
+fn a_finding_is_an_annotation_with_its_address() {
+    let sanitizer = DeviceSanitizer::new(Options::default());
+    let allocator = Allocator::new(sanitizer.around(Backends::open("host").unwrap()));
+    sanitizer.track(&allocator);
+    allocator.record_history(HistoryOptions::new());
+    let (main, side) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());
+    let address = reused_by_a_loop(&allocator, &main, &side);
+
+    let snapshot = allocator.snapshot();
+    let found: Vec<_> = snapshot.annotations.iter().map(|found| (found.name.as_str(), found.stage)).collect();
+    let name = format!("sanitizer: memory was reused while another stream could still use it, at {address:#x}");
+    assert_eq!(found, [(name.as_str(), Stage::Start), (name.as_str(), Stage::End)], "once, though found twice");
+}
+
+/// Reuses memory twice while another stream may read it. Returns the address.
+fn reused_by_a_loop<D: cachette_hal::Device + 'static>(
+    allocator: &Allocator<D>,
+    main: &cachette::Stream<D>,
+    side: &cachette::Stream<D>,
+) -> u64 {
+    let mut address = 0;
+    for _ in 0..3 {
+        let memory = allocator.allocate(1 << 20, main).unwrap();
+        main.uses(&memory, Use::Write);
+        main.synchronize().unwrap();
+        side.uses(&memory, Use::Read);
+        address = memory.ptr().unwrap().address();
+    }
+    address
+}
