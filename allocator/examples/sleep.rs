@@ -13,9 +13,8 @@ const LEN: usize = 16 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let target = std::env::args().nth(1).unwrap_or_else(|| "host".to_owned());
-    // Only elastic segments can sleep: they keep addresses and physical memory apart.
-    let config = "expandable_segments:True".parse()?;
-    let allocator = Allocator::with_config(Backends::open(&target)?, &config);
+    // Only elastic segments, the default, can sleep: they keep addresses and physical memory apart.
+    let allocator = Allocator::new(Backends::open(&target)?);
     let stream = allocator.create_stream()?;
 
     let weights = allocator.create_pool_with(PoolOptions::new().tag("weights"))?;

@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn segments_and_chunks_that_left_the_cache_are_forgotten() {
-        for keys in ["", "expandable_segments:True"] {
+        for keys in ["", "expandable_segments:False"] {
             let backend = HostBackend::new(HostConfig::default().phantom(true)).unwrap();
             let device = backend.device(Ordinal(0)).unwrap();
             let allocator = Allocator::with_config(device, &keys.parse().unwrap());

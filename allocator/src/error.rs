@@ -128,6 +128,18 @@ pub enum Error {
     InvalidFraction(String),
 }
 
+impl Error {
+    /// Returns whether device memory was short.
+    #[must_use]
+    pub const fn is_out_of_memory(&self) -> bool {
+        match self {
+            Self::OutOfMemory(_) | Self::TooLarge { .. } | Self::TooManyElements { .. } => true,
+            Self::Device(error) => matches!(error.kind(), hal::ErrorKind::OutOfMemory),
+            _ => false,
+        }
+    }
+}
+
 /// Why an address is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -178,4 +190,19 @@ pub(crate) const NO_HEAP: hal::Error = hal::Error::new(hal::ErrorKind::OutOfMemo
 /// Returns the sum, or the first failure. The iterator is always consumed completely.
 pub(crate) fn sum_all(bytes: impl Iterator<Item = hal::Result<u64>>) -> hal::Result<u64> {
     bytes.reduce(|sum, bytes| Ok(sum? + bytes?)).unwrap_or(Ok(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn out_of_memory_is_a_lack_of_device_memory_that_the_allocator_or_the_driver_found() {
+        let driver = |kind| Error::Device(hal::Error::new(kind, "allocate"));
+        assert!(Error::TooLarge { bytes: 1 << 60 }.is_out_of_memory());
+        assert!(Error::TooManyElements { len: usize::MAX, element_bytes: 4 }.is_out_of_memory());
+        assert!(driver(hal::ErrorKind::OutOfMemory).is_out_of_memory());
+        assert!(!driver(hal::ErrorKind::InvalidValue).is_out_of_memory());
+        assert!(!Error::OutOfPinnedMemory { requested: 1, block: 1, held: 0, active: 0 }.is_out_of_memory());
+    }
 }

@@ -62,8 +62,7 @@ impl<D: Device> Heap<D> {
     /// Creates a heap for `stream_state`, with elastic segments or segments from the device.
     pub(crate) fn new(stream_state: Arc<StreamState<D>>, policy: &HeapPolicy, number: u32, elastic: bool) -> Self {
         let shared = Arc::clone(stream_state.shared());
-        let mut blocks = if elastic { HeapBlocks::elastic() } else { HeapBlocks::default() };
-        blocks.pack(shared.settings.tuning().packs);
+        let blocks = if elastic { HeapBlocks::elastic() } else { HeapBlocks::default() };
         let counters = Arc::new(Counters::default());
         shared.peaks.enlist(&counters);
         lock::prepare();
@@ -159,8 +158,8 @@ impl<D: Device> Heap<D> {
         let driver_pool = state.policy.driver_pool;
         state.policy = HeapPolicy { driver_pool, ..policy.for_source(self.elastic.is_some()) };
         state.policy.no_split = pool.is_some_and(|pool| pool.splits_never());
-        let packs = self.shared.settings.tuning().packs;
-        state.blocks.pack(packs);
+        // The next search may choose another block than the last-freed one.
+        state.blocks.coalesce();
     }
 
     /// Derives the fast-path flag again, after a setting of all heaps has changed.

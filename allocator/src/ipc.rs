@@ -6,8 +6,7 @@
 //! ```
 //! use cachette::{Allocator, Backends};
 //!
-//! let config = "expandable_segments:True".parse()?;
-//! let allocator = Allocator::with_config(Backends::open("host")?, &config);
+//! let allocator = Allocator::new(Backends::open("host")?);
 //! let stream = allocator.create_stream()?;
 //! let memory = allocator.allocate(4 << 20, &stream)?;
 //! let shared = allocator.share(&memory)?;

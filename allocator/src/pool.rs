@@ -212,8 +212,10 @@ impl<D: Device> Pool<D> {
     /// Disables splits of blocks, or enables them again. Segments that already contain several blocks do not change.
     pub fn set_no_split(&self, on: bool) {
         self.state.no_split.store(on, Relaxed);
+        let elastic = self.inner().is_elastic() && self.state.permits_elastic();
         for heap in self.inner().heaps_of(self.id()) {
             heap.set_no_split(on);
+            heap.set_elastic(elastic);
         }
     }
 

@@ -9,8 +9,7 @@
 //! use cachette::sleep::Contents;
 //! use cachette::{Allocator, Backends};
 //!
-//! let config = "expandable_segments:True".parse()?; // addresses and memory must be apart
-//! let allocator = Allocator::with_config(Backends::open("host")?, &config);
+//! let allocator = Allocator::new(Backends::open("host")?); // elastic segments, the default
 //! let stream = allocator.create_stream()?;
 //! let pool = allocator.create_pool();
 //! let weights = pool.allocate(64 << 20, &stream)?;

@@ -112,7 +112,7 @@ def opening(folder):
           f"round by round is {statistics.median(pairs):.2f} ms.\n")
 
 
-CONFIGURATIONS = ("direct", "elastic, no recycling", "elastic", "compact", "quick")
+CONFIGURATIONS = ("direct", "elastic, no recycling", "elastic", "compact")
 
 
 def replayed(folder):

@@ -24,7 +24,7 @@ from turns import compare_steps, run_in_turns
 HERE = pathlib.Path(__file__).parent
 PROGRAMS = ("train_gpt2", "generate_llama", "train_resnet")
 ALLOCATORS = ("native", "expandable", "cachette:expandable_segments:True",
-              "compiled:expandable_segments:True", "cachette:expandable_segments:True,elastic_setting:quick")
+              "compiled:expandable_segments:True")
 #: Enough steps for steady figures, and few enough for all runs to end within minutes.
 STEPS = {"train_gpt2": 60, "generate_llama": 150, "train_resnet": 80}
 

@@ -14,6 +14,8 @@ mod size;
 mod snapshot;
 mod standard;
 
+pub(crate) use progress::hide as hide_progress;
+
 use clap::Subcommand;
 
 use crate::error::CliError;

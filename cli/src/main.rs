@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use cachette::Backends;
-use clap::Parser;
+use clap::{ColorChoice, Parser};
 
 use crate::commands::Command;
 use crate::error::CliError;
@@ -50,10 +50,25 @@ torch.cuda.memory._dump_snapshot(\"RUN.pickle\"); benches/traces has others.
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
+    /// Colours of the output
+    #[arg(long, value_name = "WHEN", global = true, default_value = "auto")]
+    color: ColorChoice,
+    /// Shows no progress
+    #[arg(long, short, global = true)]
+    quiet: bool,
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let cli = Cli::parse();
+    match cli.color {
+        // Coloured on a terminal, unless the variable NO_COLOR is set.
+        ColorChoice::Auto => {}
+        choice => console::set_colors_enabled(choice == ColorChoice::Always),
+    }
+    if cli.quiet {
+        commands::hide_progress();
+    }
+    let done = match cli.command {
         Some(command) => command.run(),
         None => stdout::print(|out| out.write_all(NEXT.as_bytes())).map_err(CliError::Output),
     };

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::process::Stdio;
 
 use program::{Ran, cachette, run};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn listing() -> Value {
     let ran = run(&["devices", "--format", "json"]);
@@ -67,6 +67,19 @@ fn the_text_has_the_same_facts() {
     assert!(ran.stdout.contains("\n  host:0  "), "{}", ran.stdout);
     assert!(ran.stdout.contains("    memory                 1024.00 MiB, 1024.00 MiB free\n"), "{}", ran.stdout);
     assert!(ran.stdout.contains("    virtual memory         yes\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("    elastic segments       yes\n"), "{}", ran.stdout);
+}
+
+#[test]
+fn the_configuration_says_whether_segments_are_elastic() {
+    let entry = |text: &str| {
+        let output = cachette(&["devices", "--format", "json"]).env("CACHETTE_ALLOC_CONF", text).output().unwrap();
+        let listing: Value = serde_json::from_slice(&output.stdout).expect("the list is JSON");
+        listing["backends"][2]["devices"][0]["elastic_segments"].clone()
+    };
+    assert_eq!(entry(""), json!({ "status": "present" }));
+    let reason = "the configuration says expandable_segments:False";
+    assert_eq!(entry("expandable_segments:False"), json!({ "status": "absent", "reason": reason }));
 }
 
 #[test]

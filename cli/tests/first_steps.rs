@@ -86,6 +86,37 @@ fn the_doctor_fits_eighty_columns_without_colours_in_a_pipe() {
 }
 
 #[test]
+fn colours_are_a_choice() {
+    let plain = run(&["doctor"]).stdout;
+    let coloured = run(&["doctor", "--color", "always"]).stdout;
+    assert!(coloured.contains("\x1b["), "{coloured}");
+    assert_eq!(run(&["--color", "never", "doctor"]).stdout, plain);
+    assert_eq!(run(&["--color", "perhaps", "doctor"]).code, Some(2));
+}
+
+#[test]
+fn quiet_work_has_the_same_results() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/gpt2_varlen.trace.gz");
+    let ran = run(&["replay", trace, "--fit", "--quiet"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    assert_eq!(ran.stdout, run(&["replay", trace, "--fit"]).stdout);
+}
+
+#[test]
+fn results_for_programs_have_the_standard_output_to_themselves() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/gpt2_varlen.trace.gz");
+    for arguments in [
+        &["replay", trace, "--json", "-"][..],
+        &["replay", trace, "--fit", "--device-size", "80GB", "--json", "-"],
+        &["bench", "--quick", "--threads", "1", "--json", "-"],
+    ] {
+        let ran = run(arguments);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert!(serde_json::from_str::<Value>(&ran.stdout).is_ok(), "{arguments:?}: {}", ran.stdout);
+    }
+}
+
+#[test]
 fn the_doctor_says_which_python_is_not_there() {
     let found = doctor(&["--python", "/nonexistent/python"]);
     let python = found["findings"].as_array().unwrap().iter().find(|finding| finding["topic"] == "Python").unwrap();

@@ -12,6 +12,9 @@ use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
 
+/// Direct segments.
+const DIRECT: &str = "expandable_segments:False";
+
 /// 10 MiB freed and asked for again, and 100 bytes on another stream.
 const SMALL: &str = "a 5 10485760 0\nf 5\na 5 10485760 0\na 6 100 7\nf 5\nf 6\n";
 
@@ -22,7 +25,7 @@ fn small() -> Scratch {
 #[test]
 fn the_figures_are_printed_and_written() {
     let trace = small();
-    let (rows, table) = rows_of(&[trace.path(), "--backend", "host"], 0);
+    let (rows, table) = rows_of(&[trace.path(), "--backend", "host", "--config", DIRECT], 0);
     assert_eq!(rows.len(), 1);
     let row = &rows[0];
     let keys: Vec<_> = row.as_object().unwrap().keys().collect();
@@ -50,7 +53,7 @@ fn the_figures_are_printed_and_written() {
     );
     assert!(row["trace"].as_str().unwrap().starts_with("cachette-cli-"));
     assert_eq!(row["backend"], "host");
-    assert_eq!(row["config"], "default");
+    assert_eq!(row["config"], DIRECT);
     assert_eq!(row["operations"], 6);
     assert_eq!(row["peak_requested"], 10 * MIB + 100);
     assert_eq!(row["peak_allocated"], 10 * MIB + 512);
@@ -65,6 +68,42 @@ fn the_figures_are_printed_and_written() {
     let lines: Vec<_> = table.lines().collect();
     assert!(lines[0].ends_with("141.00 GiB of phantom memory"), "{table}");
     assert!(lines[2].contains(" 10.00 MiB  12.00 MiB  1.200 "), "{table}");
+}
+
+#[test]
+fn without_options_the_default_stands_beside_direct_segments() {
+    let trace = small();
+    let (rows, printed) = rows_of(&[trace.path(), "--backend", "host"], 0);
+    let found: Vec<_> =
+        rows.iter().map(|row| (row["name"].as_str().unwrap(), row["config"].as_str().unwrap())).collect();
+    assert_eq!(found, [("direct", DIRECT), ("default", "default")]);
+    assert_eq!(rows[0]["saved_bytes"], Value::Null);
+    assert_eq!(rows[1]["saved_bytes"], 0);
+    let last = "Elastic segments (the default) hold 1.200 times what is requested, direct segments 1.200 times: nothing is saved.\n";
+    assert!(printed.ends_with(last), "{printed}");
+}
+
+#[test]
+fn what_is_saved_is_said_for_each_trace() {
+    let growing = Scratch::holding("a 0 12582912 0\nf 0\na 0 41943040 0\nf 0\n", ".trace");
+    let (rows, printed) = rows_of(&[growing.path(), small().path(), "--backend", "host"], 0);
+    assert_eq!(rows[1]["saved_bytes"], 12 * MIB);
+    let said: Vec<_> = printed.lines().filter(|line| line.contains(": Elastic segments (the default) hold ")).collect();
+    assert_eq!(said.len(), 2, "{printed}");
+    assert!(
+        said[0].ends_with(" hold 1.000 times what is requested, direct segments 1.300 times: 12.00 MiB are saved."),
+        "{printed}"
+    );
+}
+
+#[test]
+fn a_configuration_or_a_limit_is_replayed_alone() {
+    let trace = small();
+    for options in [["--config", ""], ["--limit", "1G"]] {
+        let (rows, printed) = rows_of(&[&[trace.path(), "--backend", "host"], &options[..]].concat(), 0);
+        assert_eq!(rows.len(), 1, "{printed}");
+        assert!(!printed.contains("saved"), "{printed}");
+    }
 }
 
 #[test]
@@ -102,7 +141,7 @@ fn the_traces_of_the_project_need_what_the_reference_needs() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces");
     let paths = REFERENCE.map(|(name, _)| format!("{folder}/{name}.trace.gz"));
     let mut options: Vec<&str> = paths.iter().map(String::as_str).collect();
-    options.extend(["--backend", "host"]);
+    options.extend(["--backend", "host", "--config", DIRECT]);
     let (rows, _) = rows_of(&options, 0);
     for (row, (name, expected)) in rows.iter().zip(REFERENCE) {
         assert_eq!(row["trace"], name);
@@ -115,7 +154,7 @@ fn the_traces_of_the_project_need_what_the_reference_needs() {
 #[test]
 fn running_out_of_memory_is_a_row_with_the_figures() {
     let trace = small();
-    let options = [trace.path(), "--phantom", "11M", "--config", "", "--config", "memory_limit:1M"];
+    let options = [trace.path(), "--phantom", "11M", "--config", DIRECT, "--config", "memory_limit:1M"];
     let (rows, table) = rows_of(&options, 1);
     assert_eq!(rows.len(), 2);
     assert_eq!(rows[0]["peak_reserved"], 10 * MIB);

@@ -24,7 +24,7 @@ fn trace(text: &str) -> Scratch {
 #[test]
 fn the_smallest_limit_is_exact() {
     let trace = trace(GROWING);
-    let (rows, table) = rows_of(&[trace.path(), "--fit"], 0);
+    let (rows, table) = rows_of(&[trace.path(), "--fit", "--config", "expandable_segments:False"], 0);
     let keys: Vec<_> = rows[0].as_object().unwrap().keys().collect();
     assert_eq!(
         keys,
@@ -85,19 +85,20 @@ fn a_limit_shows_who_runs_out_first() {
         "--backend",
         "host",
         "--config",
+        "expandable_segments:False",
+        "--config",
+        "large_segment_size_mb:30,expandable_segments:False",
+        "--config",
         "",
-        "--config",
-        "large_segment_size_mb:30",
-        "--config",
-        "expandable_segments:True",
         "--limit",
     ];
     let (rows, table) = rows_of(&[&options[..], &["25M"]].concat(), 1);
     // A segment of 20 or 30 MiB, and another of 20 MiB; elastic ones grow by what is asked for.
     assert!(
         table.contains(
-            " runs out of memory first with 'large_segment_size_mb:30' (operation 1 of the first pass), \
-             then with 'default' (operation 2 of the first pass); it fits with 'expandable_segments:True'\n"
+            " runs out of memory first with 'large_segment_size_mb:30,expandable_segments:False' (operation 1 of the \
+             first pass), then with 'expandable_segments:False' (operation 2 of the first pass); it fits with \
+             'default'\n"
         ),
         "{table}"
     );

@@ -15,7 +15,8 @@ use scratch::Scratch;
 #[test]
 fn the_last_line_says_what_the_run_would_have_needed() {
     let file = pickled(&run_of_three());
-    let (rows, table) = rows_of(&[file.path(), "--backend", "host"], 0);
+    let options = [file.path(), "--backend", "host", "--config", "expandable_segments:False"];
+    let (rows, table) = rows_of(&options, 0);
     assert_eq!(rows.len(), 1);
     // 4 MiB that are older, and three sizes of which two are given back: segments of 20, 20 and 30 MiB.
     assert_eq!(rows[0]["operations"], 6);

@@ -48,6 +48,22 @@ fn the_figures_of_a_snapshot() {
 }
 
 #[test]
+fn the_figures_of_a_snapshot_for_programs() {
+    let file = pickled(&run_of_three());
+    let ran = run(&["snapshot", "info", file.path(), "--json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let found: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let device = &found["devices"][0];
+    assert_eq!(device["device"], 0);
+    assert_eq!(device["memory"]["reserved"], 64 * MIB);
+    assert_eq!(device["memory"]["allocated"], 34 * MIB);
+    assert_eq!(device["pools"][1], serde_json::json!({ "pool": [0, 3], "memory": device["pools"][1]["memory"] }));
+    assert_eq!(device["holders"][0]["bytes"], 34 * MIB);
+    assert_eq!(device["holders"][0]["stack"][0], serde_json::json!({ "name": "step", "file": "train.py", "line": 10 }));
+    assert_eq!(device["events"]["alloc"], 3);
+}
+
+#[test]
 fn a_snapshot_of_nothing_says_so() {
     let file = pickled(&Snapshot::default());
     let ran = run(&["snapshot", "info", file.path()]);

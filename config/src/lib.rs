@@ -65,8 +65,10 @@ settings! {
     pub roundup: Roundup = Roundup::OFF,
         "roundup_power2_divisions": DIVISIONS, "power of two, or list such as `[64:8,128:4,>:2]`", "off";
 
-    /// Whether segments can grow in place.
-    pub expandable_segments: bool = false, "expandable_segments": SWITCH, "switch", "`False`";
+    /// Whether segments are elastic: they grow in place, and their idle memory moves to where it is needed.
+    ///
+    /// Devices without virtual memory that is known to work have direct segments regardless.
+    pub expandable_segments: bool = true, "expandable_segments": SWITCH, "switch", "`True`";
 
     /// How much address space an expandable segment reserves; `None` means [`AddressReserve::full`].
     pub expandable_segments_reserve: Option<AddressReserve> = None,
@@ -118,7 +120,7 @@ settings! {
 
     /// How elastic segments weigh memory against calls to the driver.
     pub elastic_setting: ElasticSetting = ElasticSetting::Default,
-        "elastic_setting": ELASTIC_SETTING, "`default`, `compact` or `quick`", "`default`";
+        "elastic_setting": ELASTIC_SETTING, "`default` or `compact`", "`default`";
 
     /// The largest chunk of elastic segments, in whole MiB; `None` for the value of the elastic setting.
     pub elastic_largest_chunk_bytes: Option<u64> = None,

@@ -15,10 +15,10 @@ macro_rules! settings {
         ///
         /// ```
         /// # use cachette_config::Config;
-        /// let config: Config = "expandable_segments:True, max_split_size_mb:64".parse()?;
-        /// assert!(config.expandable_segments());
+        /// let config: Config = "expandable_segments:False, max_split_size_mb:64".parse()?;
+        /// assert!(!config.expandable_segments());
         /// assert_eq!(config.max_split_bytes(), Some(64 << 20));
-        /// assert_eq!(config.to_string(), "max_split_size_mb:64,expandable_segments:True");
+        /// assert_eq!(config.to_string(), "max_split_size_mb:64,expandable_segments:False");
         /// # Ok::<(), cachette_config::ConfigError>(())
         /// ```
         ///

@@ -14,13 +14,13 @@ const MIB: u64 = 1 << 20;
 /// A text that uses every key and every form of value.
 const FULL: &str = "backend:cudaMallocAsync,large_segment_size_mb:25,max_split_size_mb:40,\
     max_non_split_rounding_mb:30,garbage_collection_threshold:0.5,\
-    roundup_power2_divisions:[64:8,128:2,256:4,512:2,1024:4,>:1],expandable_segments:True,\
+    roundup_power2_divisions:[64:8,128:2,256:4,512:2,1024:4,>:1],expandable_segments:False,\
     expandable_segments_reserve:0.9,\
     release_lock_on_hipmalloc:True,per_process_memory_fraction:0.75,throw_on_hipmalloc_oom:True,\
     graph_capture_record_stream_reuse:True,pinned_use_hip_host_register:True,\
     pinned_num_register_threads:8,pinned_reserve_segment_size_mb:64,\
     pinned_use_background_threads:True,pinned_free_catch_all:True,memory_limit:40G,\
-    elastic_setting:quick,elastic_largest_chunk_mb:32,elastic_slack:0.015,elastic_recycling:False,\
+    elastic_setting:compact,elastic_largest_chunk_mb:32,elastic_slack:0.015,elastic_recycling:False,\
     gpu_direct_rdma:True,never_block:True,lend_across_streams:True,caching:False";
 
 fn config(text: &str) -> Config {

@@ -26,7 +26,7 @@ impl Config {
     /// `CACHETTE_NO_MEMORY_CACHING`, `PYTORCH_NO_CUDA_MEMORY_CACHING` or `PYTORCH_NO_HIP_MEMORY_CACHING`, set to `1`,
     /// switches caching off, regardless of the text.
     pub fn from_env() -> Result<Self, ConfigError> {
-        let (config, skipped) = Self::read(variable)?;
+        let (config, skipped) = Self::from_env_known()?;
         skipped.into_iter().next().map_or(Ok(config), Err)
     }
 
@@ -34,21 +34,28 @@ impl Config {
     ///
     /// The skipped keys are returned; see [`update_known`](Self::update_known).
     pub fn from_env_known() -> Result<(Self, Vec<ConfigError>), ConfigError> {
-        Self::read(variable)
+        let mut config = Self::default();
+        let skipped = config.update_from_env_known()?;
+        Ok((config, skipped))
     }
 
-    pub(super) fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<(Self, Vec<ConfigError>), ConfigError> {
-        let (mut config, mut skipped) = (Self::default(), Vec::new());
+    /// Applies the settings in the environment, as [`from_env_known`](Self::from_env_known) does to the default.
+    pub fn update_from_env_known(&mut self) -> Result<Vec<ConfigError>, ConfigError> {
+        self.read(variable)
+    }
+
+    pub(super) fn read(&mut self, lookup: impl Fn(&str) -> Option<String>) -> Result<Vec<ConfigError>, ConfigError> {
+        let mut skipped = Vec::new();
         if let Some(text) = lookup(CACHETTE).filter(|text| !text.trim().is_empty()) {
-            config.update(&text).map_err(|error| error.in_variable(CACHETTE))?;
+            self.update(&text).map_err(|error| error.in_variable(CACHETTE))?;
         } else if let Some((name, text)) = PYTORCH.into_iter().find_map(|name| Some((name, lookup(name)?))) {
-            let unknown = config.update_known(&text).map_err(|error| error.in_variable(name))?;
+            let unknown = self.update_known(&text).map_err(|error| error.in_variable(name))?;
             skipped.extend(unknown.into_iter().map(|error| error.in_variable(name)));
         }
         if NO_CACHING.into_iter().any(|name| lookup(name).is_some_and(|value| value == "1")) {
-            config.caching = false;
+            self.caching = false;
         }
-        Ok((config, skipped))
+        Ok(skipped)
     }
 
     /// Applies the settings in `text`.

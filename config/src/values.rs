@@ -38,19 +38,17 @@ pub enum ElasticSetting {
     Default,
     /// Uses as little memory as possible, at any cost in calls.
     Compact,
-    /// Makes few calls, even at the start.
-    Quick,
 }
 
 /// The name of a setting.
 pub(super) const ELASTIC_SETTING: Format<ElasticSetting> = Format {
     read: |word| {
-        let all = [ElasticSetting::Default, ElasticSetting::Compact, ElasticSetting::Quick];
+        let all = [ElasticSetting::Default, ElasticSetting::Compact];
         all.into_iter().find(|setting| setting.name() == word)
     },
     write: |setting| setting.to_string(),
     allows: |_, _| true,
-    rule: |_| "default, compact or quick".into(),
+    rule: |_| "default or compact".into(),
 };
 
 impl ElasticSetting {
@@ -60,7 +58,6 @@ impl ElasticSetting {
         match self {
             Self::Default => "default",
             Self::Compact => "compact",
-            Self::Quick => "quick",
         }
     }
 }

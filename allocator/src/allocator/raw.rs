@@ -144,7 +144,7 @@ impl<D: Device> Allocator<D> {
         if address == 0 || shared.origin.is_inherited() {
             return Ok(());
         }
-        for home in shared.index.find(address).into_iter().flatten() {
+        for home in self.homes(address) {
             if let Some(heap) = self.inner().heaps.get(home.heap)
                 && let Some(freed) = heap.free_at_shared(home.segment, address)
             {
@@ -153,12 +153,6 @@ impl<D: Device> Allocator<D> {
         }
         if let Some(freed) = shared.uncached.free_raw(&shared.device, address) {
             return Ok(freed?);
-        }
-        if let Some(home) = shared.index.find_other(address)
-            && let Some(heap) = self.inner().heaps.get(home.heap)
-            && let Some(freed) = heap.free_at_shared(home.segment, address)
-        {
-            return Ok(freed.end()?);
         }
         Err(Error::InvalidPointer { address, why: self.diagnose(address) })
     }

@@ -90,9 +90,8 @@ impl<G> HeapBlocks<G> {
         for (kind, ids) in [(SegmentKind::Small, &small), (SegmentKind::Large, &large)] {
             for id in ids {
                 let segment = self.segments.get(self.blocks[*id].segment);
-                let by_place = kind == SegmentKind::Large;
-                let fits = |segment: &Segment| match &self.chunk_map {
-                    Some(chunk_map) => chunk_map.is_by_place(self.blocks[*id].kind) == by_place,
+                let fits = |segment: &Segment| match places {
+                    Some(_) => kind == SegmentKind::Large,
                     None => segment.kind == kind,
                 };
                 ensure(segment.is_some_and(fits), || format!("block {id:?} is listed among the {kind:?}"))?;

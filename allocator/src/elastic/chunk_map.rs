@@ -49,15 +49,6 @@ pub(crate) struct ChunkMap {
     pub(crate) chunks: BTreeMap<u64, Chunk>,
     /// The unmapped blocks, by position.
     pub(crate) holes: BTreeMap<u64, BlockId>,
-    /// The large free blocks, by position. The first that fits is allocated.
+    /// The free blocks, by position. The first that fits is allocated.
     pub(crate) places: AddressList,
-    /// Whether this list also contains the small free blocks, which are otherwise listed by size.
-    pub(crate) packs: bool,
-}
-
-impl ChunkMap {
-    /// Returns whether free blocks of a kind are listed by position.
-    pub(crate) fn is_by_place(&self, kind: SegmentKind) -> bool {
-        self.packs || kind == SegmentKind::Large
-    }
 }

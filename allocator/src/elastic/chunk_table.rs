@@ -15,8 +15,8 @@ pub(crate) struct ChunkTable {
     bytes: AtomicU64,
     /// Number of address ranges reserved so far. Later ranges are smaller.
     pub(crate) ranges: AtomicU32,
-    /// Number of chunks created or moved so far.
-    pub(crate) spent: AtomicU64,
+    /// The chunks created or moved, and the requests that pay for them.
+    spending: Mutex<Spending>,
     /// The highest number of bytes in use at once.
     use_peak: Mutex<UsePeak>,
     /// How many of the [`WAYS`] the driver has refused.
@@ -29,6 +29,37 @@ pub(crate) struct ChunkTable {
 
 /// How the memory of a chunk can be exported from the process, best way first.
 const WAYS: [Sharing; 3] = [Sharing::FileDescriptor, Sharing::Fabric, Sharing::Private];
+
+/// Requests that pay for chunks. After twice as many, earlier ones no longer count, so a program that has run for long
+/// does not pay for thousands of small chunks at once.
+const PAYING_REQUESTS: u64 = 20_000;
+
+/// The chunks created or moved, and the requests that pay for them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spending {
+    /// Requests that no longer count.
+    before: u64,
+    /// Requests that count.
+    pub(crate) requests: u64,
+    /// Chunks created or moved for them.
+    pub(crate) chunks: u64,
+}
+
+impl Spending {
+    #[cfg(test)]
+    pub(crate) const fn of(requests: u64, chunks: u64) -> Self {
+        Self { before: 0, requests, chunks }
+    }
+
+    /// Notes the requests so far. Chunks of requests that no longer count are forgotten in proportion.
+    fn note(&mut self, requests: u64) {
+        self.requests = requests.saturating_sub(self.before);
+        if self.requests > 2 * PAYING_REQUESTS {
+            self.chunks = self.chunks.saturating_mul(PAYING_REQUESTS) / self.requests;
+            (self.before, self.requests) = (requests - PAYING_REQUESTS, PAYING_REQUESTS);
+        }
+    }
+}
 
 /// The highest number of bytes in use at once.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,6 +104,18 @@ impl ChunkTable {
             use_peak.held = self.bytes();
         }
         *use_peak
+    }
+
+    /// The chunks created or moved for recent requests, of all `requests` so far.
+    pub(crate) fn spending(&self, requests: u64) -> Spending {
+        let mut spending = self.spending.lock();
+        spending.note(requests);
+        *spending
+    }
+
+    /// Notes that chunks were created or moved.
+    pub(crate) fn spend(&self, chunks: u64) {
+        self.spending.lock().chunks += chunks;
     }
 
     /// Creates a chunk, with `rdma` for network cards.
@@ -297,5 +340,20 @@ mod tests {
         assert_eq!(look(&chunks, (10, 5), 14, 17), (10, 5, 17));
         assert_eq!(look(&chunks, (10, 5), 15, 18), (10, 5, 17));
         assert_eq!(look(&chunks, (12, 20), 20, 19), (12, 20, 0));
+    }
+
+    #[test]
+    fn requests_of_long_ago_pay_for_nothing() {
+        let chunks = ChunkTable::default();
+        chunks.spend(100);
+        let recent = |requests| {
+            let Spending { requests, chunks, .. } = chunks.spending(requests);
+            (requests, chunks)
+        };
+        assert_eq!(recent(40_000), (40_000, 100));
+        assert_eq!(recent(10_000_000), (20_000, 0));
+        chunks.spend(200);
+        assert_eq!(recent(10_010_000), (30_000, 200));
+        assert_eq!(recent(10_020_001), (20_000, 99), "half of them are old");
     }
 }

@@ -106,7 +106,7 @@ impl<D: Device> Heap<D> {
         let mut offers: Option<Vec<DonorOffer<'_, D>>> = None;
         let mut tries = 0;
         while tries < TRIES {
-            match self.plan(request, offers.as_deref(), tuning, (pressed, single))? {
+            match self.plan(request, (offers.as_deref(), others.len()), tuning, (pressed, single))? {
                 Ok(mut held) => match borrow(&held.plan, offers.as_deref().unwrap_or_default())? {
                     Ok(lent) => {
                         held.moved.splice(0..0, lent);
@@ -137,7 +137,7 @@ impl<D: Device> Heap<D> {
     fn plan(
         &self,
         request: Request,
-        offers: Option<&[DonorOffer<'_, D>]>,
+        (offers, heaps): (Option<&[DonorOffer<'_, D>]>, usize),
         mut tuning: Tuning,
         (pressed, single): (bool, bool),
     ) -> hal::Result<Result<HeldPlan<'_, D>, Obstacle>> {
@@ -155,6 +155,7 @@ impl<D: Device> Heap<D> {
         let request = state.policy.round(request.requested);
         let plan = policy::decide(&Facts {
             page,
+            heaps: heaps as u64,
             request,
             runs: &runs,
             idle_chunks: &idle_chunks,
@@ -162,8 +163,9 @@ impl<D: Device> Heap<D> {
             held: self.shared.chunks.bytes(),
             requests,
             peak,
-            spent: self.shared.chunks.spent.load(Relaxed),
+            spending: self.shared.chunks.spending(requests),
             room: self.shared.room(request),
+            total: self.shared.device.info().total_memory,
             pressed,
             tuning,
         });
@@ -219,7 +221,7 @@ impl<D: Device> Heap<D> {
                 reservation.keep(new);
                 let made = held.plan.fills.iter().filter(|fill| fill.spare.is_none()).count();
                 totals.device_allocs.fetch_add(made as u64, Relaxed);
-                self.shared.chunks.spent.fetch_add(chunks.len() as u64, Relaxed);
+                self.shared.chunks.spend(chunks.len() as u64);
                 Ok(Tried::Served(self.commit(request, held, &chunks, &vacated, fence.as_slice())))
             }
             Err(Unfilled { error, left, refused, lost }) => {

@@ -5,7 +5,7 @@
 
 use super::{Fill, Tuning};
 use crate::blocks::{BlockId, Chunk, FreeRange};
-use crate::elastic::chunk_table::UsePeak;
+use crate::elastic::chunk_table::{Spending, UsePeak};
 use crate::elastic::placement::{Placement, choose, longest_hole};
 use crate::size::{LARGE_SEGMENT, SegmentKind};
 
@@ -14,7 +14,13 @@ const VERY_LARGE: u64 = 256 << 20;
 /// The limit on their number, since another process opens chunks one by one.
 const FEW: u64 = 16;
 /// A new chunk is at most this part of the memory that the device can still provide, so the last chunks are small.
-const PART_OF_ROOM: u64 = 256;
+const PART_OF_ROOM: u64 = 2048;
+/// The same for a very large request.
+const VERY_LARGE_PART_OF_ROOM: u64 = 256;
+/// So many heaps can have the largest chunks. More heaps get smaller ones, since each heap has partly used chunks.
+const FEW_HEAPS: u64 = 4;
+/// The largest chunk is at least this part of the tuning's, however many heaps there are.
+const LEAST_PART: u64 = 4;
 /// A request for more than this part of the memory that the device can still provide must use idle chunks first.
 const SCARCE: u64 = 16;
 
@@ -23,6 +29,8 @@ const SCARCE: u64 = 16;
 pub(crate) struct Facts<'a> {
     /// The unit of chunk sizes and chunk addresses, in bytes.
     pub(crate) page: u64,
+    /// Heaps of the allocator.
+    pub(crate) heaps: u64,
     /// Bytes that the block needs.
     pub(crate) request: u64,
     /// The free ranges in which the block can be placed.
@@ -36,13 +44,21 @@ pub(crate) struct Facts<'a> {
     pub(crate) peak: UsePeak,
     /// Requests so far.
     pub(crate) requests: u64,
-    /// Chunks created or moved so far.
-    pub(crate) spent: u64,
-    /// Bytes that the device can still provide.
+    pub(crate) spending: Spending,
+    /// Bytes that the limit still allows.
     pub(crate) room: u64,
+    /// Bytes of the device's memory.
+    pub(crate) total: u64,
     /// Whether memory is short, so that every idle chunk must be used.
     pub(crate) pressed: bool,
     pub(crate) tuning: Tuning,
+}
+
+impl Facts<'_> {
+    /// Bytes that the device can still provide, if nobody else uses its memory.
+    fn left(&self) -> u64 {
+        self.room.min(self.total.saturating_sub(self.held))
+    }
 }
 
 /// The place of a block, and the chunks for its unmapped parts.
@@ -135,7 +151,7 @@ fn must_recycle(facts: &Facts<'_>, missing: u64) -> bool {
         (facts.peak.used, facts.tuning.slack)
     };
     let allowed = basis + basis / 1000 * margin;
-    let needed = facts.pressed || facts.held + missing > allowed || missing > facts.room / SCARCE;
+    let needed = facts.pressed || facts.held + missing > allowed || missing > facts.left() / SCARCE;
     facts.tuning.recycles && needed
 }
 
@@ -176,20 +192,22 @@ fn best_spare(idle_chunks: &[Chunk], wanted: u64, room: u64) -> Option<usize> {
 }
 
 /// Returns the largest permitted size of a new chunk. It is one page while the requests have paid for all chunks, and
-/// grows with the chunks beyond that. The limit is a small part of the held bytes, or a large part of a very large
-/// request.
+/// grows with the chunks beyond that. The limit is that of the tuning, or a part of it if there are many heaps, or a part
+/// of a very large request.
 fn largest_new(facts: &Facts<'_>) -> u64 {
     let Facts { request, tuning, .. } = *facts;
     if tuning.largest == 0 {
         return facts.page;
     }
-    let debt = facts.spent.saturating_mul(tuning.price) * 16 / facts.requests.max(1);
+    let Spending { requests, chunks, .. } = facts.spending;
+    let debt = chunks.saturating_mul(tuning.price) * 16 / requests.max(1);
     let earned = facts.page.saturating_mul(debt.saturating_mul(debt) / 256);
-    let part = (facts.held + request).checked_div(tuning.part).unwrap_or(u64::MAX);
-    let most = tuning.largest.min(part).max(request / 32);
+    let shared = (tuning.largest.saturating_mul(FEW_HEAPS) / facts.heaps.max(1))
+        .clamp(tuning.largest / LEAST_PART, tuning.largest);
+    let most = shared.max(request / 32);
     let least = if request < VERY_LARGE { 0 } else { request.div_ceil(FEW) };
-    let bytes = earned.min(most).max(least.next_multiple_of(facts.page));
-    let bytes = bytes.min(facts.room / PART_OF_ROOM).max(facts.page);
+    let bytes = earned.min(most).min(facts.left() / PART_OF_ROOM).max(least.next_multiple_of(facts.page));
+    let bytes = bytes.min(facts.left() / VERY_LARGE_PART_OF_ROOM).max(facts.page);
     bytes - bytes % facts.page
 }
 

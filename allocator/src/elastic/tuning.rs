@@ -9,17 +9,12 @@ const MIB: u64 = 1 << 20;
 pub(crate) struct Tuning {
     /// The largest new chunk in bytes, except for very large requests. Zero always selects one page.
     pub(crate) largest: u64,
-    /// The divisor of the held bytes that limits a new chunk; zero for no limit.
-    pub(crate) part: u64,
     /// How many requests should share the cost of one created or moved chunk.
     pub(crate) price: u64,
     /// How far the held bytes may exceed the peak of bytes in use before idle chunks must be moved, in thousandths.
     pub(crate) slack: u64,
     /// The same margin over the bytes held so far, in steady state while chunks still move.
     pub(crate) calm: u64,
-    /// Whether small blocks are placed at low addresses, as large ones are. A request then gets the first fit instead
-    /// of the best fit.
-    pub(crate) packs: bool,
     /// Whether idle chunks are moved at all.
     pub(crate) recycles: bool,
     /// Whether a large request gets new memory in whole segments, as many as it needs.
@@ -35,21 +30,11 @@ impl Default for Tuning {
 impl Tuning {
     /// The parameters of each setting. docs/elastic.md lists their costs and savings.
     pub(crate) const fn of_setting(setting: ElasticSetting) -> Self {
-        let (largest, part, price, slack, calm) = match setting {
-            ElasticSetting::Default => (64 * MIB, 0, 50, 5, 5),
-            ElasticSetting::Compact => (0, 0, 0, 0, 0),
-            ElasticSetting::Quick => (64 * MIB, 0, 100, 5, 15),
+        let (largest, price, slack, calm) = match setting {
+            ElasticSetting::Default => (64 * MIB, 50, 5, 5),
+            ElasticSetting::Compact => (0, 0, 0, 0),
         };
-        Self {
-            largest,
-            part,
-            price,
-            slack,
-            calm,
-            packs: !matches!(setting, ElasticSetting::Quick),
-            recycles: true,
-            whole: false,
-        }
+        Self { largest, price, slack, calm, recycles: true, whole: false }
     }
 
     /// The parameters of a configuration: its setting, with its changes.

@@ -233,7 +233,7 @@ mod tests {
 
     use crate::{Allocation, Allocator, Config};
 
-    const ELASTIC: &str = "expandable_segments:True";
+    const DIRECT: &str = "expandable_segments:False";
 
     fn allocator() -> Allocator<HostDevice> {
         let backend = HostBackend::new(HostConfig::default().phantom(true)).unwrap();
@@ -266,10 +266,10 @@ mod tests {
         let stream = allocator.create_stream().unwrap();
         let mut counts = Vec::new();
         for _ in 0..50 {
-            set(&allocator, "");
+            set(&allocator, DIRECT);
             let pools = [allocator.create_pool(), allocator.create_pool()];
             let [one, two] = pools.each_ref().map(|pool| pool.allocate(512, &stream).unwrap());
-            set(&allocator, ELASTIC);
+            set(&allocator, "");
             let [three, four] = pools.each_ref().map(|pool| pool.allocate(3 << 20, &stream).unwrap());
             for (pool, live) in pools.iter().zip([[&one, &three], [&two, &four]]) {
                 assert!(pool.check_live_allocations(&live.map(Allocation::address)));

@@ -35,7 +35,7 @@ impl PoolOptions {
         self
     }
 
-    /// Disables splits: every allocation gets a separate segment.
+    /// Disables splits: every allocation gets a separate segment, which is direct.
     pub const fn no_split(mut self, on: bool) -> Self {
         self.no_split = on;
         self

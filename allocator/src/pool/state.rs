@@ -170,9 +170,10 @@ impl PoolState {
         Ok(SleepTurn { state: self, _held: held })
     }
 
-    /// Returns whether the pool's heaps may be elastic, if those of the allocator are.
+    /// Returns whether the pool's heaps may be elastic, if those of the allocator are. Blocks that share an elastic
+    /// segment would break the promise of a pool that does not split.
     pub(crate) fn permits_elastic(&self) -> bool {
-        self.source.as_ref().is_none_or(|source| source.permits_elastic())
+        !self.splits_never() && self.source.as_ref().is_none_or(|source| source.permits_elastic())
     }
 
     /// Returns whether unused memory may be released to the device or to other heaps. Callers hold the lock of the

@@ -7,7 +7,7 @@ use crate::fixture::{MIB, TestAllocator};
 
 #[test]
 fn under_a_limit_all_idle_memory_is_used_before_a_failure() {
-    for setting in ["default", "compact", "quick"] {
+    for setting in ["default", "compact"] {
         let settings = format!("expandable_segments:True,elastic_setting:{setting},memory_limit:64M");
         let test = TestAllocator::on(HostConfig::default().stepped(5), &settings);
         let streams = [test.stream(), test.stream(), test.stream()];
@@ -25,7 +25,7 @@ fn under_a_limit_all_idle_memory_is_used_before_a_failure() {
 
 #[test]
 fn a_full_device_is_shared_out_anew() {
-    for setting in ["default", "compact", "quick"] {
+    for setting in ["default", "compact"] {
         let settings = format!("expandable_segments:True,elastic_setting:{setting}");
         let host = HostConfig::default().capacity(64 * MIB).stepped(5);
         let (test, [one, two]) = TestAllocator::on(host, &settings).with_streams();
@@ -43,7 +43,7 @@ fn a_full_device_is_shared_out_anew() {
 
 #[test]
 fn never_block_recycles_and_gives_back_but_does_not_wait() {
-    for setting in ["default", "compact", "quick"] {
+    for setting in ["default", "compact"] {
         let settings = format!("expandable_segments:True,elastic_setting:{setting},memory_limit:128M,never_block:True");
         let (test, [one, two]) = TestAllocator::on(HostConfig::default().stepped(5), &settings).with_streams();
         // Chunks of all sizes, then blocks that they do not fit under.

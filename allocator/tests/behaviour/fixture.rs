@@ -41,7 +41,7 @@ pub(crate) struct TestAllocator<D: Device = HostDevice> {
 }
 
 impl TestAllocator {
-    /// A device of 1 GiB, and an allocator with the default configuration.
+    /// A device of 1 GiB, and an allocator with direct segments.
     pub(crate) fn new() -> Self {
         Self::with("")
     }
@@ -93,7 +93,7 @@ impl TestAllocator {
         let backend = HostBackend::new(HostConfig::default().devices(2)).expect("two devices can be made");
         [0, 1].map(|ordinal| {
             let device = backend.device(Ordinal(ordinal)).expect("the backend has two devices");
-            Self { allocator: Allocator::new(device.clone()), device }
+            Self { allocator: Allocator::with_config(device.clone(), &config("")), device }
         })
     }
 }
@@ -301,9 +301,11 @@ pub(crate) fn fail_call<T>(device: &HostDevice, nth: u64, kind: ErrorKind, act: 
     (done, device.total_calls() - before >= nth)
 }
 
-/// Parses a configuration.
+/// Parses a configuration. Segments are direct unless it says otherwise: most behaviours are those of direct segments.
 pub(crate) fn config(text: &str) -> Config {
-    text.parse().expect("the configuration is right")
+    let mut config = Config::builder().expandable_segments(false).build().expect("direct segments are allowed");
+    config.update(text).expect("the configuration is right");
+    config
 }
 
 /// Checks every structure of an allocator, and that its statistics agree with each other.

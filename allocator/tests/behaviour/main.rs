@@ -19,6 +19,7 @@ mod drops;
 mod elastic;
 mod elastic_addresses;
 mod elastic_capture;
+mod elastic_devices;
 mod elastic_failures;
 mod elastic_graphs;
 mod elastic_limits;

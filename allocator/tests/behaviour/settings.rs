@@ -1,25 +1,48 @@
 //! Configuration, at the start and at run time.
 
-use cachette::Config;
-use cachette::hal::Call;
+use cachette::hal::{Call, Feature};
+use cachette::{Allocator, Config};
+use cachette_hal_host::HostConfig;
 
-use crate::fixture::{MIB, TestAllocator, config};
+use crate::fixture::{MIB, TestAllocator, config, device};
 
 #[test]
 fn an_allocator_says_how_it_is_configured() {
     let settings = "max_split_size_mb:64,memory_limit:100M,never_block:True";
     let test = TestAllocator::with(settings);
     assert_eq!(test.allocator.config(), config(settings));
-    assert_eq!(TestAllocator::new().allocator.config(), Config::default());
+    let default = Allocator::new(test.device.clone());
+    assert_eq!(default.config(), Config::default());
+}
+
+/// X1: elastic segments are the default, on devices that have virtual memory.
+#[test]
+fn x1_segments_are_elastic_by_default() {
+    let elastic = [(Call::CreateBacking, 1), (Call::Allocate, 0)];
+    let direct = [(Call::CreateBacking, 0), (Call::Allocate, 1)];
+    let without = HostConfig::default().without(Feature::VirtualMemory);
+    for (host, text, expected) in [
+        (HostConfig::default(), "", elastic),
+        (HostConfig::default(), "expandable_segments:True", elastic),
+        (HostConfig::default(), "expandable_segments:False", direct),
+        (without.clone(), "", direct),
+        (without, "expandable_segments:True", direct),
+    ] {
+        let device = device(host);
+        let allocator = Allocator::with_config(device.clone(), &text.parse().unwrap());
+        let stream = allocator.create_stream().unwrap();
+        drop(allocator.allocate(2 * MIB, &stream).unwrap());
+        assert_eq!(expected.map(|(call, _)| (call, device.calls(call))), expected, "{text}");
+    }
 }
 
 #[test]
 fn memory_is_created_for_network_cards_on_request() {
     let (test, [stream]) = TestAllocator::with("expandable_segments:True").with_streams();
-    let before = test.allocate(4 * MIB, &stream);
+    let before = test.allocate(2 * MIB, &stream);
     assert_eq!(test.device.live().rdma_backings, 0);
     test.allocator.set_config(&config("expandable_segments:True,gpu_direct_rdma:True"));
-    let after = test.allocate(4 * MIB, &stream);
+    let after = test.allocate(2 * MIB, &stream);
     assert_eq!(test.device.live().rdma_backings, 1);
     drop((before, after));
 }
@@ -45,7 +68,7 @@ fn s5_rounding_can_change_at_run_time() {
     let plain = test.allocate(84 * MIB, &stream);
     test.allocator.set_config(&config("roundup_power2_divisions:4"));
     let rounded = test.allocate(84 * MIB, &stream);
-    test.allocator.set_config(&Config::default());
+    test.allocator.set_config(&config(""));
     let again = test.allocate(84 * MIB + 1, &stream);
     assert_eq!([plain.bytes(), rounded.bytes(), again.bytes()], [84 * MIB, 96 * MIB, 84 * MIB + 512]);
     drop((plain, rounded, again));
@@ -59,7 +82,7 @@ fn s13_the_bound_on_splitting_can_change_at_run_time() {
     test.allocator.set_config(&config("max_split_size_mb:40"));
     let calls = test.calls_of(Call::Allocate, || drop(test.allocate(12 * MIB, &stream)));
     assert_eq!(calls, 1);
-    test.allocator.set_config(&Config::default());
+    test.allocator.set_config(&config(""));
     let calls = test.calls_of(Call::Allocate, || drop(test.allocate(30 * MIB, &stream)));
     assert_eq!(calls, 0);
     test.assert_sound();
@@ -72,7 +95,7 @@ fn lending_can_change_at_run_time() {
     test.allocator.set_config(&config("lend_across_streams:True"));
     let lent = test.allocate(12 * MIB, &borrower);
     assert_eq!(lent.address(), address);
-    test.allocator.set_config(&Config::default());
+    test.allocator.set_config(&config(""));
     // What was lent is still waited for.
     let hold = test.hold(&borrower);
     test.fill(&lent, 1, &borrower);
@@ -118,8 +141,8 @@ fn a_setting_of_the_reference_can_be_pasted() {
         let twice = text.contains("cudamalloc");
         assert_eq!(parsed.is_err(), twice, "{text}: {parsed:?}");
         if let Ok(config) = parsed {
-            let test = TestAllocator::with(text);
-            assert_eq!(test.allocator.config().to_string().parse(), Ok(config));
+            let allocator = Allocator::with_config(TestAllocator::new().device, &config);
+            assert_eq!(allocator.config().to_string().parse(), Ok(config));
         }
     }
 }

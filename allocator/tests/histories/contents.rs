@@ -262,10 +262,10 @@ proptest! {
     }
 
     #[test]
-    fn no_live_byte_is_ever_overwritten_when_growth_is_quick(
+    fn no_live_byte_is_ever_overwritten_when_chunks_are_lent(
         steps in elastic_steps(),
         seed in any::<u64>(),
     ) {
-        run_elastic(&steps, seed, ",elastic_setting:quick,lend_across_streams:True,memory_limit:20M")?;
+        run_elastic(&steps, seed, ",lend_across_streams:True,memory_limit:20M")?;
     }
 }

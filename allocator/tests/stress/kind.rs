@@ -27,30 +27,33 @@ const fn fixed(name: &'static str, config: &'static str) -> Setting {
 
 /// An odd number of settings, so that they meet every habit of the device.
 pub(crate) const SETTINGS: [Setting; 13] = [
-    fixed("direct", ""),
+    fixed("direct", "expandable_segments:False"),
     fixed("elastic", "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0"),
-    fixed("direct, lent", "lend_across_streams:True"),
+    fixed("direct, lent", "expandable_segments:False,lend_across_streams:True"),
     fixed(
         "elastic, lent",
         "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0,lend_across_streams:True",
     ),
-    fixed("direct, collected", "garbage_collection_threshold:0.3,memory_limit:32M"),
+    fixed("direct, collected", "expandable_segments:False,garbage_collection_threshold:0.3,memory_limit:32M"),
     fixed("elastic, collected", "expandable_segments:True,garbage_collection_threshold:0.3,memory_limit:32M"),
-    fixed("direct, split", "max_split_size_mb:20,roundup_power2_divisions:4,pinned_use_cuda_host_register:True"),
+    fixed(
+        "direct, split",
+        "expandable_segments:False,max_split_size_mb:20,roundup_power2_divisions:4,pinned_use_cuda_host_register:True",
+    ),
     fixed("elastic, compact", "expandable_segments:True,elastic_setting:compact"),
     fixed("elastic, limited", "expandable_segments:True,memory_limit:24M"),
-    fixed("elastic, unblocked", "expandable_segments:True,elastic_setting:quick,never_block:True"),
-    fixed("graphs reused", "graph_capture_record_stream_reuse:True,memory_limit:36M"),
+    fixed("elastic, unblocked", "expandable_segments:True,never_block:True"),
+    fixed("graphs reused", "expandable_segments:False,graph_capture_record_stream_reuse:True,memory_limit:36M"),
     Setting {
         name: "changing",
-        config: "",
+        config: "expandable_segments:False",
         changes: &[
-            "",
-            "expandable_segments:True,elastic_largest_chunk_mb:2",
+            "expandable_segments:False",
+            "elastic_largest_chunk_mb:2",
+            "expandable_segments:False,lend_across_streams:True",
             "lend_across_streams:True",
-            "expandable_segments:True,lend_across_streams:True",
             "caching:False",
-            "garbage_collection_threshold:0.5,memory_limit:36M",
+            "expandable_segments:False,garbage_collection_threshold:0.5,memory_limit:36M",
         ],
     },
     Setting {

@@ -29,7 +29,7 @@ struct Arguments {
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let device = Backends::open(&arguments.device)?;
-    for (name, config) in [("direct", ""), ("elastic", "expandable_segments:True")] {
+    for (name, config) in [("direct", "expandable_segments:False"), ("elastic", "expandable_segments:True")] {
         let allocator = Allocator::with_config(device.clone(), &config.parse()?);
         let growth = growth(&allocator, arguments.captures)?;
         println!("{name}: {} captures left {growth} bytes more reserved than the first", arguments.captures);

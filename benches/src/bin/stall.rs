@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     let target = Target::open(options.backend.as_deref(), Ordinal(0), 64 << 30)?;
     println!("{}, the stream is busy for {HOLD:?}", target.backend);
-    for (kind, config) in [("direct", ""), ("elastic", "expandable_segments:True")] {
+    for (kind, config) in [("direct", "expandable_segments:False"), ("elastic", "expandable_segments:True")] {
         for step in Step::ALL {
             let mut longest = Duration::ZERO;
             for _ in 0..ROUNDS {

@@ -1,7 +1,7 @@
 //! The workloads whose instructions are counted.
 
 use cachette::history::HistoryOptions;
-use cachette::{Allocator, Error};
+use cachette::{Allocator, Config, Error};
 use cachette_hal::Ordinal;
 use cachette_hal_host::{Hold, HostBackend, HostConfig, HostDevice};
 
@@ -137,7 +137,8 @@ impl Case {
 
 fn allocator() -> Result<Allocator<HostDevice>, Stopped> {
     let config = HostConfig::default().phantom(true).capacity(CAPACITY);
-    Ok(Allocator::new(HostBackend::new(config)?.device(Ordinal(0))?))
+    let device = HostBackend::new(config)?.device(Ordinal(0))?;
+    Ok(Allocator::with_config(device, &Config::builder().expandable_segments(false).build()?))
 }
 
 /// An allocator with a history.

@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn what_can_be_given_back_is_not_needed() {
         // 2 MiB for the 100 bytes, and a segment a size; a limit gives back the ones before.
-        let fit = found(&trace(&[10 * MIB, 12 * MIB, 40 * MIB]), 1 << 30, "");
+        let fit = found(&trace(&[10 * MIB, 12 * MIB, 40 * MIB]), 1 << 30, "expandable_segments:False");
         assert_eq!(fit.peak_reserved, 64 * MIB);
         assert_eq!(fit.fit_bytes, Some(42 * MIB));
         assert!(fit.fit_ratio.is_some_and(|ratio| (ratio - 1.05).abs() < 1e-3));
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn the_configuration_is_obeyed() {
         // A segment of 30 MiB for what is above 1 MiB and below 10 MiB.
-        let fit = found(&trace(&[4 * MIB]), 1 << 30, "large_segment_size_mb:30");
+        let fit = found(&trace(&[4 * MIB]), 1 << 30, "expandable_segments:False,large_segment_size_mb:30");
         assert_eq!(fit.fit_bytes, Some(32 * MIB));
         let elastic = found(&trace(&[4 * MIB]), 1 << 30, "expandable_segments:True");
         assert!(elastic.fit_bytes < fit.fit_bytes, "{elastic:?}");
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_trace_too_large_for_the_device_fits_nowhere() {
-        let fit = found(&trace(&[10 * MIB]), 11 * MIB, "");
+        let fit = found(&trace(&[10 * MIB]), 11 * MIB, "expandable_segments:False");
         let failure = fit.error.unwrap();
         assert_eq!((failure.pass, failure.operation), (Pass::First, 2));
         assert!(failure.is_out_of_memory());

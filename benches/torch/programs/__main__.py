@@ -22,8 +22,8 @@ import time
 PROGRAMS = {"ddp_gloo": 2, "fsdp_nccl": 1, "nccl_pool": 1, "loader": 0, "compiled_default": 0, "compiled_graphs": 0,
             "lightning_trainer": 0, "hugging_face_trainer": 0}
 #: The settings, and the allocators of `measured.py` that they are.
-SETTINGS = {"native": "native", "native again": "native", "plugged": "cachette:", "class": "compiled:",
-            "class-expandable": "compiled:expandable_segments:True"}
+SETTINGS = {"native": "native", "native again": "native", "plugged": "cachette:expandable_segments:False",
+            "class": "compiled:expandable_segments:False", "class-expandable": "compiled:expandable_segments:True"}
 #: PyTorch refuses these with a plugged-in allocator.
 REFUSED = {("nccl_pool", "plugged"), ("compiled_graphs", "plugged")}
 

@@ -181,8 +181,8 @@ def environment(setting, task):
     variables.update(PYTHONPATH=os.pathsep.join(path), PYTHONUNBUFFERED="1", CACHETTE_UPSTREAM_TASK=str(task),
                      CACHETTE_UPSTREAM_KIND=SETTINGS[setting].kind, TORCHINDUCTOR_COMPILE_THREADS="1",
                      PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
-    if SETTINGS[setting].expandable:
-        variables["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+    # Both defaults are named, because PyTorch's is the opposite of Cachette's.
+    variables["PYTORCH_CUDA_ALLOC_CONF"] = f"expandable_segments:{SETTINGS[setting].expandable}"
     return variables
 
 

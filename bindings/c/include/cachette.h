@@ -184,8 +184,8 @@ typedef struct cachette_allocator_t cachette_allocator_t;
 /// of the first backend that has one, in the order cuda, hip, host. `"host"` uses host memory instead of a device, for
 /// tests.
 ///
-/// `config` is for example `"expandable_segments:True,max_split_size_mb:64"`; an empty text is the default. NULL reads
-/// the environment: `CACHETTE_ALLOC_CONF`, or else PyTorch's variables.
+/// `config` is for example `"expandable_segments:False,max_split_size_mb:64"`; an empty text is the default, which has
+/// elastic segments. NULL reads the environment: `CACHETTE_ALLOC_CONF`, or else PyTorch's variables.
 ///
 /// Close it with `cachette_close`.
 cachette_status_t cachette_open(const char *device,
@@ -330,7 +330,7 @@ cachette_status_t cachette_base_allocation(const cachette_allocator_t *allocator
                                            void **out_base,
                                            uint64_t *out_bytes);
 
-/// Writes the requested size of the memory at an address. It walks all live memory, so it is for tests and tools.
+/// Writes the requested size of the memory at an address.
 cachette_status_t cachette_requested_bytes(const cachette_allocator_t *allocator,
                                            void *address,
                                            uint64_t *out_bytes);
@@ -644,7 +644,7 @@ typedef struct cachette_slept_t {
 ///
 /// With `keep` the contents are saved to pinned host memory; with 0 they are discarded. Until the pool wakes, the
 /// memory must not be used, graphs that use it must not be launched, and requests to the pool fail. Memory may be
-/// freed. The call waits for the streams of the allocator, and needs `expandable_segments:True`. `progress` may be
+/// freed. The call waits for the streams of the allocator, and needs elastic segments, the default. `progress` may be
 /// NULL.
 cachette_status_t cachette_pool_sleep(cachette_pool_t *pool,
                                       int32_t keep,

@@ -25,8 +25,8 @@ pub struct AllocatorHandle {
 /// of the first backend that has one, in the order cuda, hip, host. `"host"` uses host memory instead of a device, for
 /// tests.
 ///
-/// `config` is for example `"expandable_segments:True,max_split_size_mb:64"`; an empty text is the default. NULL reads
-/// the environment: `CACHETTE_ALLOC_CONF`, or else PyTorch's variables.
+/// `config` is for example `"expandable_segments:False,max_split_size_mb:64"`; an empty text is the default, which has
+/// elastic segments. NULL reads the environment: `CACHETTE_ALLOC_CONF`, or else PyTorch's variables.
 ///
 /// Close it with `cachette_close`.
 #[doc = promises!("2 and 3")]

@@ -2,8 +2,6 @@
 
 use std::ffi::c_void;
 
-use cachette::{Error, PointerProblem};
-
 use crate::allocator::AllocatorHandle;
 use crate::convert::{address_of, pointer_to, stream_of};
 use crate::guard::{call, promises};
@@ -71,7 +69,7 @@ pub unsafe extern "C" fn cachette_base_allocation(
     })
 }
 
-/// Writes the requested size of the memory at an address. It walks all live memory, so it is for tests and tools.
+/// Writes the requested size of the memory at an address.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_requested_bytes(
@@ -80,13 +78,6 @@ pub unsafe extern "C" fn cachette_requested_bytes(
     out_bytes: *mut u64,
 ) -> Status {
     call!([out(out_bytes), handle(allocator)], {
-        let address = address_of(address);
-        let live = allocator.inner.raw_allocations();
-        let Some(found) = live.iter().find(|memory| memory.address == address) else {
-            // This call returns the more precise error.
-            allocator.inner.base_allocation(address)?;
-            return Err(Error::InvalidPointer { address, why: PointerProblem::Free }.into());
-        };
-        *out_bytes = found.requested;
+        *out_bytes = allocator.inner.requested_at(address_of(address))?;
     })
 }

@@ -51,7 +51,7 @@ const fn contents(keep: i32) -> Contents {
 ///
 /// With `keep` the contents are saved to pinned host memory; with 0 they are discarded. Until the pool wakes, the
 /// memory must not be used, graphs that use it must not be launched, and requests to the pool fail. Memory may be
-/// freed. The call waits for the streams of the allocator, and needs `expandable_segments:True`. `progress` may be
+/// freed. The call waits for the streams of the allocator, and needs elastic segments, the default. `progress` may be
 /// NULL.
 #[doc = promises!("1, 2 and 6")]
 #[unsafe(no_mangle)]

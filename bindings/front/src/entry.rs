@@ -25,15 +25,19 @@ pub(crate) struct Thread {
     pub(crate) pool: Cell<(usize, u64, Option<&'static Served>)>,
 }
 
-thread_local! {
-    static THREAD: Thread = const {
-        Thread {
+impl Thread {
+    pub(crate) const fn new() -> Self {
+        Self {
             inside: Cell::new(false),
             current: Cell::new((0, None)),
             stream: Cell::new(((0, 0), None)),
             pool: Cell::new((0, 0, None)),
         }
-    };
+    }
+}
+
+thread_local! {
+    static THREAD: Thread = const { Thread::new() };
 }
 
 /// Answers a call by `serve`, or by the driver if the front refuses to.

@@ -91,7 +91,9 @@ impl<C> Behind<C> {
     pub(crate) fn start(&'static self) -> Result<(), Refusal> {
         if !process::is_started() {
             let loaded = self.open().ok_or(Refusal::Driver)?;
-            let (config, _) = Config::from_env_known().map_err(refuse)?;
+            // `cuCtxEnablePeerAccess` and `cuIpcGetMemHandle` of the program do not reach elastic segments.
+            let mut config = Config::builder().expandable_segments(false).build().map_err(refuse)?;
+            config.update_from_env_known().map_err(refuse)?;
             // SAFETY: it is the library that `open` has opened.
             let backend = unsafe { (self.vendor.load)(&loaded.from) }.map_err(refuse)?;
             summary::record();

@@ -103,3 +103,38 @@ pub(crate) fn reset(device: u32) {
 pub(crate) fn is_reset(device: u32) -> bool {
     RESET.load(Relaxed) & 1_u64.checked_shl(device).unwrap_or(0) != 0
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use cachette::Backends;
+
+    use super::*;
+    use crate::status::SUCCESS;
+
+    #[test]
+    fn a_stream_is_looked_up_again_after_the_driver_destroyed_one() {
+        let allocator: &'static Allocator<AnyDevice> =
+            Box::leak(Box::new(Allocator::new(Backends::open("host").unwrap())));
+        let idle = allocator.create_stream().unwrap();
+        let served: &'static Served = Box::leak(Box::new(Served { device: 0, allocator, idle, label: Label::NONE }));
+        let thread = Thread::new();
+        let lookups = std::cell::Cell::new(0);
+        let ask = |stream: usize| {
+            let current = || {
+                lookups.set(lookups.get() + 1);
+                Ok(served)
+            };
+            of_stream(&thread, StreamRef::from_raw(stream), current).unwrap();
+            lookups.get()
+        };
+        assert_eq!([ask(8), ask(8)], [1, 1]);
+        assert_eq!([ask(9), ask(9)], [2, 2], "another stream may have another device");
+        // It was made in another way, so the driver destroys it, and may give its handle to another stream.
+        let destroyed = streams::destroy(ptr::without_provenance_mut(10), |_| SUCCESS);
+        assert_eq!(destroyed, Err(Refusal::Driver));
+        assert_eq!([ask(9), ask(9)], [3, 3]);
+        assert_eq!([ask(0), ask(0)], [4, 5], "the default stream is one of the current context");
+    }
+}

@@ -34,8 +34,8 @@ impl From<Error> for Refusal {
     #[cold]
     fn from(error: Error) -> Self {
         match error {
-            Error::OutOfMemory(_) | Error::TooLarge { .. } => Self::Status(OUT_OF_MEMORY),
             Error::Device(error) => error.into(),
+            error if error.is_out_of_memory() => Self::Status(OUT_OF_MEMORY),
             Error::UnknownStream { .. } => Self::Status(INVALID_HANDLE),
             // The driver has its own status for a forked child.
             Error::Forked | Error::InvalidPointer { why: PointerProblem::Foreign, .. } => Self::Driver,

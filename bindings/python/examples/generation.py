@@ -2,7 +2,7 @@
 
 import cachette.torch
 
-cachette.torch.enable("expandable_segments:True")
+cachette.torch.enable()
 
 import torch  # noqa: E402
 

@@ -2,7 +2,7 @@
 
 import cachette.torch
 
-cachette.torch.enable("expandable_segments:True")  # sleep needs elastic segments
+cachette.torch.enable()  # sleep needs elastic segments, the default
 
 import torch  # noqa: E402 - PyTorch may be imported earlier, but no GPU used
 

@@ -22,7 +22,7 @@ use crate::{config, error, history, metrics, pool, snapshot, stats};
 
 /// A caching allocator for one device, such as `"cuda:0"`, `"hip:1"` or `"host"`.
 ///
-/// `config` is a text such as `"expandable_segments:True"`; without one, it is read from the environment.
+/// `config` is a text such as `"expandable_segments:False"`; without one, it is read from the environment.
 #[pyclass(module = "cachette", name = "Allocator", frozen)]
 pub(crate) struct PyAllocator {
     device: String,

@@ -186,7 +186,7 @@ pub(crate) fn retain_current(py: Python<'_>, stream: StreamRef) {
 /// CuPy's own exception for want of memory, or the package's for the rest.
 #[cold]
 fn exception(py: Python<'_>, size: usize, device: c_int, why: Error) -> PyErr {
-    if !shared::is_out_of_memory(&why) {
+    if !matches!(&why, Error::Memory(why) if why.is_out_of_memory()) {
         return error::of_process(why);
     }
     let allocator = usize::try_from(device).ok().and_then(cachette_process::find);

@@ -58,15 +58,6 @@ pub(crate) fn free(pointer: *mut c_void, device: c_int) {
     }
 }
 
-/// Whether freeing memory would help.
-pub(crate) const fn is_out_of_memory(why: &Error) -> bool {
-    match why {
-        Error::Memory(cachette::Error::OutOfMemory(_) | cachette::Error::TooLarge { .. }) => true,
-        Error::Memory(cachette::Error::Device(why)) => matches!(why.kind(), ErrorKind::OutOfMemory),
-        _ => false,
-    }
-}
-
 /// A device address as a C pointer; the host never reads it.
 #[expect(clippy::cast_possible_truncation, reason = "the crate `cachette_hal` builds only where both have 64 bits")]
 pub(crate) const fn pointer(address: u64) -> *mut c_void {

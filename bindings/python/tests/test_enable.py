@@ -81,7 +81,7 @@ def test_everything_is_set_before_the_allocator_is_changed(run: Run) -> None:
 import torch, cachette.torch
 from cachette import _native
 refusing = torch._C._cuda_hostMemoryStats
-cachette.torch.enable("expandable_segments:True")
+cachette.torch.enable("expandable_segments:False")
 names = [it[0] for it in torch.recorded]
 assert names == ["CUDAPluggableAllocator", *torch.NAMES, "change_current_allocator"] , names
 _, path, alloc, free = torch.recorded[0]
@@ -91,7 +91,7 @@ hooks = dict(it for it in torch.recorded if len(it) == 2)
 assert hooks["set_record_stream_fn"] == addresses["cachette_torch_record_stream"]
 assert len(set(hooks.values())) == 9
 assert cachette.torch.is_enabled()
-assert cachette.torch.config() == "expandable_segments:True"
+assert cachette.torch.config() == "expandable_segments:False"
 assert torch._C._cuda_hostMemoryStats is refusing
 """, torch="good")
 

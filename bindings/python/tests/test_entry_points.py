@@ -118,7 +118,7 @@ assert size.value == 2 << 20
 record_stream(None, None); record_stream(first, None); record_stream(12345, None)
 free(first, 512, 0, None); free(second, 512, 0, None); free(12345, 1, 0, None)
 assert torch.memory_allocated(0) == 0
-"""))
+""", "expandable_segments:False"))
 
 
 def test_p3_a_pool_by_its_name(run: Run) -> None:

@@ -219,8 +219,8 @@ def test_the_configuration_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert allocator.memory_stats()["max_split_size"] == 64 << 20
     allocator.set_config("never_block:True")
     assert allocator.config == "never_block:True"
-    monkeypatch.setenv("CACHETTE_ALLOC_CONF", "expandable_segments:True")
-    assert cachette.Allocator().config == "expandable_segments:True"
+    monkeypatch.setenv("CACHETTE_ALLOC_CONF", "expandable_segments:False")
+    assert cachette.Allocator().config == "expandable_segments:False"
     assert cachette.Allocator("host", "").config == ""
 
 
@@ -231,14 +231,18 @@ def test_a_bad_configuration_says_where(text: str) -> None:
     assert isinstance(caught.value, ValueError)
 
 
-def test_elastic_segments_serve() -> None:
-    allocator = cachette.Allocator("host", "expandable_segments:True")
-    memory = [allocator.allocate(size << 20) for size in (1, 30, 7)]
-    assert len({it.address for it in memory}) == 3
-    assert allocator.reserved_bytes >= 38 << 20
+def test_elastic_segments_serve_by_default() -> None:
+    reserved = {}
+    for config in ("", "expandable_segments:True", "expandable_segments:False"):
+        allocator = cachette.Allocator("host", config)
+        memory = [allocator.allocate(size << 20) for size in (1, 30, 7)]
+        assert len({it.address for it in memory}) == 3
+        reserved[config] = allocator.reserved_bytes >> 20
+    assert reserved == {"": 38, "expandable_segments:True": 38, "expandable_segments:False": 52}
 
 
-def test_p4_a_pool_serves_the_thread_that_entered_it(allocator: cachette.Allocator) -> None:
+def test_p4_a_pool_serves_the_thread_that_entered_it() -> None:
+    allocator = cachette.Allocator("host", "expandable_segments:False")
     pool = allocator.create_pool()
     elsewhere: list[int] = []
     with pool:

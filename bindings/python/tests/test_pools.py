@@ -26,7 +26,7 @@ def fails(kind, text, call):
 
 def test_m8_pytorchs_pool_is_given_two_functions(run: Run) -> None:
     run(PRELUDE + """
-pool = cachette.torch.Pool()
+pool = cachette.torch.Pool(config="expandable_segments:False")
 assert pool.stats()["reserved_bytes"] == 0
 assert pool.allocator is pool.allocator
 alloc, free = functions(pool.allocator)

@@ -14,12 +14,12 @@ warnings.simplefilter("always")
 @pytest.mark.parametrize("torch", ["good", "silent"])
 def test_settings_reach_cachette_by_either_function(run: Run, torch: str) -> None:
     run(ENABLE + """
-cachette.torch.enable("expandable_segments:True")
+cachette.torch.enable("expandable_segments:False")
 torch.cuda.memory._set_allocator_settings("roundup_power2_divisions:4,max_split_size_mb:64")
 assert cachette.torch.config().startswith("max_split_size_mb:64,roundup_power2_divisions:")
-torch._C._accelerator_setAllocatorSettings("expandable_segments:False")
+torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
 assert cachette.torch.config() == ""
-assert torch._settings.text == "expandable_segments:False"
+assert torch._settings.text == "expandable_segments:True"
 """, torch=torch)
 
 
@@ -40,9 +40,9 @@ def test_a_text_that_cachette_refuses_says_where(run: Run) -> None:
     run(ENABLE + """
 cachette.torch.enable()
 try:
-    torch.cuda.memory._set_allocator_settings("expandable_segments:True,max_split_size_mb:2")
+    torch.cuda.memory._set_allocator_settings("expandable_segments:False,max_split_size_mb:2")
 except cachette.ConfigError as why:
-    assert "at byte 43: max_split_size_mb: '2' is not allowed; use a whole number of MiB" in str(why), why
+    assert "at byte 44: max_split_size_mb: '2' is not allowed; use a whole number of MiB" in str(why), why
 else:
     raise AssertionError
 assert cachette.torch.config() == ""
@@ -53,11 +53,11 @@ def test_a_key_that_pytorch_alone_has_gives_one_warning(run: Run) -> None:
     run(ENABLE + """
 cachette.torch.enable()
 with warnings.catch_warnings(record=True) as seen:
-    torch._C._accelerator_setAllocatorSettings("future_key:3,expandable_segments:True")
+    torch._C._accelerator_setAllocatorSettings("future_key:3,expandable_segments:False")
 only, = seen
 assert only.category is UserWarning and only.filename == "<string>", only
 assert "goes on without this setting of PyTorch: at byte 0: there is no key 'future_key'" in str(only.message)
-assert cachette.torch.config() == "expandable_segments:True"
+assert cachette.torch.config() == "expandable_segments:False"
 """, torch="good")
 
 
@@ -87,13 +87,13 @@ def test_what_pytorch_refuses_at_the_start_names_its_variable(run: Run, torch: s
 
 
 def test_settings_made_before_enable_hold_after_it(run: Run) -> None:
-    for text, config in (("", "max_split_size_mb:64,expandable_segments:True"), ("'never_block:True'", "never_block:True")):
+    for text, config in (("", "max_split_size_mb:64,expandable_segments:False"), ("'never_block:True'", "never_block:True")):
         run(ENABLE + f"""
 torch.cuda.memory._set_allocator_settings("max_split_size_mb:64")
 cachette.torch.enable({text})
 assert cachette.torch.config() == {config!r}, cachette.torch.config()
 assert torch._C._accelerator_getAllocatorSettings() == "max_split_size_mb:64"
-""", torch="good", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
+""", torch="good", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:False")
 
 
 def test_settings_stay_pytorchs_where_nothing_is_replaced(run: Run) -> None:

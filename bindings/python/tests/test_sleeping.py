@@ -52,7 +52,7 @@ def test_pools_with_a_tag_sleep_as_one(allocator: cachette.Allocator) -> None:
 
 
 def test_what_cannot_sleep_says_why() -> None:
-    allocator = cachette.Allocator("host", "")
+    allocator = cachette.Allocator("host", "expandable_segments:False")
     pool = allocator.create_pool()
     held = pool.allocate(512)
     with pytest.raises(cachette.Error, match="set expandable_segments:True"):

@@ -71,16 +71,10 @@ impl From<Panicked> for Error {
 }
 
 impl Error {
-    /// Returns whether memory was short, so that freeing some would help.
+    /// Returns whether device memory was short.
     #[must_use]
     pub const fn is_out_of_memory(&self) -> bool {
-        use cachette::Error as Memory;
-        let Self::Memory { error, .. } = self else { return false };
-        match error {
-            Memory::OutOfMemory(_) | Memory::TooLarge { .. } | Memory::TooManyElements { .. } => true,
-            Memory::Device(error) => matches!(error.kind(), hal::ErrorKind::OutOfMemory),
-            _ => false,
-        }
+        matches!(self, Self::Memory { error, .. } if error.is_out_of_memory())
     }
 
     /// Returns whether the driver was shut down because the process exits.

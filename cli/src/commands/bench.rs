@@ -13,7 +13,6 @@ use super::choice::Choice;
 use super::progress;
 use crate::error::CliError;
 use crate::json::JsonFile;
-use crate::stdout;
 
 /// Phantom memory of the host device; more than any row needs.
 const PHANTOM: u64 = 1 << 40;
@@ -38,7 +37,7 @@ pub(crate) struct Bench {
     /// Runs everything briefly, without meaningful figures
     #[arg(long)]
     quick: bool,
-    /// Also writes the results to this file
+    /// Also writes the results to this file; - prints them instead of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -46,18 +45,16 @@ pub(crate) struct Bench {
 impl Bench {
     pub(super) fn run(self) -> Result<(), CliError> {
         let target = self.choice.open(PHANTOM)?;
-        let file = self.json.as_deref().map(JsonFile::create).transpose()?;
+        let file = JsonFile::create(self.json.as_deref())?;
         let rows = Workload::rows(&self.threads, self.scale);
         let effort = if self.quick { Effort::QUICK } else { Effort::FULL };
         let mut measured = Vec::new();
         let ended = measure(&target, &rows, effort, &mut measured);
-        stdout::print(|out| {
+        file.print(|out| {
             writeln!(out, "{}", device_line(&target))?;
             write!(out, "{}", table(&measured))
         })?;
-        if let Some(file) = file {
-            file.write(&measured)?;
-        }
+        file.write(&measured)?;
         ended
     }
 }

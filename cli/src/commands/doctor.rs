@@ -13,6 +13,7 @@ use serde::Serialize;
 use self::finding::{Finding, Status};
 use super::devices::listing::Listing;
 use crate::error::CliError;
+use crate::json::write_to;
 use crate::stdout;
 
 /// Says whether this machine is ready for Cachette, and what to do where it is not
@@ -55,8 +56,7 @@ impl Doctor {
         stdout::print(|out| {
             if self.json {
                 let all = Diagnosis { ready: broken.is_empty(), summary, findings };
-                serde_json::to_writer_pretty(&mut *out, &all)?;
-                return writeln!(out);
+                return write_to(out, &all);
             }
             for finding in &findings {
                 write!(out, "{finding}")?;

@@ -9,6 +9,7 @@ mod passes;
 mod recorded;
 mod report;
 mod row;
+mod saving;
 mod shortage;
 
 use std::io::{self, Write};
@@ -27,7 +28,6 @@ use super::size;
 use crate::error::CliError;
 use crate::json::JsonFile;
 use crate::output;
-use crate::stdout;
 use batches::Estimate;
 use capacity::Answer;
 use mean::Entry;
@@ -41,9 +41,10 @@ const PHANTOM: u64 = 141 << 30;
 ///
 /// A trace has one operation per line, `a ID SIZE STREAM` or `f ID`, or a comment after `#`. It may be compressed with
 /// gzip. A snapshot with a history, from PyTorch or Cachette, works too; the last line then compares the replay with
-/// the recorded run. Each trace is replayed three times in the same allocator: cold, warm and steady. Peaks are those
-/// of the first pass. Times are nanoseconds per operation, and calls are driver calls per pass. Exit code 1 if a replay
-/// runs out of memory, 2 if the request is invalid.
+/// the recorded run. Without a configuration and a limit, direct segments (plain caching) are replayed beside the
+/// default, and a line says in words what the default saves. Each trace is replayed three times in the same allocator:
+/// cold, warm and steady. Peaks are those of the first pass. Times are nanoseconds per operation, and calls are driver
+/// calls per pass. Exit code 1 if a replay runs out of memory, 2 if the request is invalid.
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
     /// The traces, or snapshots
@@ -91,7 +92,7 @@ pub(crate) struct Replay {
     /// Draws memory over the course of each trace, as a page here; takes one more pass for each configuration
     #[arg(long, value_name = "FILE", conflicts_with = "fit")]
     html: Option<PathBuf>,
-    /// Also writes the results to this file
+    /// Also writes the results to this file; - prints them instead of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -99,6 +100,7 @@ pub(crate) struct Replay {
 impl Replay {
     pub(super) fn run(mut self) -> Result<(), CliError> {
         batches::check(&self.batch, self.traces.len())?;
+        let is_beside_direct = self.is_beside_direct();
         let configs = self.configs()?;
         self.check_configs(&configs)?;
         let target = self.open()?;
@@ -107,7 +109,7 @@ impl Replay {
         if let Some(path) = &self.html {
             output::check(path)?;
         }
-        let file = self.json.as_deref().map(JsonFile::create).transpose()?;
+        let file = JsonFile::create(self.json.as_deref())?;
         let results = Results { target: &target, file };
         if let Some(bytes) = self.device_size {
             let answers = capacity::ask_all(&target, &traces, bytes)?;
@@ -120,7 +122,10 @@ impl Replay {
             let means = fits::means_of(&rows, averaged);
             return results.deliver(&rows, &means, |out| fits::write(out, &rows, &means));
         }
-        let rows = passes::replay_all(&target, &traces, &configs, self.limit);
+        let mut rows = passes::replay_all(&target, &traces, &configs, self.limit);
+        if is_beside_direct {
+            saving::set(&mut rows);
+        }
         let means = passes::means_of(&rows, averaged);
         if let Some(path) = &self.html {
             let page = report::page(&target, &traces, &configs, self.limit);
@@ -132,7 +137,8 @@ impl Replay {
                 Some(_) => shortage::write(out, &rows, configs.len())?,
                 None => write_failures(out, &rows, |_| true)?,
             }
-            recorded::write(out, &traces, &rows)
+            recorded::write(out, &traces, &rows)?;
+            if is_beside_direct { saving::write(out, &target, &rows) } else { Ok(()) }
         })
     }
 
@@ -144,9 +150,17 @@ impl Replay {
         Ok(traces.collect::<Result<_, _>>()?)
     }
 
+    /// Whether direct segments are replayed beside the default. A limit may be too small for one of them alone.
+    const fn is_beside_direct(&self) -> bool {
+        self.config.is_empty() && self.compare.is_none() && self.limit.is_none() && !self.fit
+    }
+
     fn configs(&mut self) -> Result<Vec<Named>, CliError> {
         if let Some(compare) = self.compare {
             return Ok(Named::compared(compare)?);
+        }
+        if self.is_beside_direct() {
+            return Ok(Named::beside_direct()?);
         }
         if self.config.is_empty() {
             self.config.push(Config::default());
@@ -190,7 +204,7 @@ impl Replay {
 /// The destinations of results.
 struct Results<'a> {
     target: &'a Target,
-    file: Option<JsonFile>,
+    file: JsonFile,
 }
 
 impl Results<'_> {
@@ -201,24 +215,20 @@ impl Results<'_> {
         means: &[Row<M>],
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), CliError> {
-        stdout::print(|out| {
+        self.file.print(|out| {
             writeln!(out, "{}", device_line(self.target))?;
             write(out)
         })?;
-        if let Some(file) = self.file {
-            file.write(&Entry::all(rows, means))?;
-        }
+        self.file.write(&Entry::all(rows, means))?;
         judge(rows)
     }
+
     /// Prints and writes the answers to `--device-size`. They are answers, not failures, if a run does not fit.
     fn deliver_answers(self, answers: &[Answer], batches: &[Estimate]) -> Result<(), CliError> {
-        stdout::print(|out| {
+        self.file.print(|out| {
             capacity::write(out, answers)?;
             batches::write(out, batches)
         })?;
-        match self.file {
-            Some(file) => file.write(&serde_json::json!({ "runs": answers, "batches": batches })),
-            None => Ok(()),
-        }
+        self.file.write(&serde_json::json!({ "runs": answers, "batches": batches }))
     }
 }

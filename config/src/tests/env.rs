@@ -3,9 +3,30 @@
 use crate::{Config, ConfigError};
 
 fn read(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    update(Config::default(), variables)
+}
+
+fn update(mut config: Config, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
     let value = |wanted: &str| Some(variables.iter().find(|(name, _)| *name == wanted)?.1.to_owned());
-    let (config, skipped) = Config::read(value)?;
+    let skipped = config.read(value)?;
     skipped.into_iter().next().map_or(Ok(config), Err)
+}
+
+#[test]
+fn segments_are_elastic_unless_the_environment_says_otherwise() {
+    let variable = "PYTORCH_CUDA_ALLOC_CONF";
+    for (text, elastic) in [("", true), ("never_block:True", true), ("expandable_segments:False", false)] {
+        assert_eq!(read(&[(variable, text)]).unwrap().expandable_segments(), elastic, "{text}");
+    }
+    assert!(read(&[]).unwrap().expandable_segments());
+}
+
+#[test]
+fn the_environment_changes_what_it_names() {
+    let direct = Config::builder().expandable_segments(false).build().unwrap();
+    let update = |text| update(direct.clone(), &[("CACHETTE_ALLOC_CONF", text)]).unwrap().to_string();
+    assert_eq!(update("never_block:True"), "expandable_segments:False,never_block:True");
+    assert_eq!(update("expandable_segments:True"), "");
 }
 
 #[test]
@@ -14,29 +35,31 @@ fn one_variable_is_read_and_cachettes_first() {
     let all = [
         ("PYTORCH_ALLOC_CONF", "nonsense"),
         ("PYTORCH_HIP_ALLOC_CONF", "nonsense"),
-        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:False"),
         ("CACHETTE_ALLOC_CONF", "never_block:True"),
     ];
     assert_eq!(read(&all).unwrap().to_string(), "never_block:True");
-    assert_eq!(read(&all[..3]).unwrap().to_string(), "expandable_segments:True");
+    assert_eq!(read(&all[..3]).unwrap().to_string(), "expandable_segments:False");
 
     let mut emptied = all;
     emptied[3].1 = " ";
-    assert_eq!(read(&emptied).unwrap().to_string(), "expandable_segments:True");
+    assert_eq!(read(&emptied).unwrap().to_string(), "expandable_segments:False");
 }
 
 #[test]
 fn the_first_of_pytorchs_variables_counts_even_if_empty() {
-    let both = [("PYTORCH_CUDA_ALLOC_CONF", ""), ("PYTORCH_ALLOC_CONF", "expandable_segments:True")];
+    let both = [("PYTORCH_CUDA_ALLOC_CONF", ""), ("PYTORCH_ALLOC_CONF", "expandable_segments:False")];
     assert_eq!(read(&both), Ok(Config::default()));
-    assert!(read(&both[1..]).unwrap().expandable_segments());
+    assert!(!read(&both[1..]).unwrap().expandable_segments());
 }
 
 #[test]
 fn unknown_keys_of_pytorchs_variables_can_be_skipped() {
     let read = |name: &'static str| {
         let text = "pinned_future_key:[a:1,b:2],max_split_size_mb:64,future:7";
-        Config::read(move |wanted| (wanted == name).then(|| text.to_owned()))
+        let mut config = Config::default();
+        let skipped = config.read(move |wanted| (wanted == name).then(|| text.to_owned()))?;
+        Ok::<_, ConfigError>((config, skipped))
     };
     let (config, skipped) = read("PYTORCH_ALLOC_CONF").unwrap();
     assert_eq!(config.to_string(), "max_split_size_mb:64");

@@ -31,7 +31,7 @@ fn every_key_reaches_its_value() {
     assert_eq!(config.max_non_split_rounding_bytes(), 30 * MIB);
     assert_eq!(config.gc_threshold(), Some(0.5));
     assert_eq!(config.roundup().divisions(128 * MIB), 2);
-    assert!(config.expandable_segments());
+    assert!(!config.expandable_segments());
     assert_eq!(config.expandable_segments_reserve(), Some(AddressReserve::Fraction(0.9)));
     assert!(config.release_lock_on_malloc());
     assert_eq!(config.memory_fraction(), Some(0.75));
@@ -43,7 +43,7 @@ fn every_key_reaches_its_value() {
     assert!(config.pinned_use_background_threads());
     assert!(config.pinned_free_catch_all());
     assert_eq!(config.memory_limit(), Some(40 << 30));
-    assert_eq!(config.elastic_setting(), ElasticSetting::Quick);
+    assert_eq!(config.elastic_setting(), ElasticSetting::Compact);
     assert_eq!(config.elastic_largest_chunk_bytes(), Some(32 * MIB));
     assert_eq!(config.elastic_slack_thousandths(), Some(15));
     assert!(!config.elastic_recycling());
@@ -125,7 +125,7 @@ fn values_out_of_range_are_refused() {
     let steps = "0 or a power of two up to 2147483648";
     refuses("roundup_power2_divisions:[64:3]", "3", steps);
     refuses("roundup_power2_divisions:[64:]", "", steps);
-    refuses_all("elastic_setting", &["fast"], "default, compact or quick");
+    refuses_all("elastic_setting", &["fast", "quick"], "default or compact");
     let slack = "a number from 0 to 0.999 with at most three decimals, such as 0.02";
     refuses_all("elastic_slack", &["1", "0.0001", ".5"], slack);
     let backend = "native, or cudaMallocAsync for the driver's own pool, on AMD's devices too";
@@ -190,8 +190,8 @@ fn an_update_resets_four_settings_and_keeps_the_rest() {
     };
     assert_eq!(updated, reset);
 
-    updated.update("expandable_segments:False,max_split_size_mb:25").unwrap();
-    assert!(!updated.expandable_segments());
+    updated.update("expandable_segments:True,max_split_size_mb:25").unwrap();
+    assert!(updated.expandable_segments());
     assert_eq!(updated.max_split_bytes(), Some(25 * MIB));
 }
 

@@ -39,8 +39,10 @@ fn host_device(seed: u64) -> HostDevice {
 
 impl<D: Device + Clone + 'static> Bed<D> {
     fn new(host: HostDevice, device: D, sanitizer: Option<DeviceSanitizer>, config: &str) -> Self {
-        let config: Config = config.parse().unwrap();
-        let allocator = Allocator::with_config(device.clone(), &config);
+        // The planted bugs reuse blocks of direct segments, unless they say otherwise.
+        let mut direct = Config::builder().expandable_segments(false).build().unwrap();
+        direct.update(config).unwrap();
+        let allocator = Allocator::with_config(device.clone(), &direct);
         if let Some(sanitizer) = &sanitizer {
             sanitizer.track(&allocator);
         }

@@ -11,12 +11,13 @@ use crate::config::ElasticSetting;
 use crate::size::UNIT;
 
 const PAGE: u64 = 2 << 20;
-const SETTINGS: [ElasticSetting; 3] = [ElasticSetting::Default, ElasticSetting::Compact, ElasticSetting::Quick];
+const SETTINGS: [ElasticSetting; 2] = [ElasticSetting::Default, ElasticSetting::Compact];
 
 /// The state of the device and the allocator at one moment, from which [`Facts`] are borrowed.
 #[derive(Clone, Debug)]
 struct Moment {
     request: u64,
+    heaps: u64,
     runs: Vec<FreeRange>,
     idle_chunks: Vec<(Chunk, BlockId)>,
     offered: Option<Vec<Chunk>>,
@@ -33,6 +34,7 @@ impl Moment {
         let chunks = self.idle_chunks.iter().map(|(chunk, _)| chunk.bytes);
         Facts {
             page: PAGE,
+            heaps: self.heaps,
             request: self.request,
             runs: &self.runs,
             idle_chunks: &self.idle_chunks,
@@ -40,8 +42,9 @@ impl Moment {
             held: self.used + chunks.sum::<u64>(),
             peak: UsePeak { used: self.used, requests: self.requests / 3, held: 0 },
             requests: self.requests,
-            spent: self.spent,
+            spending: Spending::of(self.requests, self.spent),
             room: self.room,
+            total: 1 << 50,
             pressed: self.pressed,
             tuning: self.tuning,
         }
@@ -110,7 +113,7 @@ fn moments() -> impl Strategy<Value = Moment> {
         prop_oneof![0..40_u64, Just(u64::MAX / PAGE)],
         0..1000_u64,
         (0..2000_u64, 0..2000_u64),
-        (any::<bool>(), any::<bool>(), 0..3_usize),
+        (any::<bool>(), any::<bool>(), 0..SETTINGS.len()),
     );
     (layout, state).prop_map(|((shapes, sizes, apart, offered), state)| {
         let (units, room, used, (requests, spent), (pressed, recycles, setting)) = state;
@@ -142,6 +145,7 @@ fn moments() -> impl Strategy<Value = Moment> {
         tuning.recycles = recycles || pressed;
         Moment {
             request: units * UNIT,
+            heaps: 1,
             runs,
             idle_chunks,
             offered,
@@ -290,6 +294,7 @@ fn a_chunk_too_long_for_the_hole_serves_in_a_longer_one() {
     chunks_in(500 * PAGE, 508 * PAGE, &[8], &mut idle_chunks);
     let moment = Moment {
         request: 3 * PAGE,
+        heaps: 1,
         runs: vec![run],
         idle_chunks,
         offered: Some(Vec::new()),
@@ -298,7 +303,7 @@ fn a_chunk_too_long_for_the_hole_serves_in_a_longer_one() {
         spent: 10,
         room: 0,
         pressed: true,
-        tuning: Tuning::of_setting(ElasticSetting::Quick),
+        tuning: Tuning::default(),
     };
     let Ok(plan) = decide(&moment.facts()) else {
         panic!("8 pages are spare and 3 are wanted");
@@ -314,19 +319,29 @@ fn pieces(setting: ElasticSetting, request: u64, used: u64) -> Vec<u64> {
 
 /// The same after 1000 requests have paid for `spent` chunks.
 fn pieces_after(spent: u64, setting: ElasticSetting, request: u64, used: u64) -> Vec<u64> {
+    sizes(&Moment { used, spent, ..growing(setting, request) })
+}
+
+/// A moment at which a request needs new memory, and has addresses for it.
+fn growing(setting: ElasticSetting, request: u64) -> Moment {
     let shape = (0, vec![(4096, 0)], 0);
-    let moment = Moment {
+    Moment {
         request,
+        heaps: 1,
         runs: vec![run_of(&shape, 64 * PAGE)],
         idle_chunks: Vec::new(),
         offered: Some(Vec::new()),
-        used,
+        used: 0,
         requests: 1000,
-        spent,
+        spent: 10_000,
         room: 1 << 50,
         pressed: false,
         tuning: Tuning::of_setting(setting),
-    };
+    }
+}
+
+/// The sizes of the chunks that a plan maps.
+fn sizes(moment: &Moment) -> Vec<u64> {
     let Ok(plan) = decide(&moment.facts()) else {
         panic!("there are addresses and memory enough");
     };
@@ -348,11 +363,23 @@ fn a_request_gets_one_new_chunk_until_it_is_very_large() {
 #[test]
 fn a_very_large_request_gets_at_most_sixteen_chunks() {
     let requests = [256 << 20, (256 << 20) + UNIT, 1 << 30, (1 << 30) + UNIT, 7 << 30];
-    for setting in [ElasticSetting::Default, ElasticSetting::Quick] {
-        for spent in [0, 10, 100, 10_000] {
-            let pieces = requests.map(|request| pieces_after(spent, setting, request, 0).len());
-            assert!(pieces.iter().all(|pieces| *pieces <= 16), "{pieces:?}");
-        }
+    for spent in [0, 10, 100, 10_000] {
+        let pieces = requests.map(|request| pieces_after(spent, ElasticSetting::Default, request, 0).len());
+        assert!(pieces.iter().all(|pieces| *pieces <= 16), "{pieces:?}");
     }
     assert_eq!(pieces_after(0, ElasticSetting::Compact, 1 << 30, 0).len(), 512);
+}
+
+#[test]
+fn the_more_heaps_there_are_the_smaller_their_chunks_are() {
+    let mib = 1 << 20;
+    let largest = |heaps| sizes(&Moment { heaps, ..growing(ElasticSetting::Default, 64 * mib) })[0];
+    assert_eq!([1, 4, 8, 16, 1000].map(largest), [64 * mib, 64 * mib, 32 * mib, 16 * mib, 16 * mib]);
+}
+
+#[test]
+fn chunks_are_small_where_little_memory_is_left() {
+    let mib = 1 << 20;
+    let largest = |room| sizes(&Moment { room, ..growing(ElasticSetting::Default, 64 * mib) })[0];
+    assert_eq!([128 << 30, 16 << 30, 1 << 30].map(largest), [64 * mib, 8 * mib, 2 * mib]);
 }

@@ -56,7 +56,7 @@ static void facts(const cachette_allocator_t *allocator) {
 }
 
 static void caches(void) {
-    cachette_allocator_t *allocator = open_host("");
+    cachette_allocator_t *allocator = open_host(DIRECT);
     uint64_t bytes = 9;
     cachette_free(allocator, allocate(allocator, 3 * MIB, NULL));
     CHECK(reserved(allocator) == 20 * MIB);

@@ -12,6 +12,9 @@
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
 
+/* Direct segments, whose sizes do not depend on the policy. */
+#define DIRECT "expandable_segments:False"
+
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
         if (!(condition)) {                                                                        \

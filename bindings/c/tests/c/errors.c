@@ -14,7 +14,7 @@ static void *elsewhere(void *unused) {
 }
 
 int main(void) {
-    cachette_allocator_t *allocator = open_host("");
+    cachette_allocator_t *allocator = open_host(DIRECT);
     cachette_out_of_memory_t figures;
     void *address = (void *)0x1;
     char report[4096];

@@ -98,7 +98,7 @@ static void uses(cachette_allocator_t *allocator, void *stream) {
 }
 
 int main(void) {
-    const char *configs[] = {"", "expandable_segments:True", "caching:False"};
+    const char *configs[] = {DIRECT, "", "caching:False"};
     size_t i;
     for (i = 0; i < sizeof configs / sizeof *configs; i++) {
         cachette_allocator_t *allocator = open_host(configs[i]);

@@ -43,7 +43,7 @@ static void happened(void *user, const cachette_event_t *event) {
 }
 
 int main(void) {
-    cachette_allocator_t *allocator = open_host("");
+    cachette_allocator_t *allocator = open_host(DIRECT);
     struct seen seen;
     void *memory = NULL;
     uint64_t bytes = 0;

@@ -74,7 +74,7 @@ static void options(cachette_allocator_t *allocator, void *stream) {
 
 /* The free blocks of a pool serve others before those fail, if it says so. */
 static void helpful(void) {
-    cachette_allocator_t *allocator = open_host("");
+    cachette_allocator_t *allocator = open_host(DIRECT);
     cachette_pool_options_t options;
     cachette_pool_t *pool = NULL;
     void *memory = NULL;
@@ -137,7 +137,7 @@ static void nulls(cachette_allocator_t *allocator) {
 
 /* A pool keeps its allocator alive; a saved state without memory frees what came since. */
 static void outlives(void) {
-    cachette_allocator_t *allocator = open_host("");
+    cachette_allocator_t *allocator = open_host(DIRECT);
     cachette_pool_t *pool = create_pool(allocator);
     cachette_checkpoint_t *empty = NULL;
     void *memory = NULL;
@@ -152,7 +152,7 @@ static void outlives(void) {
 }
 
 int main(void) {
-    cachette_allocator_t *allocator = open_host("");
+    cachette_allocator_t *allocator = open_host(DIRECT);
     void *stream = create_stream(allocator);
     life(allocator, stream);
     life(allocator, NULL);

@@ -22,8 +22,8 @@ static bool asleep(const cachette_pool_t *pool) {
 }
 
 int main(void) {
-    cachette_allocator_t *allocator = open_host("expandable_segments:True");
-    cachette_allocator_t *plain = open_host("");
+    cachette_allocator_t *allocator = open_host("");
+    cachette_allocator_t *plain = open_host(DIRECT);
     void *stream = create_stream(allocator);
     cachette_pool_options_t options;
     cachette_pool_t *pool = NULL;

@@ -37,7 +37,7 @@ static void texts(const cachette_allocator_t *allocator) {
 }
 
 int main(void) {
-    cachette_allocator_t *allocator = open_host("");
+    cachette_allocator_t *allocator = open_host(DIRECT);
     cachette_stats_t stats;
     void *small = allocate(allocator, 1000, NULL);
     void *large = allocate(allocator, 3 * MIB, NULL);

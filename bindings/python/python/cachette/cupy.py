@@ -1,7 +1,7 @@
 """Cachette as CuPy's allocator.
 
 >>> import cachette.cupy
->>> cachette.cupy.enable("expandable_segments:True")  # doctest: +SKIP
+>>> cachette.cupy.enable()  # doctest: +SKIP
 
 From then on ``cupy.empty`` and all other arrays get their memory from Cachette, in the order of CuPy's current stream.
 PyTorch with :func:`cachette.torch.enable` shares the same cache, in either order.
@@ -34,7 +34,7 @@ _before: Any = None
 def enable(config: str | None = None) -> None:
     """Makes Cachette the allocator of CuPy's arrays, for all threads.
 
-    ``config`` is a text such as ``"expandable_segments:True"``; without one, ``CACHETTE_ALLOC_CONF`` is read. Arrays
+    ``config`` is a text such as ``"elastic_setting:compact"``; without one, ``CACHETTE_ALLOC_CONF`` is read. Arrays
     that exist already stay where they are. A second call with the same configuration does nothing.
     """
     global _before

@@ -135,7 +135,7 @@ except cachette.Error as why:
 else:
     raise AssertionError("it slept")
 assert bool((held == 1).all())
-""", "")
+""", "expandable_segments:False")
 
 
 if __name__ == "__main__":

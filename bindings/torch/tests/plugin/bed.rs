@@ -18,12 +18,14 @@ pub(crate) fn start(config: &str) -> HostBackend {
     start_over(config, true)
 }
 
-/// Starts the plug-in over two devices; `phantom` ones keep accounts and no bytes.
+/// Starts the plug-in over two devices; `phantom` ones keep accounts and no bytes. Segments are direct unless `config`
+/// says otherwise.
 pub(crate) fn start_over(config: &str, phantom: bool) -> HostBackend {
     let devices = HostConfig::default().devices(2).capacity(CAPACITY);
     let backend = HostBackend::new(devices.phantom(phantom)).expect("such devices can be made");
-    let config: Config = config.parse().expect("the configuration is sound");
-    cachette_process::start_on(Arc::new(backend.clone()), &config).expect("it is the first start");
+    let mut direct = Config::builder().expandable_segments(false).build().expect("direct segments are allowed");
+    direct.update(config).expect("the configuration is sound");
+    cachette_process::start_on(Arc::new(backend.clone()), &direct).expect("it is the first start");
     backend
 }
 

@@ -43,15 +43,15 @@ fn reach() {
 
 /// `test_allocator_settings`: rounding, splitting and collection return to their defaults, and the others stay.
 fn left_out() {
-    bed::start("roundup_power2_divisions:4,expandable_segments:True");
+    bed::start("roundup_power2_divisions:4,expandable_segments:False");
     assert_eq!(block(42 * MIB, 0), 48 * MIB);
     update("garbage_collection_threshold:0.5,max_split_size_mb:40");
     assert_eq!(block(42 * MIB, 0), 42 * MIB);
     let text = cachette_process::config().unwrap().to_string();
-    assert_eq!(text, "max_split_size_mb:40,garbage_collection_threshold:0.5,expandable_segments:True");
+    assert_eq!(text, "max_split_size_mb:40,garbage_collection_threshold:0.5,expandable_segments:False");
     update("");
     let text = cachette_process::config().unwrap().to_string();
-    assert_eq!(text, "expandable_segments:True");
+    assert_eq!(text, "expandable_segments:False");
 }
 
 fn unsupported() {

@@ -80,8 +80,9 @@ fn exhausted() {
 
 fn no_split() {
     bed::start("");
-    for (no_split, segments) in [(false, 1), (true, 2)] {
-        let options = SlotOptions { no_split, ..SlotOptions::default() };
+    let direct = "expandable_segments:False";
+    for (config, no_split, segments) in [(direct, false, 1), (direct, true, 2), ("", true, 2)] {
+        let options = SlotOptions { config: config.parse().unwrap(), no_split, ..SlotOptions::default() };
         let slot = create(options).unwrap();
         allocate(&slot, 2 * MIB, 0);
         allocate(&slot, 2 * MIB, 0);

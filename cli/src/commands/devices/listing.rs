@@ -3,8 +3,9 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use cachette::Backends;
 use cachette::backends::Found;
+use cachette::config::{ConfigBackend, ConfigError};
+use cachette::{Backends, Config};
 use cachette_hal::{Backend, Device, Feature, Ordinal, Sharing};
 use serde::Serialize;
 
@@ -70,6 +71,8 @@ pub(in crate::commands) struct DeviceFacts {
     pub(in crate::commands) base_alignment: u64,
     /// `None` without virtual memory.
     pub(in crate::commands) granularity: Option<GranularityFacts>,
+    /// Whether an allocator with the configuration of the environment has elastic segments.
+    pub(in crate::commands) elastic_segments: Presence<()>,
     pub(in crate::commands) features: Vec<FeatureEntry>,
     /// How memory can be exported; empty without virtual memory.
     pub(in crate::commands) sharing: Vec<FeatureEntry>,
@@ -92,20 +95,24 @@ pub(in crate::commands) struct GranularityFacts {
 impl Listing {
     /// Queries every backend and every device.
     pub(in crate::commands) fn gather() -> Self {
-        let backends = Backends::available().into_iter().map(backend_entry);
+        let config = Config::from_env_known().map(|(config, _)| config);
+        let backends = Backends::available().into_iter().map(|found| backend_entry(found, &config));
         Self { backends: backends.collect() }
     }
 }
 
-fn backend_entry(found: Found) -> BackendEntry {
+fn backend_entry(found: Found, config: &Result<Config, ConfigError>) -> BackendEntry {
     let facts = found
         .backend
         .map_err(|why| why.to_string())
-        .and_then(|backend| backend_facts(&backend).map_err(|why| why.to_string()));
+        .and_then(|backend| backend_facts(&backend, config).map_err(|why| why.to_string()));
     BackendEntry { name: found.name, presence: Presence::of(facts) }
 }
 
-fn backend_facts(backend: &Arc<dyn Backend>) -> cachette_hal::Result<BackendFacts> {
+fn backend_facts(
+    backend: &Arc<dyn Backend>,
+    config: &Result<Config, ConfigError>,
+) -> cachette_hal::Result<BackendFacts> {
     let info = backend.info();
     let devices = 0..backend.device_count()?;
     Ok(BackendFacts {
@@ -116,13 +123,13 @@ fn backend_facts(backend: &Arc<dyn Backend>) -> cachette_hal::Result<BackendFact
         devices: devices
             .map(|ordinal| DeviceEntry {
                 ordinal,
-                presence: Presence::of(backend.open(Ordinal(ordinal)).map(|it| device_facts(&it))),
+                presence: Presence::of(backend.open(Ordinal(ordinal)).map(|it| device_facts(&it, config))),
             })
             .collect(),
     })
 }
 
-fn device_facts(device: &dyn Device) -> DeviceFacts {
+fn device_facts(device: &dyn Device, config: &Result<Config, ConfigError>) -> DeviceFacts {
     let info = device.info();
     DeviceFacts {
         name: info.name.clone(),
@@ -134,6 +141,7 @@ fn device_facts(device: &dyn Device) -> DeviceFacts {
         free_memory: device.memory_info().ok().map(|memory| memory.free),
         base_alignment: info.base_alignment,
         granularity: granularity(device),
+        elastic_segments: Presence::of(elastic_segments(device, config)),
         features: Feature::ALL.into_iter().map(|feature| feature_entry(device, feature)).collect(),
         sharing: sharing(device),
     }
@@ -145,6 +153,21 @@ fn feature_entry(device: &dyn Device, feature: Feature) -> FeatureEntry {
         None => Ok(()),
     };
     FeatureEntry { name: feature.name(), presence: Presence::of(found) }
+}
+
+/// Returns whether segments are elastic on a device with a configuration, or the reason why not.
+fn elastic_segments(device: &dyn Device, config: &Result<Config, ConfigError>) -> Result<(), String> {
+    if let Some(missing) = device.missing(Feature::VirtualMemory) {
+        return Err(format!("virtual memory is missing: {}", missing.reason));
+    }
+    match config {
+        Err(error) => Err(format!("the configuration is wrong: {}", error.message())),
+        Ok(config) if !config.expandable_segments() => Err("the configuration says expandable_segments:False".into()),
+        Ok(config) if config.backend() != ConfigBackend::Native => {
+            Err("the configuration says backend:cudaMallocAsync".into())
+        }
+        Ok(_) => Ok(()),
+    }
 }
 
 /// Returns the ways of export, and whether memory can be remapped while work uses it; or the reason why not.
@@ -167,4 +190,31 @@ fn hexadecimal(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use cachette_hal_host::{HostBackend, HostConfig};
+
+    use super::*;
+
+    #[test]
+    fn segments_are_elastic_unless_the_device_or_the_configuration_forbids_it() {
+        let device = |host| HostBackend::new(host).unwrap().device(Ordinal(0)).unwrap();
+        let reason = |host, text: &str| elastic_segments(&device(host), &text.parse());
+        let no = |why: &str| Err(why.to_owned());
+        assert_eq!(reason(HostConfig::default(), ""), Ok(()));
+        let lacking = HostConfig::default().without(Feature::VirtualMemory);
+        assert_eq!(
+            reason(lacking, ""),
+            no("virtual memory is missing: switched off by the host device's configuration")
+        );
+        let set = |text| reason(HostConfig::default(), text);
+        assert_eq!(set("expandable_segments:False"), no("the configuration says expandable_segments:False"));
+        assert_eq!(set("backend:cudaMallocAsync"), no("the configuration says backend:cudaMallocAsync"));
+        assert_eq!(
+            set("caching:no"),
+            no("the configuration is wrong: caching: 'no' is not allowed; use True or False")
+        );
+    }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use cachette::human::Bytes;
 
-use super::listing::{BackendEntry, DeviceEntry, DeviceFacts, FeatureEntry, Listing, Presence};
+use super::listing::{BackendEntry, DeviceEntry, DeviceFacts, Listing, Presence};
 
 impl fmt::Display for Listing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -31,8 +31,9 @@ fn write_device(f: &mut fmt::Formatter<'_>, backend: &str, device: &DeviceEntry)
         Presence::Present(facts) => {
             writeln!(f, "  {backend}:{ordinal}  {}", facts.name)?;
             write_facts(f, facts)?;
+            write_presence(f, "elastic segments", &facts.elastic_segments)?;
             let mut entries = facts.features.iter().chain(&facts.sharing);
-            entries.try_for_each(|entry| write_feature(f, entry))
+            entries.try_for_each(|entry| write_presence(f, entry.name, &entry.presence))
         }
     }
 }
@@ -61,10 +62,10 @@ fn write_facts(f: &mut fmt::Formatter<'_>, facts: &DeviceFacts) -> fmt::Result {
     Ok(())
 }
 
-fn write_feature(f: &mut fmt::Formatter<'_>, feature: &FeatureEntry) -> fmt::Result {
-    match &feature.presence {
-        Presence::Present(()) => write_line(f, feature.name, format_args!("yes")),
-        Presence::Absent { reason } => write_line(f, feature.name, format_args!("no: {reason}")),
+fn write_presence(f: &mut fmt::Formatter<'_>, name: &str, presence: &Presence<()>) -> fmt::Result {
+    match presence {
+        Presence::Present(()) => write_line(f, name, format_args!("yes")),
+        Presence::Absent { reason } => write_line(f, name, format_args!("no: {reason}")),
     }
 }
 

@@ -38,12 +38,12 @@ fn without_package(python: &str) -> Finding {
     let output = Command::new(python).args(["-c", VERSION]).output();
     let version = output.ok().filter(|output| output.status.success());
     let install = "pip install ./bindings/python, from a checkout of Cachette";
-    match version {
-        Some(output) => {
-            let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-            Finding::note("PyTorch", format!("{version}; {python} has no current package cachette"), install)
-        }
-        None => Finding::note("PyTorch", format!("{python} has neither PyTorch nor the package cachette"), install),
+    if let Some(output) = version {
+        let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Finding::note("PyTorch", format!("{version}; {python} has no current package cachette"), install)
+    } else {
+        let text = format!("{python} has neither PyTorch nor the package cachette");
+        Finding::note("PyTorch", text, format!("pip install torch, then {install}"))
     }
 }
 

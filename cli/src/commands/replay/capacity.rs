@@ -15,7 +15,7 @@ use crate::error::CliError;
 const ALLOCATORS: [(&str, Option<&str>); 3] = [
     ("PyTorch's allocator", Some("expandable_segments:False")),
     ("PyTorch's expandable segments", None),
-    ("Cachette", Some("expandable_segments:True")),
+    ("Cachette", Some("")),
 ];
 
 /// Whether one run fits with one allocator.

@@ -35,6 +35,7 @@ pub(super) fn means<T, M>(rows: &[Row<T>], configs: usize, mean: impl Fn(&[&T]) 
             name: row.name,
             config: row.config.clone(),
             recorded_peak_reserved: None,
+            saved_bytes: None,
             found: mean(&found),
         }
     };

@@ -21,6 +21,9 @@ pub(super) struct Row<T> {
     /// The highest bytes that the recorded program held; absent if the trace does not contain it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) recorded_peak_reserved: Option<u64>,
+    /// The bytes that it holds less than direct segments; absent unless both were replayed to be compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) saved_bytes: Option<i64>,
     #[serde(flatten)]
     pub(super) found: T,
 }
@@ -33,6 +36,7 @@ impl<T> Row<T> {
             name: named.name,
             config: named.text(),
             recorded_peak_reserved: trace.recorded().map(|recorded| recorded.peak_reserved),
+            saved_bytes: None,
             found,
         }
     }

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 
 use cachette::human::Bytes;
 use cachette_benches::table::Table;
-use cachette_snapshot::{PoolId, Setting, Snapshot, StackId, TraceAction};
+use cachette_snapshot::{Frame, PoolId, Setting, Snapshot, StackId, TraceAction};
 use clap::Args;
+use serde_json::{Value, json};
 
 use super::summary::{Memory, Summary, share};
 use crate::commands::standard;
 use crate::error::CliError;
+use crate::json::write_to;
 use crate::stdout;
 
 /// The maximum number of out-of-memory events in the list.
@@ -28,6 +30,9 @@ pub(super) struct Info {
     /// How many allocation sites are listed
     #[arg(long, value_name = "N", default_value_t = 10)]
     holders: usize,
+    /// Prints the figures as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 impl Info {
@@ -36,6 +41,10 @@ impl Info {
         let summaries = Summary::all(&snapshot);
         let page = Page { snapshot: &snapshot, holders: self.holders };
         stdout::print(|out| {
+            if self.json {
+                let devices: Vec<_> = summaries.iter().map(|summary| page.json(summary)).collect();
+                return write_to(out, &json!({ "devices": devices }));
+            }
             if summaries.is_empty() {
                 writeln!(out, "the snapshot is empty: no segments and no events")?;
             }
@@ -54,6 +63,23 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
+    fn json(&self, summary: &Summary<'_>) -> Value {
+        let frame = |frame: &Frame| json!({ "name": frame.name, "file": frame.file, "line": frame.line });
+        let holders = summary.holders.iter().take(self.holders).map(|holder| {
+            let stack: Vec<_> = self.snapshot.stacks.frames_of(holder.stack).map(frame).collect();
+            json!({ "bytes": holder.bytes, "blocks": holder.blocks, "stack": stack })
+        });
+        let pools = summary.pools.iter().map(|(pool, memory)| json!({ "pool": [pool.0, pool.1], "memory": memory }));
+        let events = summary.actions().map(|(action, count)| (action.name().to_owned(), count.into()));
+        json!({
+            "device": summary.device,
+            "memory": summary.memory,
+            "pools": pools.collect::<Vec<_>>(),
+            "holders": holders.collect::<Vec<_>>(),
+            "events": events.collect::<serde_json::Map<_, _>>(),
+        })
+    }
+
     fn device(&self, out: &mut dyn Write, summary: &Summary<'_>) -> io::Result<()> {
         writeln!(out, "device {}", summary.device)?;
         write_memory(out, &summary.memory)?;

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use cachette_snapshot::{Block, BlockState, Event, PoolId, Segment, Snapshot, StackId, Trace, TraceAction};
+use serde::Serialize;
 
 /// Bytes in segments, by their use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Memory {
     pub(super) segments: usize,
     pub(super) elastic: usize,

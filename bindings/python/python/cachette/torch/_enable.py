@@ -29,7 +29,7 @@ _enabled: Any = None
 def enable(config: str | None = None, *, replace: bool = True, compiled: bool | None = None) -> None:
     """Makes Cachette the allocator of all of PyTorch's GPU memory, for the rest of the process.
 
-    ``config`` is a text such as ``"expandable_segments:True"``. By default it is read from ``CACHETTE_ALLOC_CONF``, or
+    ``config`` is a text such as ``"elastic_setting:compact"``. By default it is read from ``CACHETTE_ALLOC_CONF``, or
     else from PyTorch's own variables. With ``replace`` Cachette replaces the functions of PyTorch that a pluggable
     allocator does not support: ``torch.cuda.memory_stats()`` and everything that depends on it.
 

@@ -133,7 +133,7 @@ class Pool:
 
         Tensors keep their addresses and must not be used until :meth:`wake`; graphs that use them stay valid. With
         ``keep`` their contents are saved to host memory, otherwise they are lost. ``progress`` is called with the
-        completed and the total bytes. It needs ``expandable_segments:True``.
+        completed and the total bytes. It needs elastic segments, the default.
         """
         slept = {"released": 0, "saved": 0}
         asleep: list[_native.Pool] = []
@@ -166,7 +166,7 @@ class Pool:
         self._check()
         if not is_enabled():
             raise Error("a pool of PyTorch's own allocator cannot sleep; call "
-                        "cachette.torch.enable('expandable_segments:True') at the start of the program")
+                        "cachette.torch.enable() at the start of the program")
         with self._lock:
             return dict(self._pools)
 

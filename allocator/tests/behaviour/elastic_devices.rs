@@ -1,0 +1,94 @@
+//! Devices whose virtual memory is coarse, restricted or scarce: blocks stay sound, and the memory held stays bounded.
+
+use cachette::hal::Call;
+use cachette_hal_host::HostConfig;
+
+use crate::fixture::{Allocation, GIB, KIB, MIB, Stream, TestAllocator};
+
+/// Requests and frees at random: 200 slots, three streams, sizes from 64 KiB to 512 MiB. Returns peak reserved bytes
+/// over peak allocated bytes, in thousandths.
+fn held_by_a_churn(test: &TestAllocator) -> u64 {
+    let streams: Vec<Stream> = (0..3).map(|_| test.stream()).collect();
+    let mut slots: Vec<Option<Allocation>> = (0..200).map(|_| None).collect();
+    let mut seed = 7_u64;
+    let mut draw = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    for step in 0..6000 {
+        let [slot, stream] = [200, 3].map(|below| usize::try_from(draw(below)).expect("it is small"));
+        let (octave, part) = (draw(13), draw(1024));
+        slots[slot] = match slots[slot].take() {
+            Some(_) => None,
+            None => Some(test.allocate(((64 * KIB) << octave) * (1024 + part) / 1024, &streams[stream])),
+        };
+        if step % 100 == 0 {
+            test.assert_elastic_sound();
+        }
+    }
+    drop(slots);
+    let stats = test.stats();
+    assert_eq!(stats.num_ooms, 0);
+    stats.reserved_bytes.all.peak * 1000 / stats.allocated_bytes.all.peak
+}
+
+#[test]
+fn memory_held_is_bounded_on_every_device() {
+    let host = || HostConfig::default().capacity(64 * GIB).phantom(true);
+    let devices = [
+        ("usual", host(), 1100),
+        ("granularity of 4 KiB", host().granularity(4 * KIB, 4 * KIB), 1100),
+        ("granularity of 64 MiB", host().granularity(64 * MIB, 64 * MIB), 1200),
+        ("no aliases", host().without_aliases(), 1800),
+        ("every second alias refused", host().refusing_aliases(2), 1100),
+    ];
+    for (name, host, most) in devices {
+        let test = TestAllocator::on(host, "expandable_segments:True");
+        let held = held_by_a_churn(&test);
+        assert!(held <= most, "{name}: {held} thousandths of the memory in use were held");
+        test.assert_returns_everything();
+    }
+}
+
+#[test]
+fn a_churn_fits_into_a_device_that_is_hardly_larger_than_its_peak() {
+    let roomy = TestAllocator::on(HostConfig::default().capacity(64 * GIB).phantom(true), "expandable_segments:True");
+    held_by_a_churn(&roomy);
+    let peak = roomy.stats().allocated_bytes.all.peak;
+    let tight = (peak + peak / 20).next_multiple_of(2 * MIB);
+    let test = TestAllocator::on(HostConfig::default().capacity(tight).phantom(true), "expandable_segments:True");
+    assert!(held_by_a_churn(&test) <= 1050);
+    test.assert_returns_everything();
+}
+
+#[test]
+fn a_thousand_streams_share_what_they_free() {
+    let host = HostConfig::default().capacity(64 * GIB).phantom(true);
+    let test = TestAllocator::on(host, "expandable_segments:True");
+    for _ in 0..1000 {
+        let stream = test.stream();
+        drop(test.allocate(20 * MIB, &stream));
+    }
+    let streams: Vec<_> = (0..1000).map(|_| test.stream()).collect();
+    for stream in &streams {
+        drop(test.allocate(20 * MIB, stream));
+    }
+    test.assert_elastic_sound();
+    assert_eq!(test.stats().reserved_bytes.all.peak, 20 * MIB);
+    drop(streams);
+    test.assert_returns_everything();
+}
+
+#[test]
+fn a_request_gets_one_chunk_and_several_if_there_are_many_streams() {
+    let test = TestAllocator::phantom(141 * GIB, "expandable_segments:True");
+    let stream = test.stream();
+    let mut live = vec![test.allocate(64 * MIB, &stream)];
+    let mut created = || test.calls_of(Call::CreateBacking, || live.push(test.allocate(64 * MIB, &stream)));
+    // Few requests have paid for the chunks of the first one.
+    assert_eq!(created(), 1);
+    let others: Vec<_> = (0..15).map(|_| test.stream()).collect();
+    assert_eq!(created(), 4);
+    drop((live, others, stream));
+    test.assert_returns_everything();
+}
