@@ -104,9 +104,10 @@ impl<D: Device> Heap<D> {
         (pressed, single): (bool, bool),
     ) -> hal::Result<Tried> {
         let mut offers: Option<Vec<DonorOffer<'_, D>>> = None;
+        let heaps = others.iter().filter(|heap| heap.reserved() > 0).count();
         let mut tries = 0;
         while tries < TRIES {
-            match self.plan(request, (offers.as_deref(), others.len()), tuning, (pressed, single))? {
+            match self.plan(request, (offers.as_deref(), heaps), tuning, (pressed, single))? {
                 Ok(mut held) => match borrow(&held.plan, offers.as_deref().unwrap_or_default())? {
                     Ok(lent) => {
                         held.moved.splice(0..0, lent);

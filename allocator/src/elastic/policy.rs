@@ -29,7 +29,7 @@ const SCARCE: u64 = 16;
 pub(crate) struct Facts<'a> {
     /// The unit of chunk sizes and chunk addresses, in bytes.
     pub(crate) page: u64,
-    /// Heaps of the allocator.
+    /// Heaps that have memory.
     pub(crate) heaps: u64,
     /// Bytes that the block needs.
     pub(crate) request: u64,

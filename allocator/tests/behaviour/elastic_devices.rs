@@ -1,5 +1,7 @@
 //! Devices whose virtual memory is coarse, restricted or scarce: blocks stay sound, and the memory held stays bounded.
 
+use std::cell::RefCell;
+
 use cachette::hal::Call;
 use cachette_hal_host::HostConfig;
 
@@ -83,11 +85,13 @@ fn a_thousand_streams_share_what_they_free() {
 fn a_request_gets_one_chunk_and_several_if_there_are_many_streams() {
     let test = TestAllocator::phantom(141 * GIB, "expandable_segments:True");
     let stream = test.stream();
-    let mut live = vec![test.allocate(64 * MIB, &stream)];
-    let mut created = || test.calls_of(Call::CreateBacking, || live.push(test.allocate(64 * MIB, &stream)));
+    let live = RefCell::new(vec![test.allocate(64 * MIB, &stream)]);
+    let created = || test.calls_of(Call::CreateBacking, || live.borrow_mut().push(test.allocate(64 * MIB, &stream)));
     // Few requests have paid for the chunks of the first one.
     assert_eq!(created(), 1);
     let others: Vec<_> = (0..15).map(|_| test.stream()).collect();
+    assert_eq!(created(), 1, "the others have no memory");
+    live.borrow_mut().extend(others.iter().map(|other| test.allocate(MIB, other)));
     assert_eq!(created(), 4);
     drop((live, others, stream));
     test.assert_returns_everything();
