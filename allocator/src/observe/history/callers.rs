@@ -59,7 +59,7 @@ impl Callers {
         let mut names = self.names.lock();
         let frames =
             addresses.iter().flat_map(|&address| names.entry(address).or_insert_with(|| symbolise(address)).clone());
-        frames.skip_while(|frame| is_own(&frame.name)).collect()
+        frames.skip_while(is_own).collect()
     }
 }
 
@@ -96,11 +96,27 @@ fn symbolise(address: usize) -> Vec<Frame> {
 }
 
 /// Returns whether a function belongs to the allocator, or is called by it on the way to the capture.
-fn is_own(name: &str) -> bool {
-    const DROPS: [&str; 3] = ["core::ptr::drop_in_place<", "core::ptr::drop_glue<", "core::mem::drop"];
-    let bare = name.trim_start_matches('<');
-    ["cachette::", "backtrace::"].iter().chain(&DROPS).any(|own| bare.starts_with(own))
+///
+/// A program with line tables alone names inlined functions without their module, so their file counts too.
+fn is_own(frame: &Frame) -> bool {
+    const NAMES: [&str; 5] =
+        ["cachette::", "backtrace::", "core::ptr::drop_in_place<", "core::ptr::drop_glue<", "core::mem::drop"];
+    const FILES: [&str; 3] = ["/backtrace-", "/core/src/ptr/", "/core/src/mem/"];
+    let bare = frame.name.trim_start_matches('<');
+    let in_source = || SOURCE.as_ref().is_some_and(|folder| frame.file.starts_with(folder));
+    NAMES.iter().any(|own| bare.starts_with(own)) || FILES.iter().any(|own| frame.file.contains(own)) || in_source()
 }
+
+/// The folder of the allocator's source, as the program's line tables name it.
+static SOURCE: LazyLock<Option<String>> = LazyLock::new(|| {
+    let mut folder = None;
+    backtrace::trace(|frame| {
+        let of_this_file = |frame: Frame| Some(frame.file.strip_suffix("observe/history/callers.rs")?.to_owned());
+        folder = symbolise(frame.ip().addr()).into_iter().find_map(of_this_file);
+        folder.is_none()
+    });
+    folder
+});
 
 #[cfg(test)]
 mod tests {
@@ -148,10 +164,23 @@ mod tests {
             "core::mem::drop",
             "backtrace::backtrace::trace",
         ] {
-            assert!(is_own(name), "{name}");
+            assert!(is_own(&named(name, "")), "{name}");
         }
         for name in ["trainer::step", "cachettes::f", "my::cachette::f", ""] {
-            assert!(!is_own(name), "{name}");
+            assert!(!is_own(&named(name, "/home/me/trainer/src/ptr/step.rs")), "{name}");
         }
+    }
+
+    #[test]
+    fn inlined_functions_are_known_by_their_file() {
+        let source = SOURCE.as_ref().expect("tests have line tables");
+        for file in [&format!("{source}heap/fast_path.rs"), "/registry/backtrace-0.3.77/src/backtrace/mod.rs"] {
+            assert!(is_own(&named("allocate", file)), "{file}");
+        }
+        assert!(!is_own(&named("allocate", "/home/me/trainer/src/main.rs")));
+    }
+
+    fn named(name: &str, file: &str) -> Frame {
+        Frame { name: name.to_owned(), file: file.to_owned(), line: 1 }
     }
 }
