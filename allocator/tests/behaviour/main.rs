@@ -3,6 +3,8 @@
 //! Everything is observed from outside: addresses, statistics, driver calls, and what the memory holds. The
 //! themes share one program, so that they share one [`fixture`].
 
+mod buffers;
+mod buffers_waits;
 mod callbacks;
 mod captures;
 mod captures_failures;

@@ -4,7 +4,7 @@ use cachette::Error;
 use cachette::hal::{Call, CaptureMode, ErrorKind};
 use cachette_hal_host::HostDevice;
 
-use crate::answer;
+use crate::buffers::answer;
 use crate::fixture::TestAllocator;
 use crate::fixture::threads::{is_waiting, start};
 

@@ -1,16 +1,16 @@
 //! A finding is an annotation in the history of its allocator.
 
-#![expect(clippy::unwrap_used, reason = "the device of these tests has every feature")]
-
+use cachette::Allocator;
 use cachette::history::{HistoryOptions, Stage};
-use cachette::{Allocator, Backends};
 use cachette_hal::Use;
 use cachette_sanitizer::{DeviceSanitizer, Options};
+
+use crate::bed::host_device;
 
 #[test]
 fn a_finding_is_an_annotation_with_its_address() {
     let sanitizer = DeviceSanitizer::new(Options::default());
-    let allocator = Allocator::new(sanitizer.around(Backends::open("host").unwrap()));
+    let allocator = Allocator::new(sanitizer.around(host_device()));
     sanitizer.track(&allocator);
     allocator.record_history(HistoryOptions::new());
     let (main, side) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());

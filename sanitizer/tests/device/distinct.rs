@@ -1,13 +1,15 @@
 //! Findings that a reader could not tell apart are one, with a count.
 
-use cachette::{Allocator, Backends};
+use cachette::Allocator;
 use cachette_hal::Use;
 use cachette_sanitizer::{DeviceSanitizer, Options};
+
+use crate::bed::host_device;
 
 #[test]
 fn findings_with_the_same_lines_are_one() {
     let sanitizer = DeviceSanitizer::new(Options::default());
-    let allocator = Allocator::new(sanitizer.around(Backends::open("host").unwrap()));
+    let allocator = Allocator::new(sanitizer.around(host_device()));
     sanitizer.track(&allocator);
     let (main, side) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());
     // The first request takes another path in the allocator than the later ones.

@@ -1,13 +1,13 @@
 //! Threads that share an allocator, and a stream.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use std::thread;
 
 use cachette::{Allocator, Stream};
-use cachette_hal::{Device, Ordinal};
-use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
+use cachette_hal::Device;
+use cachette_hal_host::HostDevice;
 use cachette_sanitizer::{DeviceSanitizer, Options, Sanitized};
+
+use crate::bed::host_device;
 
 /// Allocates, fills and frees memory of sizes that the threads share.
 fn work(allocator: &Allocator<Sanitized<HostDevice>>, stream: &Stream<Sanitized<HostDevice>>, turns: u64) {
@@ -22,9 +22,8 @@ fn work(allocator: &Allocator<Sanitized<HostDevice>>, stream: &Stream<Sanitized<
 
 #[test]
 fn threads_that_share_a_stream_have_no_finding() {
-    let host = HostBackend::new(HostConfig::default()).unwrap().device(Ordinal(0)).unwrap();
     let sanitizer = DeviceSanitizer::new(Options::default());
-    let allocator = Allocator::new(sanitizer.around(host));
+    let allocator = Allocator::new(sanitizer.around(host_device()));
     sanitizer.track(&allocator);
     let shared = allocator.create_stream().unwrap();
     thread::scope(|scope| {

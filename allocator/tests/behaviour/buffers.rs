@@ -1,12 +1,5 @@
 //! Typed buffers on a device in host memory: reads return what was written, in order, on every stream.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
-#[path = "../behaviour/fixture.rs"]
-#[expect(dead_code, reason = "most of it serves other tests")]
-mod fixture;
-mod waits;
-
 use std::fmt::Debug;
 
 use bytemuck::Pod;
@@ -14,20 +7,20 @@ use cachette::hal::{Call, ErrorKind, Feature, Missing, Reason};
 use cachette::{Buffer, Error};
 use cachette_hal_host::{HostConfig, HostDevice};
 
-use fixture::threads::{PATIENCE, Started, is_waiting, start};
-use fixture::{Stream, TestAllocator, fail_call};
+use crate::fixture::threads::{PATIENCE, Started, is_waiting, start};
+use crate::fixture::{Stream, TestAllocator, fail_call};
 
 impl TestAllocator {
     /// A buffer on `stream` with `content`.
-    fn buffer<T: Pod>(&self, stream: &Stream, content: &[T]) -> Buffer<T, HostDevice> {
-        let mut buffer = self.allocator.allocate_buffer(content.len(), stream).unwrap();
-        buffer.write(content).unwrap();
+    pub(crate) fn buffer<T: Pod>(&self, stream: &Stream, content: &[T]) -> Buffer<T, HostDevice> {
+        let mut buffer = self.allocator.allocate_buffer(content.len(), stream).expect("there is memory");
+        buffer.write(content).expect("the device can copy");
         buffer
     }
 }
 
 /// The answer, which comes.
-fn answer<T>(started: &Started<T>) -> T {
+pub(crate) fn answer<T>(started: &Started<T>) -> T {
     let answer = started.recv_timeout(PATIENCE);
     answer.expect("nothing is in the way")
 }

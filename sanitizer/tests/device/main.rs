@@ -1,11 +1,16 @@
-//! Planted bugs: each corrupts contents without the sanitizer, and is found with it. Its correct twin does neither.
+//! The sanitizer around a device of host memory.
+//!
+//! Planted bugs corrupt contents without the sanitizer, and are found with it. Their correct twins do neither.
 
 #![expect(clippy::unwrap_used, reason = "the device of these tests has every feature")]
 
 mod bed;
 mod captures;
+mod distinct;
 mod elsewhere;
+mod marks;
 mod streams;
+mod threads;
 
 use cachette_sanitizer::{FindingKind, Options};
 

@@ -32,7 +32,12 @@ pub(crate) struct Bed<D: Device + 'static> {
     faulted: Cell<bool>,
 }
 
-fn host_device(seed: u64) -> HostDevice {
+/// A device without a schedule.
+pub(crate) fn host_device() -> HostDevice {
+    HostBackend::new(HostConfig::default()).unwrap().device(Ordinal(0)).unwrap()
+}
+
+fn stepped_device(seed: u64) -> HostDevice {
     let config = HostConfig::default().capacity(64 * MIB).stepped(seed).free_without_waiting();
     HostBackend::new(config).unwrap().device(Ordinal(0)).unwrap()
 }
@@ -178,7 +183,7 @@ pub(crate) fn is_always_right(program: &impl Program, config: &str) -> bool {
 }
 
 fn is_corrupted(program: &impl Program, config: &str, seed: u64) -> bool {
-    let host = host_device(seed);
+    let host = stepped_device(seed);
     let bed = Bed::new(host.clone(), host, None, config);
     program.run(&bed) | bed.faulted.get()
 }
@@ -187,7 +192,7 @@ fn is_corrupted(program: &impl Program, config: &str, seed: u64) -> bool {
 pub(crate) fn findings(program: &impl Program, config: &str, options: &Options) -> Vec<Vec<Finding>> {
     SEEDS
         .map(|seed| {
-            let (host, sanitizer) = (host_device(seed), DeviceSanitizer::new(options.clone()));
+            let (host, sanitizer) = (stepped_device(seed), DeviceSanitizer::new(options.clone()));
             let device = std::sync::Arc::new(sanitizer.around(host.clone()));
             let bed = Bed::new(host, device, Some(sanitizer.clone()), config);
             program.run(&bed);
