@@ -67,6 +67,10 @@ cases! {
     SmallChurn10k = "churn 512B-1MiB, 10k live", Some(600);
     SmallChurn100k = "churn 512B-1MiB, 100k live", None;
     SmallChurn1M = "churn 512B-1MiB, 1M live", None;
+    ElasticPair = "pair 1KiB, elastic", None;
+    ElasticChurn1k = "churn 512B-64MiB, 1k live, elastic", None;
+    ElasticSmallChurn1k = "churn 512B-1MiB, 1k live, elastic", None;
+    ElasticSmallChurn10k = "churn 512B-1MiB, 10k live, elastic", None;
 }
 
 /// The error of a case.
@@ -110,22 +114,32 @@ impl Case {
                 run_pairs(&subject, pairs)?;
             }
             Self::PairTwoStreams => take_turns(&Owned::new(allocator()?, 2)?, pairs)?,
-            Self::Churn1k => return self.churn(1000, LogUniform::TO_64_MIB, pairs, end),
+            Self::Churn1k | Self::ElasticChurn1k => return self.churn(1000, LogUniform::TO_64_MIB, pairs, end),
             Self::Churn10k => return self.churn(10_000, LogUniform::TO_64_MIB, pairs, end),
             Self::Churn100k => return self.churn(100_000, LogUniform::TO_64_MIB, pairs, end),
             Self::Churn1M => return self.churn(1_000_000, LogUniform::TO_64_MIB, pairs, end),
-            Self::SmallChurn1k => return self.churn(1000, LogUniform::TO_1_MIB, pairs, end),
-            Self::SmallChurn10k => return self.churn(10_000, LogUniform::TO_1_MIB, pairs, end),
+            Self::SmallChurn1k | Self::ElasticSmallChurn1k => {
+                return self.churn(1000, LogUniform::TO_1_MIB, pairs, end);
+            }
+            Self::SmallChurn10k | Self::ElasticSmallChurn10k => {
+                return self.churn(10_000, LogUniform::TO_1_MIB, pairs, end);
+            }
             Self::SmallChurn100k => return self.churn(100_000, LogUniform::TO_1_MIB, pairs, end),
             Self::SmallChurn1M => return self.churn(1_000_000, LogUniform::TO_1_MIB, pairs, end),
+            Self::ElasticPair => run_pairs(&Owned::new(elastic()?, 1)?, pairs)?,
         }
         end();
         Ok(())
     }
 
+    /// Whether the segments are elastic, as they are by default.
+    const fn is_elastic(self) -> bool {
+        matches!(self, Self::ElasticChurn1k | Self::ElasticSmallChurn1k | Self::ElasticSmallChurn10k)
+    }
+
     /// All steps are drawn before any is taken, and in both runs alike, so that drawing does not count.
     fn churn(self, slots: usize, sizes: LogUniform, steps: usize, end: impl FnOnce()) -> Result<(), Stopped> {
-        let subject = Owned::new(allocator()?, 1)?;
+        let subject = Owned::new(if self.is_elastic() { elastic()? } else { allocator()? }, 1)?;
         let mut churning = Churn { slots, sizes }.begin(&subject)?;
         churning.run(WARM_STEPS.max(2 * slots))?;
         let plan = churning.plan(2 * self.pairs());
@@ -136,9 +150,16 @@ impl Case {
 }
 
 fn allocator() -> Result<Allocator<HostDevice>, Stopped> {
+    Ok(Allocator::with_config(device()?, &Config::builder().expandable_segments(false).build()?))
+}
+
+fn elastic() -> Result<Allocator<HostDevice>, Stopped> {
+    Ok(Allocator::new(device()?))
+}
+
+fn device() -> Result<HostDevice, Stopped> {
     let config = HostConfig::default().phantom(true).capacity(CAPACITY);
-    let device = HostBackend::new(config)?.device(Ordinal(0))?;
-    Ok(Allocator::with_config(device, &Config::builder().expandable_segments(false).build()?))
+    Ok(HostBackend::new(config)?.device(Ordinal(0))?)
 }
 
 /// An allocator with a history.
