@@ -101,7 +101,7 @@ fn symbolise(address: usize) -> Vec<Frame> {
 fn is_own(frame: &Frame) -> bool {
     const NAMES: [&str; 5] =
         ["cachette::", "backtrace::", "core::ptr::drop_in_place<", "core::ptr::drop_glue<", "core::mem::drop"];
-    const FILES: [&str; 3] = ["/backtrace-", "/core/src/ptr/", "/core/src/mem/"];
+    const FILES: [&str; 3] = ["/backtrace-0.", "/library/core/src/ptr/", "/library/core/src/mem/"];
     let bare = frame.name.trim_start_matches('<');
     let in_source = || SOURCE.as_ref().is_some_and(|folder| frame.file.starts_with(folder));
     NAMES.iter().any(|own| bare.starts_with(own)) || FILES.iter().any(|own| frame.file.contains(own)) || in_source()
@@ -177,7 +177,11 @@ mod tests {
         for file in [&format!("{source}heap/fast_path.rs"), "/registry/backtrace-0.3.77/src/backtrace/mod.rs"] {
             assert!(is_own(&named("allocate", file)), "{file}");
         }
-        assert!(!is_own(&named("allocate", "/home/me/trainer/src/main.rs")));
+        for file in
+            ["/home/me/trainer/src/main.rs", "/home/me/core/src/mem/arena.rs", "/home/me/backtrace-viewer/src/lib.rs"]
+        {
+            assert!(!is_own(&named("allocate", file)), "{file}");
+        }
     }
 
     fn named(name: &str, file: &str) -> Frame {
