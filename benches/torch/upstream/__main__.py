@@ -67,7 +67,9 @@ class Run:
         self.limits = Limits(options.test_limit, self.began + options.limit)
         self.results = Results(options.results)
         #: The tests of each file, and those of all files that run alone.
-        self.tests, self.alone, self.broken, self.not_run = {}, set(), {}, []
+        self.tests, self.alone, self.broken = {}, set(), {}
+        #: What the time did not suffice for: files whose tests are not known, and tests.
+        self.not_read, self.not_run = [], []
 
     def say(self, text):
         print(f"[{time.monotonic() - self.began:5.0f} s] {text}", file=sys.stderr, flush=True)
@@ -79,6 +81,9 @@ class Run:
 
         with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
             for file, (found, broken) in zip(self.options.files, pool.map(one, self.options.files), strict=True):
+                if found is None:
+                    self.not_read.append(file)
+                    continue
                 self.tests[file] = selected(file, found, self.options.deselect, self.options.gpus)
                 self.alone |= {line["test"] for line in found if line["alone"]}
                 self.say(f"{file}: {len(self.tests[file])} of {len(found)} tests")
@@ -156,13 +161,14 @@ class Run:
         for setting, test, text in self.results.texts():
             print(f"\n== {setting}: {test}\n{text[-2500:]}")
         print("\n" + self.results.markdown())
-        if self.not_run or self.broken:
-            print(f"{len(self.not_run)} tests were not run for want of time, and {len(self.broken)} files could not be "
-                  "imported.")
+        missing = self.not_run or self.not_read or self.broken
+        if missing:
+            print(f"{len(self.not_run)} tests and {len(self.not_read)} files were not run for want of time, and "
+                  f"{len(self.broken)} files could not be imported.")
         compared = [name for name in SETTINGS if SETTINGS[name].kind != "native"]
         if any(self.results.differences(name) for name in compared):
             return 1
-        return 2 if self.not_run or self.broken else 0
+        return 2 if missing else 0
 
 
 def main():

@@ -36,10 +36,12 @@ class Limits(NamedTuple):
 
 
 def list_tests(tests, file, keyword, limits):
-    """One line for each test of a file, and why the file cannot be imported if that is so."""
+    """One line for each test of a file, or none if the time is over, and why the file cannot be imported if so."""
     keywords = [f"({word})" for word in (FILES.get(file, File()).keyword, keyword) if word]
     with Child(tests, "native", file, None, ["-k", " and ".join(keywords)] if keywords else []) as child:
         child.wait(limits)
+        if child.stopped == "not run":
+            return None, ""
         found = [line for line in child.lines if "test" in line]
         broken = [line["text"] for line in child.lines if "broken" in line]
         if not found and not broken and child.process.returncode not in (0, 5):

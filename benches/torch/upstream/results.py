@@ -68,7 +68,8 @@ class Results:
         unequal = dict.fromkeys(test for name in compared for test in self.unequal(name))
         differing = [["test", *ran]]
         differing += [[f"`{test}`", *(self.cell(name, test) for name in ran)] for test in sorted(unequal)]
-        return table(rows) + ("\n" + table(differing) if unequal else "\nNo test differs.\n")
+        none = "No test differs." if ran else "No test ran."
+        return table(rows) + "\n" + (table(differing) if unequal else none + "\n")
 
     def cell(self, setting, test):
         """An outcome, and whether the test had the device alone after it had failed beside others."""
