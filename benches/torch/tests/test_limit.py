@@ -26,7 +26,7 @@ def limited(folder, program, *options):
     (folder / "fake.py").write_text(program)
     command = [sys.executable, "-B", LIMIT, "--folder", folder, "--program", "fake", "--json", folder / "kept.json",
                *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     return done.stdout.splitlines()[2:], done.returncode, json.loads((folder / "kept.json").read_text())
 
 

@@ -67,6 +67,7 @@ echo "$@" >> {calls}
 [ -e {tmp_path}/killed ] && kill -9 $$
 while [ "$1" != -o ]; do shift; done
 echo half > "$2"
+while [ -e {tmp_path}/held ]; do sleep 0.05; done
 [ -e {tmp_path}/slow ] && sleep 3
 echo built > "$2"
 """)
