@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use cachette_hal::{self as hal, Device, DevicePtr, StreamRef, Use};
+use cachette_hal::{self as hal, AnyDevice, Device, DevicePtr, StreamRef, Use};
 
 use crate::blocks::BlockId;
 use crate::error::Error;
@@ -25,7 +25,7 @@ use crate::uncached::Uncached;
 // load of a pair stalls until its two stores have reached the cache. The fields that a drop reads are first and last,
 // so a drop does not stall.
 #[repr(C)]
-pub struct Allocation<D: Device> {
+pub struct Allocation<D: Device = AnyDevice> {
     /// The heap, or the uncached memory, depending on `place`.
     home: NonNull<()>,
     address: u64,

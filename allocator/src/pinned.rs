@@ -28,7 +28,7 @@ pub(crate) mod prefault;
 mod stats;
 mod uses;
 
-use cachette_hal::{Device, StreamRef};
+use cachette_hal::{AnyDevice, Device, StreamRef};
 
 use crate::allocator::Allocator;
 use crate::error::{Error, PointerProblem};
@@ -43,7 +43,7 @@ pub use stats::{PinnedStats, TimeStat};
 
 /// The pinned host memory of an allocator; see [`Allocator::pinned`].
 #[derive(Clone, Copy, Debug)]
-pub struct Pinned<'a, D: Device> {
+pub struct Pinned<'a, D: Device = AnyDevice> {
     inner: &'a AllocatorState<D>,
 }
 

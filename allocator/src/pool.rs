@@ -38,7 +38,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::{Device, StreamRef};
+use cachette_hal::{AnyDevice, Device, StreamRef};
 
 use crate::allocation::Allocation;
 use crate::allocator::Allocator;
@@ -61,7 +61,7 @@ pub use route::Filter;
 
 /// One user of a pool. The drop of the last user releases the pool.
 #[derive(Debug)]
-pub struct Pool<D: Device> {
+pub struct Pool<D: Device = AnyDevice> {
     allocator: Allocator<D>,
     pub(crate) state: Arc<PoolState>,
 }
@@ -299,7 +299,7 @@ impl<D: Device> Drop for Pool<D> {
 /// A guard: while it lives, requests of its thread are routed to a pool.
 #[derive(Debug)]
 #[must_use = "the pool is left when the guard is dropped"]
-pub struct PoolGuard<'a, D: Device> {
+pub struct PoolGuard<'a, D: Device = AnyDevice> {
     pool: &'a Pool<D>,
     ticket: u64,
     /// A thread leaves the pools that it entered, so the guard is not `Send`.

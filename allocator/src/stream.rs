@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cachette_hal::{self as hal, Device, StreamRef};
+use cachette_hal::{self as hal, AnyDevice, Device, StreamRef};
 
 use crate::heap::Heap;
 use crate::stream_state::StreamState;
@@ -12,7 +12,7 @@ use crate::stream_state::StreamState;
 /// It is a handle: clones refer to the same stream. The driver's stream lives as long as the allocator and all memory
 /// allocated on it, so no allocation outlives its stream.
 #[derive(Debug)]
-pub struct Stream<D: Device> {
+pub struct Stream<D: Device = AnyDevice> {
     pub(crate) stream_state: Arc<StreamState<D>>,
     /// The heap of this stream in the default pool.
     pub(crate) heap: Arc<Heap<D>>,

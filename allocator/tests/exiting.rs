@@ -7,12 +7,12 @@
 
 use std::cell::RefCell;
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 use std::{env, io};
 
-use cachette::hal::{Call, ErrorKind, Ordinal};
+use cachette::hal::{AnyDevice, Call, ErrorKind, Ordinal};
 use cachette::{Allocation, Allocator, Config, PinnedAllocation, Pool, Stream};
 use cachette_hal_host::{Hold, HostBackend, HostConfig, HostDevice};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -74,11 +74,11 @@ fn run(name: &str) -> Result<(), Failed> {
 
 /// Some of all that a process can hold of an allocator.
 struct Held {
-    _memory: Allocation<HostDevice>,
-    _pinned: PinnedAllocation<HostDevice>,
-    pool: Pool<HostDevice>,
-    stream: Stream<HostDevice>,
-    allocator: Allocator<HostDevice>,
+    _memory: Allocation,
+    _pinned: PinnedAllocation,
+    pool: Pool,
+    stream: Stream,
+    allocator: Allocator,
     device: HostDevice,
 }
 
@@ -87,7 +87,7 @@ impl Held {
         let config: Config = config.parse().unwrap();
         let backend = HostBackend::new(HostConfig::default()).unwrap();
         let device = backend.device(Ordinal(0)).unwrap();
-        let allocator = Allocator::with_config(device.clone(), &config);
+        let allocator = Allocator::with_config(Arc::new(device.clone()) as AnyDevice, &config);
         let stream = allocator.create_stream().unwrap();
         Self {
             _memory: allocator.allocate(1 << 20, &stream).unwrap(),

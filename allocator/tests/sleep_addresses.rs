@@ -2,7 +2,9 @@
 //!
 //! The test is a separate program: another thread that maps memory at that moment could get the addresses.
 
-use cachette::hal::{Device, Ordinal};
+use std::sync::Arc;
+
+use cachette::hal::{AnyDevice, Device, Ordinal};
 use cachette::sleep::Contents;
 use cachette::{Allocator, Config};
 use cachette_hal_host::{HostBackend, HostConfig};
@@ -12,7 +14,7 @@ fn memory_is_freed_and_returns_where_reservations_withhold_it() {
     let backend = HostBackend::new(HostConfig::default().withholding()).expect("it can be made");
     let device = backend.device(Ordinal(0)).expect("there is a first device");
     let config: Config = "expandable_segments:True".parse().expect("it is right");
-    let allocator = Allocator::with_config(device.clone(), &config);
+    let allocator = Allocator::with_config(Arc::new(device.clone()) as AnyDevice, &config);
     let stream = allocator.create_stream().expect("there are streams");
     let pool = allocator.create_pool();
     let inside = pool.enter(&stream).expect("it is this allocator's");

@@ -25,8 +25,6 @@ use player::Player;
 /// How often [`replay`] goes through a trace.
 pub const PASSES: usize = 3;
 
-type Device = Traced<AnyDevice>;
-
 /// What a replay needed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
@@ -99,9 +97,9 @@ pub fn replay(
 }
 
 /// An empty allocator, and the calls it makes.
-fn allocator(device: &AnyDevice, config: &Config, limit: Option<u64>) -> (Allocator<Device>, Arc<Counts>) {
+fn allocator(device: &AnyDevice, config: &Config, limit: Option<u64>) -> (Allocator, Arc<Counts>) {
     let counts = Arc::new(Counts::new());
-    let device = Traced::new(Arc::clone(device), Arc::clone(&counts));
+    let device: AnyDevice = Arc::new(Traced::new(Arc::clone(device), Arc::clone(&counts)));
     let allocator = Allocator::with_config(device, config);
     // Without one, that of the configuration stays.
     if limit.is_some() {

@@ -1,7 +1,7 @@
 //! The allocators that workloads run on.
 
 use cachette::{Allocation, Allocator, Error, PinnedAllocation, Stream};
-use cachette_hal::{Device, StreamRef};
+use cachette_hal::StreamRef;
 
 /// An allocator with numbered streams.
 pub trait Subject: Sync {
@@ -24,42 +24,42 @@ pub trait Subject: Sync {
 
 /// An allocator used by way of [`Allocation`].
 #[derive(Debug)]
-pub struct Owned<D: Device> {
-    allocator: Allocator<D>,
-    streams: Vec<Stream<D>>,
+pub struct Owned {
+    allocator: Allocator,
+    streams: Vec<Stream>,
 }
 
-impl<D: Device> Owned<D> {
+impl Owned {
     /// Uses `allocator` on `streams` new streams.
-    pub fn new(allocator: Allocator<D>, streams: usize) -> Result<Self, Error> {
+    pub fn new(allocator: Allocator, streams: usize) -> Result<Self, Error> {
         let streams = create_streams(&allocator, streams)?;
         Ok(Self { allocator, streams })
     }
 
     /// The allocator.
     #[must_use]
-    pub const fn allocator(&self) -> &Allocator<D> {
+    pub const fn allocator(&self) -> &Allocator {
         &self.allocator
     }
 
     /// Stream number `stream`.
     #[must_use]
-    pub fn stream(&self, stream: usize) -> &Stream<D> {
+    pub fn stream(&self, stream: usize) -> &Stream {
         &self.streams[stream]
     }
 }
 
 #[expect(clippy::inline_always, reason = "what is counted is the allocator, not a call around it")]
-impl<D: Device> Subject for Owned<D> {
-    type Memory = Allocation<D>;
+impl Subject for Owned {
+    type Memory = Allocation;
 
     #[inline(always)]
-    fn allocate(&self, bytes: u64, stream: usize) -> Result<Allocation<D>, Error> {
+    fn allocate(&self, bytes: u64, stream: usize) -> Result<Allocation, Error> {
         self.allocator.allocate(bytes, &self.streams[stream])
     }
 
     #[inline(always)]
-    fn free(&self, memory: Allocation<D>) -> Result<(), Error> {
+    fn free(&self, memory: Allocation) -> Result<(), Error> {
         drop(memory);
         Ok(())
     }
@@ -67,17 +67,17 @@ impl<D: Device> Subject for Owned<D> {
 
 /// An allocator used by address alone.
 #[derive(Debug)]
-pub struct Raw<D: Device> {
-    allocator: Allocator<D>,
+pub struct Raw {
+    allocator: Allocator,
     /// Streams of the allocator's own, which keep those of `handles` alive.
     #[expect(dead_code, reason = "held for what it keeps alive")]
-    streams: Vec<Stream<D>>,
+    streams: Vec<Stream>,
     handles: Vec<StreamRef>,
 }
 
-impl<D: Device> Raw<D> {
+impl Raw {
     /// Uses `allocator` on `streams` new streams.
-    pub fn new(allocator: Allocator<D>, streams: usize) -> Result<Self, Error> {
+    pub fn new(allocator: Allocator, streams: usize) -> Result<Self, Error> {
         let streams = create_streams(&allocator, streams)?;
         let handles = streams.iter().map(Stream::handle).collect();
         Ok(Self { allocator, streams, handles })
@@ -85,7 +85,7 @@ impl<D: Device> Raw<D> {
 }
 
 #[expect(clippy::inline_always, reason = "what is counted is the allocator, not a call around it")]
-impl<D: Device> Subject for Raw<D> {
+impl Subject for Raw {
     type Memory = u64;
 
     #[inline(always)]
@@ -103,35 +103,35 @@ impl<D: Device> Subject for Raw<D> {
 
 /// The pinned host memory of an allocator, used by way of [`PinnedAllocation`]; no stream uses it.
 #[derive(Debug)]
-pub struct Pinned<D: Device> {
-    allocator: Allocator<D>,
+pub struct Pinned {
+    allocator: Allocator,
 }
 
-impl<D: Device> Pinned<D> {
+impl Pinned {
     /// Uses the pinned memory of `allocator`.
     #[must_use]
-    pub const fn new(allocator: Allocator<D>) -> Self {
+    pub const fn new(allocator: Allocator) -> Self {
         Self { allocator }
     }
 }
 
 #[expect(clippy::inline_always, reason = "what is counted is the allocator, not a call around it")]
-impl<D: Device> Subject for Pinned<D> {
-    type Memory = PinnedAllocation<D>;
+impl Subject for Pinned {
+    type Memory = PinnedAllocation;
 
     #[inline(always)]
-    fn allocate(&self, bytes: u64, _: usize) -> Result<PinnedAllocation<D>, Error> {
+    fn allocate(&self, bytes: u64, _: usize) -> Result<PinnedAllocation, Error> {
         let bytes = usize::try_from(bytes).map_err(|_| Error::TooLarge { bytes })?;
         self.allocator.pinned().allocate(bytes)
     }
 
     #[inline(always)]
-    fn free(&self, memory: PinnedAllocation<D>) -> Result<(), Error> {
+    fn free(&self, memory: PinnedAllocation) -> Result<(), Error> {
         drop(memory);
         Ok(())
     }
 }
 
-fn create_streams<D: Device>(allocator: &Allocator<D>, count: usize) -> Result<Vec<Stream<D>>, Error> {
+fn create_streams(allocator: &Allocator, count: usize) -> Result<Vec<Stream>, Error> {
     (0..count).map(|_| allocator.create_stream()).collect()
 }

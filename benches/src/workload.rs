@@ -5,7 +5,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cachette::Error;
-use cachette_hal::Device;
 
 use crate::random::{LogUniform, SplitMix64};
 use crate::subject::{Owned, Subject};
@@ -38,7 +37,7 @@ const BESIDE_COUNT: usize = 4;
 
 /// Nanoseconds a buffer that stream 0 fills and stream 1 uses. The owner frees it at once, and allocates some small
 /// blocks on stream 0 while it is pending.
-pub fn prefetch_ns<D: Device>(subject: &Owned<D>, buffers: usize) -> Result<f64, Error> {
+pub fn prefetch_ns(subject: &Owned, buffers: usize) -> Result<f64, Error> {
     prefetch(subject, WARM_UP)?;
     let took = median(REPETITIONS, || {
         let start = Instant::now();
@@ -48,7 +47,7 @@ pub fn prefetch_ns<D: Device>(subject: &Owned<D>, buffers: usize) -> Result<f64,
     Ok(ns_each(took, buffers))
 }
 
-fn prefetch<D: Device>(subject: &Owned<D>, buffers: usize) -> Result<(), Error> {
+fn prefetch(subject: &Owned, buffers: usize) -> Result<(), Error> {
     for _ in 0..buffers {
         let buffer = subject.allocate(PREFETCHED, 0)?;
         buffer.record_stream(subject.stream(1));

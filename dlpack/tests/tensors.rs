@@ -6,18 +6,18 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use cachette::hal::{AnyDevice, Device, HostCalls};
+use cachette::hal::{Device, HostCalls};
 use cachette::{Allocator, Backends, Buffer};
 use cachette_dlpack::abi::{CPU, CUDA, DLDevice, DLManagedTensorVersioned, DLTensor, READ_ONLY};
 use cachette_dlpack::{Element, Error, Imported, IntoDlpack, Tensor, device_of, hand_over};
 
 const HOST: DLDevice = DLDevice { device_type: CPU, device_id: 0 };
 
-fn allocator() -> Allocator<AnyDevice> {
+fn allocator() -> Allocator {
     Allocator::new(Backends::open("host").unwrap())
 }
 
-fn buffer(allocator: &Allocator<AnyDevice>, len: usize) -> Buffer<f32> {
+fn buffer(allocator: &Allocator, len: usize) -> Buffer<f32> {
     allocator.allocate_buffer(len, &allocator.create_stream().unwrap()).unwrap()
 }
 
@@ -185,7 +185,7 @@ fn the_consumer_waits_for_the_owner_and_the_memory_for_the_consumer() {
 struct Gate(std::sync::mpsc::Sender<()>);
 
 impl Gate {
-    fn close(allocator: &Allocator<AnyDevice>, stream: &cachette::Stream<AnyDevice>) -> Self {
+    fn close(allocator: &Allocator, stream: &cachette::Stream) -> Self {
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
         let calls: &dyn HostCalls = allocator.device().host_calls().unwrap();
         // The sender sends nothing, and is dropped to open the gate.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cachette_hal::{Device, DeviceInfo, DevicePtr, ErrorKind, IpcToken, Sharing, Vendor};
+use cachette_hal::{AnyDevice, Device, DeviceInfo, DevicePtr, ErrorKind, IpcToken, Sharing, Vendor};
 use cachette_ipc::{ChunkHandle, DeviceTag, Export, ExportGuard, ExportKind, ExportedChunk, Span};
 
 use super::error::IpcError;
@@ -18,7 +18,7 @@ use crate::pool::PoolProblem;
 /// that have opened it keep it. The allocation may be freed at any time. Its block is reused once this value is dropped
 /// and every importer has closed the memory or ended.
 #[derive(Debug)]
-pub struct SharedMemory<D: Device> {
+pub struct SharedMemory<D: Device = AnyDevice> {
     pub(super) guard: Arc<ExportGuard<ExportedBlock<D>>>,
 }
 

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
-use cachette_hal::{self as hal, Backing, Device, DeviceInfo, DevicePtr, FabricHandle, IpcToken, VirtualMemory};
+use cachette_hal::{
+    self as hal, AnyDevice, Backing, Device, DeviceInfo, DevicePtr, FabricHandle, IpcToken, VirtualMemory,
+};
 use cachette_ipc::{ChunkHandle, Connection, DeviceTag, ExportedChunk, Exporter, Handle, OpenError, OpenReply};
 
 use super::error::IpcError;
@@ -35,7 +37,7 @@ impl<D: Device> Default for IpcState<D> {
 /// The memory stays while this value lives, even if its allocation is freed. Memory in chunks stays even if the
 /// exporter ends.
 #[derive(Debug)]
-pub struct ImportedMemory<D: Device> {
+pub struct ImportedMemory<D: Device = AnyDevice> {
     opened: Arc<OpenMemory<D>>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cachette_hal::{self as hal, CaptureMode, Device, StreamRef};
+use cachette_hal::{self as hal, AnyDevice, CaptureMode, Device, StreamRef};
 
 use super::{Filter, Pool, PoolId, PoolOptions, PoolProblem};
 use crate::allocator::Allocator;
@@ -13,7 +13,7 @@ use crate::stream::Stream;
 ///
 /// A drop before [`end`](Self::end) ends the capture and destroys its graph.
 #[derive(Debug)]
-pub struct Capture<D: Device> {
+pub struct Capture<D: Device = AnyDevice> {
     user: Pool<D>,
     stream: Stream<D>,
     open: bool,
@@ -21,7 +21,7 @@ pub struct Capture<D: Device> {
 
 /// A captured graph. Its memory is reserved for it until the last graph of its pool is gone.
 #[derive(Debug)]
-pub struct Graph<D: Device> {
+pub struct Graph<D: Device = AnyDevice> {
     /// `None` only during a drop.
     handle: Option<hal::Graph>,
     user: Pool<D>,

@@ -228,19 +228,19 @@ impl<D: Device> AllocatorState<D> {
 
 #[cfg(test)]
 mod tests {
-    use cachette_hal::Ordinal;
-    use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
+    use cachette_hal::{Backend, Ordinal};
+    use cachette_hal_host::{HostBackend, HostConfig};
 
     use crate::{Allocation, Allocator, Config};
 
     const DIRECT: &str = "expandable_segments:False";
 
-    fn allocator() -> Allocator<HostDevice> {
+    fn allocator() -> Allocator {
         let backend = HostBackend::new(HostConfig::default().phantom(true)).unwrap();
-        Allocator::new(backend.device(Ordinal(0)).unwrap())
+        Allocator::new(backend.open(Ordinal(0)).unwrap())
     }
 
-    fn set(allocator: &Allocator<HostDevice>, text: &str) {
+    fn set(allocator: &Allocator, text: &str) {
         let config: Config = text.parse().unwrap();
         allocator.set_config(&config);
     }

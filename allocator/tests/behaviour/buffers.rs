@@ -5,14 +5,14 @@ use std::fmt::Debug;
 use bytemuck::Pod;
 use cachette::hal::{Call, ErrorKind, Feature, Missing, Reason};
 use cachette::{Buffer, Error};
-use cachette_hal_host::{HostConfig, HostDevice};
+use cachette_hal_host::HostConfig;
 
 use crate::fixture::threads::{PATIENCE, Started, is_waiting, start};
 use crate::fixture::{Stream, TestAllocator, fail_call};
 
 impl TestAllocator {
     /// A buffer on `stream` with `content`.
-    pub(crate) fn buffer<T: Pod>(&self, stream: &Stream, content: &[T]) -> Buffer<T, HostDevice> {
+    pub(crate) fn buffer<T: Pod>(&self, stream: &Stream, content: &[T]) -> Buffer<T> {
         let mut buffer = self.allocator.allocate_buffer(content.len(), stream).expect("there is memory");
         buffer.write(content).expect("the device can copy");
         buffer
@@ -265,7 +265,7 @@ fn a_dropped_buffer_serves_the_next_one_at_once() {
 }
 
 /// Writes, copies, writes again and reads, so that the source ends as 9 and the target as 1.
-fn work(from: &mut Buffer<u8, HostDevice>, to: &mut Buffer<u8, HostDevice>) -> Result<(), Error> {
+fn work(from: &mut Buffer<u8>, to: &mut Buffer<u8>) -> Result<(), Error> {
     from.write(&[1; 700])?;
     to.copy_from(from)?;
     from.fill(9)?;

@@ -6,14 +6,12 @@ use cachette::Allocator;
 use cachette::hal::{Call, CaptureMode, Device, DevicePtr};
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{
-    Allocation, ELASTIC, Graph, MIB, Pool, Stream, TestAllocator, TracedHost, assert_consistent, launch,
-};
+use crate::fixture::{Allocation, ELASTIC, Graph, MIB, Pool, Stream, TestAllocator, assert_consistent, launch};
 
 /// Two steps with memory of the first stream: one before the capture, and one during which it begins.
 struct Scene {
-    before: fn(Allocation<TracedHost>, &Stream<TracedHost>) -> Option<Allocation<TracedHost>>,
-    amid: fn(&Allocator<TracedHost>, Option<Allocation<TracedHost>>),
+    before: fn(Allocation, &Stream) -> Option<Allocation>,
+    amid: fn(&Allocator, Option<Allocation>),
     /// The stream that is captured.
     captured: usize,
 }
@@ -49,7 +47,7 @@ const TEXTS: [&str; 2] = ["", ELASTIC];
 
 #[test]
 fn a_capture_begun_amid_a_free_keeps_no_memory() {
-    let used_by_another = |memory: Allocation<TracedHost>, other: &Stream<TracedHost>| {
+    let used_by_another = |memory: Allocation, other: &Stream| {
         memory.record_stream(other);
         Some(memory)
     };
@@ -60,14 +58,14 @@ fn a_capture_begun_amid_a_free_keeps_no_memory() {
 
 #[test]
 fn a_capture_begun_amid_an_emptying_keeps_no_memory() {
-    let empty = |allocator: &Allocator<TracedHost>, _| drop(allocator.empty_cache());
+    let empty = |allocator: &Allocator, _| drop(allocator.empty_cache());
     for text in TEXTS {
         capture_amid(text, &Scene { before: |_, _| None, amid: empty, captured: 0 });
     }
 }
 
 /// Captures a graph that fills memory of `pool`. The memory is free again when the capture ends.
-fn capture_fill(pool: &Pool<TracedHost>, stream: &Stream<TracedHost>) -> Graph<TracedHost> {
+fn capture_fill(pool: &Pool, stream: &Stream) -> Graph {
     let capture = pool.begin_capture(stream, CaptureMode::Relaxed).expect("no other capture is under way");
     let allocator = pool.allocator();
     let memory = allocator.allocate(4 * MIB, stream).expect("there is room");
@@ -80,11 +78,7 @@ fn capture_fill(pool: &Pool<TracedHost>, stream: &Stream<TracedHost>) -> Graph<T
 }
 
 /// Captures a graph in the pool that `pool` returns, in the middle of `amid`. Then the graph runs.
-fn capture_whole_amid(
-    settings: &str,
-    pool: fn(&Allocator<TracedHost>, &Stream<TracedHost>) -> Pool<TracedHost>,
-    amid: fn(&Pool<TracedHost>),
-) {
+fn capture_whole_amid(settings: &str, pool: fn(&Allocator, &Stream) -> Pool, amid: fn(&Pool)) {
     let (test, hook) = TestAllocator::hooked(HostConfig::default(), settings);
     let stream = test.stream();
     drop(test.allocate(4 * MIB, &stream));
@@ -106,7 +100,7 @@ fn capture_whole_amid(
 #[test]
 fn a_graph_captured_amid_an_emptying_keeps_its_memory() {
     // The pool takes the heap of one that is gone, which the emptying has listed.
-    let after_another = |allocator: &Allocator<TracedHost>, stream: &Stream<TracedHost>| {
+    let after_another = |allocator: &Allocator, stream: &Stream| {
         drop(capture_fill(&allocator.create_capture_pool(), stream));
         allocator.create_capture_pool()
     };
@@ -117,7 +111,7 @@ fn a_graph_captured_amid_an_emptying_keeps_its_memory() {
 
 #[test]
 fn a_graph_captured_amid_its_pools_emptying_keeps_its_memory() {
-    let with_idle_memory = |allocator: &Allocator<TracedHost>, stream: &Stream<TracedHost>| {
+    let with_idle_memory = |allocator: &Allocator, stream: &Stream| {
         let pool = allocator.create_capture_pool();
         drop(pool.allocate(4 * MIB, stream).expect("there is room"));
         pool

@@ -100,7 +100,7 @@ fn s9_equals_serve_in_one_order_whether_addresses_rise_or_fall() {
             test.allocator.empty_cache().unwrap();
         }
         let both = [0; 2].map(|_| test.allocate(12 * MIB, &stream));
-        let addresses = both.each_ref().map(cachette::Allocation::address);
+        let addresses = both.each_ref().map(Allocation::address);
         assert_eq!(addresses[1] < addresses[0], falling);
         drop(both);
         // A request of another size, so that neither is merely the one freed last.

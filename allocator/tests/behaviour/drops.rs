@@ -47,7 +47,7 @@ fn a_drop_loses_at_most_what_the_failing_call_was_to_free() {
         Call::SynchronizeDevice,
     ] {
         for nth in 1..50 {
-            let TestAllocator { device, allocator } = full_allocator();
+            let TestAllocator { device, allocator, .. } = full_allocator();
             let before = device.calls(call);
             device.fail_next(call, nth, ErrorKind::Other);
             drop(allocator);

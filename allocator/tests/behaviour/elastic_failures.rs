@@ -1,25 +1,24 @@
 //! Every driver call of every change to elastic segments fails once, in turn, and no memory is lost.
 
 use std::ops::Deref;
-use std::sync::Arc;
 
 use cachette::Error;
 use cachette::hal::{Call, ErrorKind};
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{Allocation, CheckedHost, ELASTIC, MIB, Stream, TestAllocator, assert_consistent, fail_call};
+use crate::fixture::{Allocation, ELASTIC, MIB, Stream, TestAllocator, assert_consistent, fail_call};
 
 const KINDS: [ErrorKind; 2] = [ErrorKind::OutOfMemory, ErrorKind::Other];
 
 /// An allocator with elastic segments on a stepped device that notices every misuse.
 struct ElasticTest {
-    test: TestAllocator<CheckedHost>,
-    streams: [Stream<CheckedHost>; 3],
-    live: Vec<(Allocation<CheckedHost>, u8)>,
+    test: TestAllocator,
+    streams: [Stream; 3],
+    live: Vec<(Allocation, u8)>,
 }
 
 impl Deref for ElasticTest {
-    type Target = TestAllocator<CheckedHost>;
+    type Target = TestAllocator;
 
     fn deref(&self) -> &Self::Target {
         &self.test
@@ -41,7 +40,7 @@ impl ElasticTest {
         Self { streams: test.streams(), test, live: Vec::new() }
     }
 
-    fn allocate(&self, mib: u64, stream: usize) -> Allocation<CheckedHost> {
+    fn allocate(&self, mib: u64, stream: usize) -> Allocation {
         self.test.allocate(mib * MIB, &self.streams[stream])
     }
 
@@ -80,7 +79,7 @@ impl ElasticTest {
     /// Drops everything. The device must have everything back, and no driver call may have been wrong.
     fn close(self) {
         drop((self.live, self.streams));
-        self.test.assert_no_misuse();
+        self.test.assert_returns_everything();
     }
 }
 
@@ -299,7 +298,7 @@ fn a_destructor_tries_again_what_failed() {
             test.keep(2, 0);
             drop(own);
             drop(test.allocate(8, 0));
-            let ElasticTest { test: TestAllocator { device, allocator }, streams, live } = test;
+            let ElasticTest { test: TestAllocator { device, allocator, .. }, streams, live } = test;
             device.run_until_idle();
             drop(live);
             fail_call(&device, nth, kind, || drop((streams, allocator)));
@@ -315,10 +314,10 @@ fn addresses_stay_reserved_while_something_is_mapped_there() {
     for nth in 1..=64 {
         test.device.fail_next(Call::Unmap, nth, ErrorKind::Other);
     }
-    let TestAllocator { device, allocator } = test;
-    let checked = Arc::clone(allocator.device());
+    let TestAllocator { device, checked, allocator } = test;
     drop(allocator);
     device.clear_failures();
+    let checked = checked.expect("the device is checked");
     assert!(checked.misuses().is_empty(), "{:?}", checked.misuses());
     assert_eq!(device.live().reservations, 1, "the mapping needs its addresses");
 }

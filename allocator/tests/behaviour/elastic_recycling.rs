@@ -227,7 +227,7 @@ fn elastic_memory_outlives_its_allocator() {
     drop(test.allocate(8 * MIB, &one));
     let kept = test.allocate(6 * MIB, &two);
     test.fill(&kept, 3, &two);
-    let TestAllocator { device, allocator } = test;
+    let TestAllocator { device, allocator, .. } = test;
     drop((allocator, one, two));
     assert!(device.physical_bytes() >= 6 * MIB);
     drop(kept);

@@ -1,13 +1,12 @@
 //! Elastic segments switched on and off while memory is in use.
 
 use cachette::Allocator;
-use cachette_hal_host::HostDevice;
 
 use crate::fixture::{ELASTIC, KIB, MIB, TestAllocator, assert_consistent, config};
 
 const OFF: &str = "expandable_segments:False";
 
-fn set(allocator: &Allocator<HostDevice>, text: &str) {
+fn set(allocator: &Allocator, text: &str) {
     allocator.set_config(&config(text));
 }
 

@@ -8,7 +8,9 @@ pub(crate) mod threads;
 use std::sync::Arc;
 
 use cachette::hal::owned::OwnedEvent;
-use cachette::hal::{Call, CaptureMode, CaptureStatus, Device, ErrorKind, Ordinal};
+use cachette::hal::{AnyDevice, Call, CaptureMode, CaptureStatus, Device, ErrorKind, Ordinal};
+pub(crate) use cachette::pool::{Capture, Graph};
+pub(crate) use cachette::{Allocation, Pool, Stream};
 use cachette::{Allocator, Config, Stats};
 use cachette_hal_host::{Hold, HostBackend, HostConfig, HostDevice, Live};
 use cachette_hal_testing::traced::Observer;
@@ -23,21 +25,12 @@ pub(crate) const GIB: u64 = 1 << 30;
 /// Elastic segments in chunks of one page, and no slack.
 pub(crate) const ELASTIC: &str = "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0";
 
-pub(crate) type Allocation<D = HostDevice> = cachette::Allocation<D>;
-pub(crate) type Stream<D = HostDevice> = cachette::Stream<D>;
-pub(crate) type Pool<D = HostDevice> = cachette::Pool<D>;
-pub(crate) type Capture<D = HostDevice> = cachette::pool::Capture<D>;
-pub(crate) type Graph<D = HostDevice> = cachette::pool::Graph<D>;
-
-/// A host device that notices every misuse of a handle.
-pub(crate) type CheckedHost = Arc<Checked<HostDevice>>;
-/// A host device that reports every driver call.
-pub(crate) type TracedHost = Traced<HostDevice>;
-
-/// An allocator on `D`, and the host device beneath it.
-pub(crate) struct TestAllocator<D: Device = HostDevice> {
+/// An allocator, and the host device beneath it.
+pub(crate) struct TestAllocator {
     pub(crate) device: HostDevice,
-    pub(crate) allocator: Allocator<D>,
+    /// The device between them that notices every misuse of a handle, if there is one.
+    pub(crate) checked: Option<Arc<Checked<HostDevice>>>,
+    pub(crate) allocator: Allocator,
 }
 
 impl TestAllocator {
@@ -79,80 +72,72 @@ impl TestAllocator {
 
     /// The first device made like `host`, and an allocator configured by `text`.
     pub(crate) fn on(host: HostConfig, text: &str) -> Self {
-        Self::around(host, text, |device| device)
+        Self::over(device(host), text)
     }
 
     /// Another allocator on the same device, configured by `text`.
     pub(crate) fn beside(&self, text: &str) -> Self {
-        let allocator = Allocator::with_config(self.device.clone(), &config(text));
-        Self { device: self.device.clone(), allocator }
+        Self::over(self.device.clone(), text)
     }
 
     /// An allocator for each of two devices of one backend.
     pub(crate) fn two_devices() -> [Self; 2] {
         let backend = HostBackend::new(HostConfig::default().devices(2)).expect("two devices can be made");
-        [0, 1].map(|ordinal| {
-            let device = backend.device(Ordinal(ordinal)).expect("the backend has two devices");
-            Self { allocator: Allocator::with_config(device.clone(), &config("")), device }
-        })
+        [0, 1].map(|ordinal| Self::over(backend.device(Ordinal(ordinal)).expect("the backend has two devices"), ""))
     }
-}
 
-impl TestAllocator<CheckedHost> {
     /// An allocator on a device that notices every misuse of a handle.
     pub(crate) fn checked(host: HostConfig, text: &str) -> Self {
-        Self::around(host, text, |device| Arc::new(Checked::new(device)))
+        let device = device(host);
+        let checked = Arc::new(Checked::new(device.clone()));
+        let allocator = Allocator::with_config(Arc::clone(&checked) as AnyDevice, &config(text));
+        Self { device, checked: Some(checked), allocator }
     }
 
-    /// Drops the allocator, and checks that the device has everything back and that no driver call was wrong.
-    pub(crate) fn assert_no_misuse(self) {
-        let checked = Arc::clone(self.allocator.device());
-        self.assert_returns_everything();
-        assert!(checked.misuses().is_empty(), "{:?}", checked.misuses());
-    }
-}
-
-impl TestAllocator<TracedHost> {
     /// An allocator whose driver calls `observer` sees.
     pub(crate) fn traced(host: HostConfig, text: &str, observer: impl Observer + 'static) -> Self {
-        Self::around(host, text, |device| Traced::new(device, observer))
+        Self::around(host, text, |device| Arc::new(Traced::new(device, observer)))
     }
-}
 
-impl<D: Device + 'static> TestAllocator<D> {
     /// The first device made like `host`, wrapped by `wrap`, and an allocator configured by `text`.
-    pub(crate) fn around(host: HostConfig, text: &str, wrap: impl FnOnce(HostDevice) -> D) -> Self {
+    pub(crate) fn around(host: HostConfig, text: &str, wrap: impl FnOnce(HostDevice) -> AnyDevice) -> Self {
         let device = device(host);
         let allocator = Allocator::with_config(wrap(device.clone()), &config(text));
-        Self { device, allocator }
+        Self { device, checked: None, allocator }
     }
 
-    pub(crate) fn stream(&self) -> Stream<D> {
+    /// An allocator on `device`, configured by `text`.
+    fn over(device: HostDevice, text: &str) -> Self {
+        let allocator = Allocator::with_config(any(device.clone()), &config(text));
+        Self { device, checked: None, allocator }
+    }
+
+    pub(crate) fn stream(&self) -> Stream {
         self.allocator.create_stream().expect("the device makes streams")
     }
 
-    pub(crate) fn streams<const N: usize>(&self) -> [Stream<D>; N] {
+    pub(crate) fn streams<const N: usize>(&self) -> [Stream; N] {
         std::array::from_fn(|_| self.stream())
     }
 
     /// The fixture, and streams of its allocator.
-    pub(crate) fn with_streams<const N: usize>(self) -> (Self, [Stream<D>; N]) {
+    pub(crate) fn with_streams<const N: usize>(self) -> (Self, [Stream; N]) {
         let streams = self.streams();
         (self, streams)
     }
 
-    pub(crate) fn allocate(&self, bytes: u64, stream: &Stream<D>) -> Allocation<D> {
+    pub(crate) fn allocate(&self, bytes: u64, stream: &Stream) -> Allocation {
         self.allocator.allocate(bytes, stream).expect("there is room")
     }
 
     /// Allocates by address.
-    pub(crate) fn allocate_raw(&self, bytes: u64, stream: &Stream<D>) -> u64 {
+    pub(crate) fn allocate_raw(&self, bytes: u64, stream: &Stream) -> u64 {
         // SAFETY: 1. 2. the stream is this allocator's own, and lives as long as it.
         unsafe { self.allocator.allocate_raw(bytes, stream.handle()) }.expect("there is room")
     }
 
     /// Allocates memory that is freed when dropped, with an owner or by address.
-    pub(crate) fn allocate_by(&self, interface: Interface, bytes: u64, stream: &Stream<D>) -> TestMemory<'_, D> {
+    pub(crate) fn allocate_by(&self, interface: Interface, bytes: u64, stream: &Stream) -> TestMemory<'_> {
         match interface {
             Interface::Owned => TestMemory::Owned(self.allocate(bytes, stream)),
             Interface::Raw => TestMemory::Raw(self, self.allocate_raw(bytes, stream)),
@@ -164,12 +149,12 @@ impl<D: Device + 'static> TestAllocator<D> {
     }
 
     /// Stops `stream` until the hold is released.
-    pub(crate) fn hold(&self, stream: &Stream<D>) -> Hold {
+    pub(crate) fn hold(&self, stream: &Stream) -> Hold {
         self.device.hold(stream.handle()).expect("the stream is live")
     }
 
     /// Fills `memory` with `byte`, in stream order.
-    pub(crate) fn fill(&self, memory: &impl Range, byte: u8, stream: &Stream<D>) {
+    pub(crate) fn fill(&self, memory: &impl Range, byte: u8, stream: &Stream) {
         let transfer = self.allocator.device().transfer().expect("the host device copies");
         let (at, bytes) = memory.range();
         // SAFETY: 1. the stream is live. 3. the memory stays mapped: its segment is not given back before the
@@ -178,7 +163,7 @@ impl<D: Device + 'static> TestAllocator<D> {
     }
 
     /// The byte that fills `memory` when all work in `stream` is done; `None` if bytes differ.
-    pub(crate) fn content(&self, memory: &impl Range, stream: &Stream<D>) -> Option<u8> {
+    pub(crate) fn content(&self, memory: &impl Range, stream: &Stream) -> Option<u8> {
         let transfer = self.allocator.device().transfer().expect("the host device copies");
         let (from, bytes) = memory.range();
         let length = usize::try_from(bytes).expect("it fits the host");
@@ -192,7 +177,7 @@ impl<D: Device + 'static> TestAllocator<D> {
     }
 
     /// A stream, another stream that is held, memory of the first stream that the other is to fill, and the hold.
-    pub(crate) fn used_memory(&self, bytes: u64) -> (Stream<D>, Stream<D>, Allocation<D>, Hold) {
+    pub(crate) fn used_memory(&self, bytes: u64) -> (Stream, Stream, Allocation, Hold) {
         let [stream, side] = self.streams();
         let (memory, hold) = (self.allocate(bytes, &stream), self.hold(&side));
         self.fill(&memory, 1, &side);
@@ -200,7 +185,7 @@ impl<D: Device + 'static> TestAllocator<D> {
     }
 
     /// Makes later work in `stream` wait for what is queued in `other` now.
-    pub(crate) fn follow(&self, stream: &Stream<D>, other: &Stream<D>) {
+    pub(crate) fn follow(&self, stream: &Stream, other: &Stream) {
         let event = OwnedEvent::create(&self.device).expect("the device makes events");
         // SAFETY: 1. both live.
         unsafe { self.device.record(event.get(), other.handle()) }.expect("a point is marked");
@@ -209,7 +194,7 @@ impl<D: Device + 'static> TestAllocator<D> {
     }
 
     /// Whether a stream takes part in a capture that nothing has broken.
-    pub(crate) fn is_captured(&self, stream: &Stream<D>) -> bool {
+    pub(crate) fn is_captured(&self, stream: &Stream) -> bool {
         let capture = self.device.capture().expect("the host device captures");
         // SAFETY: 1. the stream lives.
         let status = unsafe { capture.capture_status(stream.handle()) };
@@ -217,14 +202,14 @@ impl<D: Device + 'static> TestAllocator<D> {
     }
 
     /// A new pool for graphs, and a capture of `stream` into it.
-    pub(crate) fn capture(&self, stream: &Stream<D>) -> (Pool<D>, Capture<D>) {
+    pub(crate) fn capture(&self, stream: &Stream) -> (Pool, Capture) {
         let pool = self.allocator.create_capture_pool();
         let capture = begin_capture(&pool, stream);
         (pool, capture)
     }
 
     /// A graph that fills 1 MiB of `pool` with `byte`; the memory stays allocated.
-    pub(crate) fn filling(&self, pool: &Pool<D>, stream: &Stream<D>, byte: u8) -> (Graph<D>, Allocation<D>) {
+    pub(crate) fn filling(&self, pool: &Pool, stream: &Stream, byte: u8) -> (Graph, Allocation) {
         let capture = begin_capture(pool, stream);
         let memory = self.allocate(MIB, stream);
         self.fill(&memory, byte, stream);
@@ -265,13 +250,15 @@ impl<D: Device + 'static> TestAllocator<D> {
         assert_eq!(mapped, stats.reserved_bytes.all.current);
     }
 
-    /// Drops the allocator, and checks that the device has everything back.
+    /// Drops the allocator, and checks that the device has everything back and that no driver call was wrong.
     pub(crate) fn assert_returns_everything(self) {
-        let Self { device, allocator } = self;
+        let Self { device, checked, allocator } = self;
         allocator.check().expect("every invariant holds");
         drop(allocator);
         assert_eq!(device.live(), Live::default());
         assert_eq!(device.physical_bytes(), 0);
+        let misuses = checked.map_or_else(Vec::new, |checked| checked.misuses());
+        assert!(misuses.is_empty(), "{misuses:?}");
     }
 }
 
@@ -281,13 +268,18 @@ pub(crate) fn device(host: HostConfig) -> HostDevice {
     backend.device(Ordinal(0)).expect("there is always a first device")
 }
 
+/// A device as an allocator takes it.
+pub(crate) fn any(device: HostDevice) -> AnyDevice {
+    Arc::new(device)
+}
+
 /// Begins to capture `stream` in the strictest mode, with memory of `pool`.
-pub(crate) fn begin_capture<D: Device>(pool: &Pool<D>, stream: &Stream<D>) -> Capture<D> {
+pub(crate) fn begin_capture(pool: &Pool, stream: &Stream) -> Capture {
     pool.begin_capture(stream, CaptureMode::Global).expect("the capture begins")
 }
 
 /// Launches a graph in `stream`.
-pub(crate) fn launch<D: Device>(graph: &Graph<D>, stream: &Stream<D>) {
+pub(crate) fn launch(graph: &Graph, stream: &Stream) {
     // SAFETY: 1. it names memory that the test keeps. 2. graphs run in turn. 3. the stream is the allocator's.
     unsafe { graph.launch(stream) }.expect("the graph is queued");
 }
@@ -309,7 +301,7 @@ pub(crate) fn config(text: &str) -> Config {
 }
 
 /// Checks every structure of an allocator, and that its statistics agree with each other.
-pub(crate) fn assert_sound<D: Device>(allocator: &Allocator<D>) {
+pub(crate) fn assert_sound(allocator: &Allocator) {
     assert_consistent(allocator);
     let stats = allocator.stats();
     let held = stats.num_device_alloc - stats.num_device_free;
@@ -317,7 +309,7 @@ pub(crate) fn assert_sound<D: Device>(allocator: &Allocator<D>) {
 }
 
 /// The same for every kind of segment.
-pub(crate) fn assert_consistent<D: Device>(allocator: &Allocator<D>) {
+pub(crate) fn assert_consistent(allocator: &Allocator) {
     allocator.check().expect("every invariant holds");
     let stats = allocator.stats();
     for (name, array) in stats.arrays() {

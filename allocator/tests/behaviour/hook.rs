@@ -6,7 +6,7 @@ use cachette::hal::{Call, StreamRef};
 use cachette_hal_host::HostConfig;
 use cachette_hal_testing::traced::{DriverCall, Observer};
 
-use crate::fixture::{TestAllocator, TracedHost};
+use crate::fixture::TestAllocator;
 
 /// A function that runs once, after a driver call of one kind.
 #[derive(Default)]
@@ -23,7 +23,7 @@ impl Hook {
     }
 }
 
-impl TestAllocator<TracedHost> {
+impl TestAllocator {
     /// An allocator with a hook on its driver calls.
     pub(crate) fn hooked(host: HostConfig, text: &str) -> (Self, Arc<Hook>) {
         let hook = Arc::new(Hook::default());

@@ -4,7 +4,7 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 
 use cachette::{Allocator, LeakedAllocation, TraceAction};
-use cachette_hal_host::{HostDevice, Live};
+use cachette_hal_host::Live;
 
 use crate::fixture::threads::{is_waiting, start};
 use crate::fixture::{Allocation, KIB, MIB, Stream, TestAllocator};
@@ -198,7 +198,7 @@ fn an_allocator_without_leaks_reports_none() {
 #[test]
 fn handles_cross_threads() {
     fn crosses<T: Send + Sync>() {}
-    crosses::<Allocator<HostDevice>>();
+    crosses::<Allocator>();
     crosses::<Allocation>();
     crosses::<Stream>();
     crosses::<cachette::Error>();

@@ -3,14 +3,14 @@
 use cachette::hal::{Call, CaptureMode, Feature};
 use cachette::pinned::{PinnedAllocation, TimeStat};
 use cachette::{Error, PointerProblem};
-use cachette_hal_host::{HostConfig, HostDevice};
+use cachette_hal_host::HostConfig;
 
 use crate::fixture::{TestAllocator, begin_capture};
 
 const KIB: usize = 1 << 10;
 
 /// Pinned memory of a [`TestAllocator`].
-pub(crate) type Staged = PinnedAllocation<HostDevice>;
+pub(crate) type Staged = PinnedAllocation;
 
 impl TestAllocator {
     /// Allocates pinned memory.
@@ -254,7 +254,7 @@ fn memory_may_outlive_its_allocator() {
     let (plain, used) = (test.pin(KIB), test.pin(8 * KIB));
     used.record_stream(&stream);
     drop(test.pin(2 * KIB));
-    let TestAllocator { device, allocator } = test;
+    let TestAllocator { device, allocator, .. } = test;
     drop((stream, allocator));
     assert_eq!(device.live().pinned, 2, "what was free went with it");
     drop(plain);
@@ -271,7 +271,7 @@ fn memory_may_be_dropped_by_threads_while_its_allocator_goes() {
         for memory in owners.iter().flatten().step_by(1 + round % 3) {
             memory.record_stream(&stream);
         }
-        let TestAllocator { device, allocator } = test;
+        let TestAllocator { device, allocator, .. } = test;
         drop(stream);
         std::thread::scope(|scope| {
             for owned in owners {

@@ -98,7 +98,7 @@ fn n5_the_whole_reserve_segment_is_used() {
     assert_eq!(test.pinning_calls(), 1);
     assert_eq!(test.pin(PAGE).bytes(), PAGE);
     assert_eq!(test.pinning_calls(), 2);
-    let TestAllocator { device, allocator } = test;
+    let TestAllocator { device, allocator, .. } = test;
     drop(allocator);
     assert_eq!(device.live().pinned, 1, "it stays while blocks of it live");
     drop(blocks);

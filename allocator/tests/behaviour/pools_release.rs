@@ -74,7 +74,7 @@ fn p6_memory_outlives_pool_and_allocator() {
     let kept = pool.allocate(12 * MIB, &stream).expect("there is room");
     test.fill(&kept, 5, &stream);
     assert_eq!(test.content(&kept, &stream), Some(5));
-    let TestAllocator { device, allocator } = test;
+    let TestAllocator { device, allocator, .. } = test;
     drop((pool, allocator, stream));
     assert_eq!(device.physical_bytes(), 12 * MIB);
     drop(kept);

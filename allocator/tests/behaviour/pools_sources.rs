@@ -178,7 +178,7 @@ fn p9_memory_returns_to_the_source_after_the_allocator_is_gone() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let (pool, calls) = pool_over(&test);
     let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
-    let TestAllocator { device, allocator } = test;
+    let TestAllocator { device, allocator, .. } = test;
     drop((pool, allocator, stream));
     assert_eq!(device.physical_bytes(), 12 * MIB);
     drop(memory);

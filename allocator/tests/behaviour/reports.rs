@@ -4,7 +4,7 @@ use cachette::hal::{Call, ErrorKind};
 use cachette::{Error, OomHint, OutOfMemory};
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{GIB, KIB, MIB, TestAllocator, config};
+use crate::fixture::{GIB, KIB, MIB, TestAllocator, any, config};
 
 /// The report of a request that must fail.
 fn report(test: &TestAllocator, bytes: u64) -> OutOfMemory {
@@ -59,7 +59,7 @@ fn m18_m19_the_report_carries_the_figures_of_the_moment() {
 fn m19_the_report_names_the_device() {
     let backend = cachette_hal_host::HostBackend::new(HostConfig::default().devices(3).phantom(true)).unwrap();
     let device = backend.device(cachette::hal::Ordinal(2)).unwrap();
-    let allocator = cachette::Allocator::new(device);
+    let allocator = cachette::Allocator::new(any(device));
     let stream = allocator.create_stream().unwrap();
     let error = allocator.allocate(8 * GIB, &stream).unwrap_err();
     let text = error.to_string();

@@ -4,14 +4,14 @@ use cachette::hal::{Call, Feature};
 use cachette::{Allocator, Config};
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{MIB, TestAllocator, config, device};
+use crate::fixture::{MIB, TestAllocator, any, config, device};
 
 #[test]
 fn an_allocator_says_how_it_is_configured() {
     let settings = "max_split_size_mb:64,memory_limit:100M,never_block:True";
     let test = TestAllocator::with(settings);
     assert_eq!(test.allocator.config(), config(settings));
-    let default = Allocator::new(test.device.clone());
+    let default = Allocator::new(any(test.device.clone()));
     assert_eq!(default.config(), Config::default());
 }
 
@@ -29,7 +29,7 @@ fn x1_segments_are_elastic_by_default() {
         (without, "expandable_segments:True", direct),
     ] {
         let device = device(host);
-        let allocator = Allocator::with_config(device.clone(), &text.parse().unwrap());
+        let allocator = Allocator::with_config(any(device.clone()), &text.parse().unwrap());
         let stream = allocator.create_stream().unwrap();
         drop(allocator.allocate(2 * MIB, &stream).unwrap());
         assert_eq!(expected.map(|(call, _)| (call, device.calls(call))), expected, "{text}");
@@ -141,7 +141,7 @@ fn a_setting_of_the_reference_can_be_pasted() {
         let twice = text.contains("cudamalloc");
         assert_eq!(parsed.is_err(), twice, "{text}: {parsed:?}");
         if let Ok(config) = parsed {
-            let allocator = Allocator::with_config(TestAllocator::new().device, &config);
+            let allocator = Allocator::with_config(any(TestAllocator::new().device), &config);
             assert_eq!(allocator.config().to_string().parse(), Ok(config));
         }
     }

@@ -217,7 +217,7 @@ fn s16_freed_neighbours_become_one_block_in_every_order() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         let (test, [stream]) = TestAllocator::new().with_streams();
         let mut blocks: Vec<_> = (0..3).map(|_| Some(test.allocate(6 * MIB, &stream))).collect();
-        let start = blocks[0].as_ref().map(cachette::Allocation::address);
+        let start = blocks[0].as_ref().map(Allocation::address);
         for index in order {
             blocks[index] = None;
         }
@@ -261,7 +261,7 @@ fn s9_equal_blocks_serve_in_the_order_of_their_segments() {
     let served = |order: [usize; 4]| {
         let (test, [stream]) = TestAllocator::new().with_streams();
         let blocks = [0; 4].map(|_| test.allocate(12 * MIB, &stream));
-        let addresses = blocks.each_ref().map(cachette::Allocation::address);
+        let addresses = blocks.each_ref().map(Allocation::address);
         let mut blocks = blocks.map(Some);
         for index in order {
             blocks[index] = None;

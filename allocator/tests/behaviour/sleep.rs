@@ -221,7 +221,7 @@ fn an_allocator_may_go_while_a_pool_sleeps() {
     let (stream, pool, memory) = filled(&test);
     pool.sleep(Contents::Keep).expect("it can sleep");
     drop((pool, stream));
-    let TestAllocator { device, allocator } = test;
+    let TestAllocator { device, allocator, .. } = test;
     drop(allocator);
     drop(memory);
     assert_eq!(device.live(), cachette_hal_host::Live::default());

@@ -8,7 +8,7 @@ use cachette::Buffer;
 use cachette::hal::{Call, ErrorKind};
 use cachette::pool::PoolProblem;
 use cachette::sleep::{Contents, Progress};
-use cachette_hal_host::{HostConfig, HostDevice};
+use cachette_hal_host::HostConfig;
 
 use crate::fixture::threads::in_time;
 use crate::fixture::{MIB, Pool, Stream, TestAllocator, launch};
@@ -21,14 +21,14 @@ fn test() -> TestAllocator {
 }
 
 /// A buffer of a pool, filled with `byte`.
-fn buffer(test: &TestAllocator, pool: &Pool, stream: &Stream, byte: u8) -> Buffer<u8, HostDevice> {
+fn buffer(test: &TestAllocator, pool: &Pool, stream: &Stream, byte: u8) -> Buffer<u8> {
     let _inside = pool.enter(stream).expect("a thread may enter");
     let mut buffer = test.allocator.allocate_buffer::<u8>(BYTES, stream).expect("there is room");
     buffer.fill(byte).expect("a fill is queued");
     buffer
 }
 
-fn assert_holds(buffer: &Buffer<u8, HostDevice>, byte: u8) {
+fn assert_holds(buffer: &Buffer<u8>, byte: u8) {
     let read = buffer.read().expect("it can be read");
     assert!(read.iter().all(|read| *read == byte));
 }

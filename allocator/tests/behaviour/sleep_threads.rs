@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use cachette::Error;
-use cachette::hal::Call;
+use cachette::hal::{AnyDevice, Call};
 use cachette::sleep::{Contents, SleepStats};
 use cachette_hal_host::{HostConfig, HostDevice};
 use cachette_hal_testing::{Checked, Traced};
@@ -17,19 +17,22 @@ type Watched = Arc<Checked<Traced<HostDevice>>>;
 
 /// A pool whose first stream has a free chunk and one in use.
 struct Scene {
-    test: TestAllocator<Watched>,
+    test: TestAllocator,
+    watched: Watched,
     hook: Arc<Hook>,
-    pool: Arc<Pool<Watched>>,
-    streams: [Stream<Watched>; 2],
+    pool: Arc<Pool>,
+    streams: [Stream; 2],
 }
 
 impl Scene {
     fn new(host: HostConfig) -> Self {
         let hook = Arc::new(Hook::default());
         let wrap = |host| Arc::new(Checked::new(Traced::new(host, Arc::clone(&hook))));
-        let test = TestAllocator::around(host, ELASTIC, wrap);
+        let mut watched = None;
+        let test = TestAllocator::around(host, ELASTIC, |host| Arc::clone(watched.insert(wrap(host))) as AnyDevice);
         let pool = Arc::new(test.allocator.create_pool());
-        Self { hook, pool, streams: test.streams(), test }
+        let watched = watched.expect("the device is wrapped");
+        Self { hook, watched, pool, streams: test.streams(), test }
     }
 
     /// Puts the pool to sleep on another thread in the middle of `act`, after such a call of the driver for the first
@@ -68,13 +71,12 @@ impl Scene {
 
     /// The device gets everything back.
     fn end(self) {
-        let watched = Arc::clone(self.test.allocator.device());
         self.pool.empty_cache().expect("nothing fails");
         self.test.allocator.empty_cache().expect("nothing fails");
         assert_eq!(self.test.allocator.stats().reserved_bytes.all.current, 0);
         drop((self.pool, self.streams));
         self.test.assert_returns_everything();
-        assert!(watched.misuses().is_empty(), "{:?}", watched.misuses());
+        assert!(self.watched.misuses().is_empty(), "{:?}", self.watched.misuses());
     }
 }
 

@@ -1,6 +1,8 @@
 //! One object of each kind that a process can hold of an allocator.
 
-use cachette::hal::{CaptureMode, Ordinal, StreamRef};
+use std::sync::Arc;
+
+use cachette::hal::{AnyDevice, CaptureMode, Ordinal, StreamRef};
 use cachette::pool::{Capture, Checkpoint, Graph};
 use cachette::{Allocation, Allocator, Buffer, Config, Error, PinnedAllocation, Pool, PoolOptions, Stream};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice, Live};
@@ -11,23 +13,23 @@ pub(crate) const BYTES: u64 = 64 << 10;
 /// One object of each kind that a process can hold of an allocator.
 pub(crate) struct Held {
     pub(crate) device: HostDevice,
-    pub(crate) allocator: Allocator<HostDevice>,
-    pub(crate) stream: Stream<HostDevice>,
-    pub(crate) memory: Allocation<HostDevice>,
+    pub(crate) allocator: Allocator,
+    pub(crate) stream: Stream,
+    pub(crate) memory: Allocation,
     /// Another stream is recorded for it.
-    pub(crate) used: Allocation<HostDevice>,
+    pub(crate) used: Allocation,
     pub(crate) raw: u64,
     /// Memory that bypasses the cache.
-    pub(crate) uncached: Allocation<HostDevice>,
+    pub(crate) uncached: Allocation,
     pub(crate) uncached_raw: u64,
-    pub(crate) buffer: Buffer<u32, HostDevice>,
-    pub(crate) pinned: PinnedAllocation<HostDevice>,
+    pub(crate) buffer: Buffer<u32>,
+    pub(crate) pinned: PinnedAllocation,
     pub(crate) pinned_raw: *mut u8,
-    pub(crate) pool: Pool<HostDevice>,
-    pub(crate) pooled: Allocation<HostDevice>,
+    pub(crate) pool: Pool,
+    pub(crate) pooled: Allocation,
     pub(crate) checkpoint: Checkpoint,
-    pub(crate) graph: Graph<HostDevice>,
-    pub(crate) capture: Capture<HostDevice>,
+    pub(crate) graph: Graph,
+    pub(crate) capture: Capture,
 }
 
 // SAFETY: the one pointer is the address of pinned memory, which belongs to no thread.
@@ -41,7 +43,7 @@ impl Held {
 
     fn try_new() -> Result<Self, Error> {
         let device = device();
-        let allocator = Allocator::new(device.clone());
+        let allocator = Allocator::new(Arc::new(device.clone()) as AnyDevice);
         let (stream, side) = (allocator.create_stream()?, allocator.create_stream()?);
         let used = allocator.allocate(BYTES, &stream)?;
         used.record_stream(&side);
@@ -101,7 +103,7 @@ pub(crate) fn config(text: &str) -> Config {
 }
 
 /// Allocates by address, on a stream of the allocator's own.
-pub(crate) fn allocate_raw(allocator: &Allocator<HostDevice>, stream: StreamRef) -> Result<u64, Error> {
+pub(crate) fn allocate_raw(allocator: &Allocator, stream: StreamRef) -> Result<u64, Error> {
     // SAFETY: 1. 2. the stream is this allocator's own, and lives as long as it.
     unsafe { allocator.allocate_raw(BYTES, stream) }
 }

@@ -1,9 +1,11 @@
 //! A child that drops its copies of exported or imported memory changes nothing in the parent.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
+use cachette::hal::AnyDevice;
 use cachette::{Allocation, Allocator, Error, ImportedMemory, SharedMemory, Stream};
 use cachette_hal_host::{HostDevice, Live};
 
@@ -17,16 +19,16 @@ const BYTES: u64 = 4 << 20;
 /// A process that shares.
 struct Exporter {
     device: HostDevice,
-    allocator: Allocator<HostDevice>,
-    stream: Stream<HostDevice>,
-    memory: Allocation<HostDevice>,
-    shared: SharedMemory<HostDevice>,
+    allocator: Allocator,
+    stream: Stream,
+    memory: Allocation,
+    shared: SharedMemory,
 }
 
 impl Exporter {
     fn new(text: &str) -> Self {
         let device = device();
-        let allocator = Allocator::with_config(device.clone(), &config(text));
+        let allocator = Allocator::with_config(Arc::new(device.clone()) as AnyDevice, &config(text));
         let stream = allocator.create_stream().unwrap();
         let memory = allocator.allocate(BYTES, &stream).unwrap();
         let shared = allocator.share(&memory).unwrap();
@@ -78,7 +80,7 @@ fn what_a_parent_has_opened_is_not_closed_by_its_child() {
         let handle = exporter.shared.handle();
         in_child(|| {
             let device = device();
-            let allocator = Allocator::with_config(device.clone(), &config(text));
+            let allocator = Allocator::with_config(Arc::new(device.clone()) as AnyDevice, &config(text));
             let opened = allocator.open_shared(&handle).unwrap();
             let live = device.live();
             let mut held: Option<ImportedMemory<_>> = Some(opened);

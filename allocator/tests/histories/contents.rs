@@ -76,7 +76,7 @@ struct Download {
 
 struct History {
     device: HostDevice,
-    allocator: Allocator<HostDevice>,
+    allocator: Allocator,
     streams: [Stream; STREAMS],
     live: Vec<(Allocation, usize, u8)>,
     downloads: Vec<Download>,
@@ -88,7 +88,7 @@ impl History {
         let host = HostConfig::default().capacity(48 << 20).stepped(seed);
         let test = TestAllocator::on(host, config);
         let streams = test.streams();
-        let TestAllocator { device, allocator } = test;
+        let TestAllocator { device, allocator, .. } = test;
         Self { device, allocator, streams, live: Vec::new(), downloads: Vec::new(), next: 1 }
     }
 

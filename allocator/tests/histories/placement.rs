@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use cachette::{Allocator, Error, Stats};
-use cachette_hal_host::HostDevice;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
@@ -49,7 +48,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// The allocator beside the model, and what ties the two.
 struct Pair {
-    allocator: Allocator<HostDevice>,
+    allocator: Allocator,
     streams: [Stream; STREAMS],
     model: Model,
     live: Vec<(Place, Allocation)>,

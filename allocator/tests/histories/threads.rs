@@ -90,7 +90,7 @@ fn run(host: HostConfig, settings: &str, seed: u64) {
             scope.spawn(move || work(test, streams, held, Random(seed * 1000 + thread)));
         }
     });
-    let TestAllocator { device, allocator } = test;
+    let TestAllocator { device, allocator, .. } = test;
     device.synchronize_device().unwrap();
     allocator.empty_cache().unwrap();
     // What the first look was too early for.

@@ -17,7 +17,9 @@ mod relay;
 mod second;
 mod vendors;
 
-use cachette::hal::Ordinal;
+use std::sync::Arc;
+
+use cachette::hal::{AnyDevice, Ordinal};
 use cachette::{Allocation, Allocator, Stream};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice, Live};
 
@@ -31,8 +33,8 @@ const ELASTIC: &str = "expandable_segments:True,elastic_largest_chunk_mb:2";
 /// An allocator on a host device.
 struct TestAllocator {
     device: HostDevice,
-    allocator: Allocator<HostDevice>,
-    stream: Stream<HostDevice>,
+    allocator: Allocator,
+    stream: Stream,
 }
 
 impl TestAllocator {
@@ -45,12 +47,12 @@ impl TestAllocator {
         let backend = HostBackend::new(host).expect("such a device can be made");
         let device = backend.device(Ordinal(0)).expect("there is always a first device");
         let config = text.parse().expect("the configuration is right");
-        let allocator = Allocator::with_config(device.clone(), &config);
+        let allocator = Allocator::with_config(Arc::new(device.clone()) as AnyDevice, &config);
         let stream = allocator.create_stream().expect("the device makes streams");
         Self { device, allocator, stream }
     }
 
-    fn allocate(&self, bytes: u64) -> Allocation<HostDevice> {
+    fn allocate(&self, bytes: u64) -> Allocation {
         let memory = self.allocator.allocate(bytes, &self.stream);
         memory.expect("there is room")
     }

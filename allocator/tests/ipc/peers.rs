@@ -1,6 +1,8 @@
 //! Other devices that may touch an allocator's memory.
 
-use cachette::hal::{Call, Device, DevicePtr, ErrorKind, Feature, Ordinal};
+use std::sync::Arc;
+
+use cachette::hal::{AnyDevice, Call, Device, DevicePtr, ErrorKind, Feature, Ordinal};
 use cachette::sleep::Contents;
 use cachette::{Allocation, Allocator, Error};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
@@ -14,9 +16,9 @@ fn devices(host: HostConfig) -> [HostDevice; 2] {
     [0, 1].map(|ordinal| backend.device(Ordinal(ordinal)).expect("there are two"))
 }
 
-fn allocator(device: &HostDevice, config: &str) -> Allocator<HostDevice> {
+fn allocator(device: &HostDevice, config: &str) -> Allocator {
     let config = config.parse().expect("the configuration is right");
-    Allocator::with_config(device.clone(), &config)
+    Allocator::with_config(Arc::new(device.clone()) as AnyDevice, &config)
 }
 
 /// X11: whether a device can copy from an address of another device.
@@ -46,7 +48,7 @@ fn a_peer_reaches_memory_that_was_there_and_memory_that_comes() {
         allocator.allow_peer(&two).unwrap();
         let after = allocator.allocate(40 * MIB, &stream).unwrap();
         put(&one, after.address(), after.bytes(), 2);
-        let reaches = |memory: &Allocation<HostDevice>, seed| copies_from(&two, memory.address(), memory.bytes(), seed);
+        let reaches = |memory: &Allocation, seed| copies_from(&two, memory.address(), memory.bytes(), seed);
         assert!(reaches(&before, 1), "{config}: what was there");
         assert!(reaches(&after, 2), "{config}: what came");
     }

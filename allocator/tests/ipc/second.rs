@@ -12,7 +12,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio, abort};
 
-use cachette::hal::AnyDevice;
 use cachette::{Allocation, Allocator, Backends, ImportedMemory, SharedMemory};
 
 use crate::bytes::{from_hex, holds, put, to_hex};
@@ -156,9 +155,9 @@ impl Drop for Second {
 
 /// What the second process has.
 struct Player {
-    allocator: Allocator<AnyDevice>,
-    imported: BTreeMap<String, ImportedMemory<AnyDevice>>,
-    shared: Vec<(Allocation<AnyDevice>, SharedMemory<AnyDevice>)>,
+    allocator: Allocator,
+    imported: BTreeMap<String, ImportedMemory>,
+    shared: Vec<(Allocation, SharedMemory)>,
     /// What it keeps open for no use.
     idle: Vec<OwnedFd>,
 }
@@ -251,7 +250,7 @@ impl Player {
         }
     }
 
-    fn find(&self, name: &str) -> Result<&ImportedMemory<AnyDevice>, String> {
+    fn find(&self, name: &str) -> Result<&ImportedMemory, String> {
         let found = self.imported.get(name);
         found.ok_or_else(|| format!("nothing is open as {name}"))
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cachette::hal::{Call, Device, ErrorKind, Ordinal};
+use cachette::hal::{AnyDevice, Call, Device, ErrorKind, Ordinal};
 use cachette::pool::PoolProblem;
 use cachette::{Allocator, Buffer, Config, Error, Pool};
 use cachette_hal_host::{HostBackend, HostDevice, Live};
@@ -13,9 +13,7 @@ use crate::bytes::assert_filled;
 use crate::kind::Kind;
 use crate::trace::{CallLog, Line};
 
-/// The device: it knows every handle, and tells of every call.
-pub(crate) type TestDevice = Arc<Checked<Traced<HostDevice>>>;
-pub(crate) type Stream = cachette::Stream<TestDevice>;
+pub(crate) use cachette::Stream;
 
 /// How many streams the workers share.
 const STREAMS: usize = 3;
@@ -23,7 +21,7 @@ const STREAMS: usize = 3;
 /// A buffer that holds one byte everywhere.
 #[derive(Debug)]
 pub(crate) struct Held {
-    pub(crate) buffer: Buffer<u8, TestDevice>,
+    pub(crate) buffer: Buffer<u8>,
     pub(crate) byte: u8,
 }
 
@@ -31,10 +29,12 @@ pub(crate) struct Held {
 pub(crate) struct Fixture {
     pub(crate) kind: Kind,
     pub(crate) host: HostDevice,
+    /// The device of the allocator: it knows every handle, and tells of every call.
+    checked: Arc<Checked<Traced<HostDevice>>>,
     pub(crate) log: Arc<CallLog>,
-    pub(crate) allocator: Allocator<TestDevice>,
+    pub(crate) allocator: Allocator,
     pub(crate) streams: Vec<Stream>,
-    pub(crate) pools: [Pool<TestDevice>; 2],
+    pub(crate) pools: [Pool; 2],
     /// Whether the device is stepped: it runs only when a test steps it.
     pub(crate) stepped: bool,
     exchange: Arc<Mutex<Vec<Held>>>,
@@ -59,13 +59,14 @@ impl Fixture {
         let backend = HostBackend::new(host).expect("such a device can be made");
         let host = backend.device(Ordinal(0)).expect("there is a first device");
         let log = Arc::new(CallLog::new(stepped));
-        let device = Arc::new(Checked::new(Traced::new(host.clone(), Arc::clone(&log))));
+        let checked = Arc::new(Checked::new(Traced::new(host.clone(), Arc::clone(&log))));
         let config: Config = kind.setting.config.parse().expect("it is right");
-        let allocator = Allocator::with_config(device, &config);
+        let allocator = Allocator::with_config(Arc::clone(&checked) as AnyDevice, &config);
         let streams = (0..STREAMS).map(|_| allocator.create_stream().expect("nothing fails yet"));
         let fixture = Self {
             kind,
             host,
+            checked,
             log,
             streams: streams.collect(),
             pools: [allocator.create_pool(), allocator.create_pool()],
@@ -156,7 +157,7 @@ impl Fixture {
             let read = item.buffer.read().expect("no call fails any more");
             assert_filled(&read, item.byte, "exchanged memory");
         }
-        let Self { kind, host, log, allocator, streams, pools, .. } = self;
+        let Self { kind, host, checked, log, allocator, streams, pools, .. } = self;
         drop(pools);
         // With `never_block`, one call records events in the streams, and the next one frees what has passed.
         for turn in 0..10 {
@@ -182,10 +183,9 @@ impl Fixture {
         assert!(active <= kept, "{active} pieces of pinned memory in use");
         let kept = kind.withholds();
         assert!(kept || host.physical_bytes() == 0, "{} bytes are left on the device", host.physical_bytes());
-        let device = Arc::clone(allocator.device());
         drop((streams, allocator));
         assert_nothing_left(&host, &log);
-        let misuses = device.misuses();
+        let misuses = checked.misuses();
         assert!(misuses.is_empty(), "{misuses:?}");
         Tally { steps: 0, failed: Call::ALL.iter().map(|call| log.failed(*call)).collect(), lines: log.lines() }
     }

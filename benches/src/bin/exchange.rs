@@ -118,7 +118,7 @@ fn of(part: u64, whole: u64) -> f64 {
 
 /// Runs every thread to its end. Returns the number of steps of all threads.
 #[expect(clippy::cast_precision_loss, reason = "a mean needs far fewer digits than are kept")]
-fn run(allocator: &Allocator<AnyDevice>, options: &Options) -> Result<f64, Stopped> {
+fn run(allocator: &Allocator, options: &Options) -> Result<f64, Stopped> {
     thread::scope(|scope| {
         let start = |thread| scope.spawn(move || Worker::new(allocator, options, thread)?.run(options));
         let running: Vec<_> = (0..options.threads).map(start).collect();
@@ -129,32 +129,32 @@ fn run(allocator: &Allocator<AnyDevice>, options: &Options) -> Result<f64, Stopp
 
 /// A block, its stream by number, and the byte that it is filled with.
 struct Filled {
-    memory: Allocation<AnyDevice>,
+    memory: Allocation,
     stream: usize,
     byte: u8,
 }
 
 /// The offsets at which a block is filled and read.
-fn places(memory: &Allocation<AnyDevice>) -> [u64; PLACES] {
+fn places(memory: &Allocation) -> [u64; PLACES] {
     [0, memory.requested() / 2, memory.requested() - 1]
 }
 
 /// One thread.
 struct Worker<'a> {
-    allocator: &'a Allocator<AnyDevice>,
-    streams: Vec<Stream<AnyDevice>>,
+    allocator: &'a Allocator,
+    streams: Vec<Stream>,
     event: OwnedEvent<AnyDevice>,
     sizes: LogUniform,
     touch: u64,
     random: SplitMix64,
     slots: Vec<Option<Filled>>,
     /// What was read, and the bytes that were expected.
-    read: PinnedAllocation<AnyDevice>,
+    read: PinnedAllocation,
     expected: Vec<u8>,
 }
 
 impl<'a> Worker<'a> {
-    fn new(allocator: &'a Allocator<AnyDevice>, options: &Options, thread: usize) -> Result<Self, Stopped> {
+    fn new(allocator: &'a Allocator, options: &Options, thread: usize) -> Result<Self, Stopped> {
         Ok(Self {
             allocator,
             streams: (0..options.streams).map(|_| allocator.create_stream()).collect::<Result<_, _>>()?,

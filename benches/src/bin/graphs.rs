@@ -46,7 +46,7 @@ fn main() -> Result<()> {
 }
 
 /// Captures many graphs, each in a new pool; returns the growth of reserved memory since the first.
-fn growth(allocator: &Allocator<AnyDevice>, captures: u32) -> Result<u64> {
+fn growth(allocator: &Allocator, captures: u32) -> Result<u64> {
     let stream = allocator.create_stream()?;
     let mut out = allocator.allocate_buffer::<u8>(BYTES, &stream)?;
     let mut first = None;
@@ -64,7 +64,7 @@ fn growth(allocator: &Allocator<AnyDevice>, captures: u32) -> Result<u64> {
 }
 
 /// Nanoseconds to enter and leave a pool.
-fn enter_ns(allocator: &Allocator<AnyDevice>) -> Result<f64> {
+fn enter_ns(allocator: &Allocator) -> Result<f64> {
     const TIMES: u32 = 200_000;
     let stream = allocator.create_stream()?;
     let pool = allocator.create_pool();
@@ -78,7 +78,7 @@ fn enter_ns(allocator: &Allocator<AnyDevice>) -> Result<f64> {
 /// Captures two streams that fork and join around every buffer, and frees each buffer before the join.
 ///
 /// Launches the graph three times, checks what every round wrote, and returns how many addresses the buffers had.
-fn addresses_used(allocator: &Allocator<AnyDevice>) -> Result<usize> {
+fn addresses_used(allocator: &Allocator) -> Result<usize> {
     let transfer = allocator.device().transfer()?;
     let (stream, side) = (allocator.create_stream()?, allocator.create_stream()?);
     let out = allocator.allocate_buffer::<u8>(BYTES * usize::from(BUFFERS), &stream)?;
@@ -114,7 +114,7 @@ fn addresses_used(allocator: &Allocator<AnyDevice>) -> Result<usize> {
 }
 
 /// Makes later work in `stream` wait for the work in `other`.
-fn follow(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>, other: &Stream<AnyDevice>) -> Result<()> {
+fn follow(allocator: &Allocator, stream: &Stream, other: &Stream) -> Result<()> {
     let device = allocator.device();
     let event = OwnedEvent::create(AnyDevice::clone(device))?;
     // SAFETY: 1. Event and stream are live.

@@ -9,7 +9,7 @@ use cachette::snapshot::SnapshotOptions;
 use cachette::{Allocator, Stream};
 use cachette_benches::Target;
 use cachette_benches::table::Table;
-use cachette_hal::{AnyDevice, Ordinal};
+use cachette_hal::Ordinal;
 use clap::Parser;
 
 /// Phantom memory of the host device.
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn allocator() -> Result<(Allocator<AnyDevice>, Stream<AnyDevice>), Box<dyn Error>> {
+fn allocator() -> Result<(Allocator, Stream), Box<dyn Error>> {
     let allocator = Allocator::new(Target::host(Ordinal(0), CAPACITY)?.device);
     let stream = allocator.create_stream()?;
     Ok((allocator, stream))

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use cachette::sleep::Contents;
 use cachette::{Allocator, Backends, Buffer, Pool, Stream};
 use cachette_hal::owned::OwnedPinned;
-use cachette_hal::{AnyDevice, CaptureMode, Device};
+use cachette_hal::{CaptureMode, Device};
 use clap::Parser;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -40,7 +40,7 @@ fn main() -> Result<()> {
 }
 
 /// Prints the times of four sleeps and wakes of `bytes`, and checks the contents.
-fn speed(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>, bytes: usize) -> Result<()> {
+fn speed(allocator: &Allocator, stream: &Stream, bytes: usize) -> Result<()> {
     let (down, up) = copies(allocator, stream)?;
     println!("plain copies: {:.1} GB/s to the host, {:.1} GB/s back", down / 1e9, up / 1e9);
     allocator.empty_cache()?;
@@ -72,7 +72,7 @@ fn speed(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>, bytes: us
 }
 
 /// Lets a small pool sleep and wake `times` times; fails if memory grows or a byte changes.
-fn cycles(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>, times: u32) -> Result<()> {
+fn cycles(allocator: &Allocator, stream: &Stream, times: u32) -> Result<()> {
     let pool = allocator.create_pool();
     let pieces = filled(allocator, &pool, stream, &[3 * MIB, 700, 33 * MIB])?;
     let mut held = Vec::new();
@@ -92,7 +92,7 @@ fn cycles(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>, times: u
 }
 
 /// Captures a graph, and launches it each time after its pool has slept.
-fn graph(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>) -> Result<()> {
+fn graph(allocator: &Allocator, stream: &Stream) -> Result<()> {
     const TIMES: u8 = 5;
     let pool = allocator.create_capture_pool();
     let capture = pool.begin_capture(stream, CaptureMode::Global)?;
@@ -118,12 +118,7 @@ fn graph(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>) -> Result
 }
 
 /// Buffers of these sizes in the pool; each has a different byte.
-fn filled(
-    allocator: &Allocator<AnyDevice>,
-    pool: &Pool<AnyDevice>,
-    stream: &Stream<AnyDevice>,
-    sizes: &[usize],
-) -> Result<Vec<(u8, Buffer<u8>)>> {
+fn filled(allocator: &Allocator, pool: &Pool, stream: &Stream, sizes: &[usize]) -> Result<Vec<(u8, Buffer<u8>)>> {
     let _inside = pool.enter(stream)?;
     let fill = |(byte, bytes): (u8, &usize)| {
         let mut buffer = allocator.allocate_buffer::<u8>(*bytes, stream)?;
@@ -144,7 +139,7 @@ fn check(pieces: &[(u8, Buffer<u8>)]) -> Result<()> {
 }
 
 /// Bytes per second of plain copies from and to the device, the best of three.
-fn copies(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>) -> Result<(f64, f64)> {
+fn copies(allocator: &Allocator, stream: &Stream) -> Result<(f64, f64)> {
     const ROUNDS: u32 = 32;
     let transfer = allocator.device().transfer()?;
     let memory = allocator.allocate(PIECE as u64, stream)?;

@@ -89,7 +89,7 @@ fn measure(device: &AnyDevice, config: &Config, step: Step) -> Result<Duration, 
 }
 
 /// Keeps the stream busy.
-fn hold(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>) -> Result<(), Box<dyn Error>> {
+fn hold(allocator: &Allocator, stream: &Stream) -> Result<(), Box<dyn Error>> {
     let calls = allocator.device().host_calls()?;
     // SAFETY: 1. the stream lives as long as the allocator.
     unsafe { calls.call_host(stream.handle(), Box::new(|| thread::sleep(HOLD))) }?;

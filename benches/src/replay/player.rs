@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use cachette::{Allocation, Allocator, Error, Stream};
 
-use super::{Device, Failure, Pass};
+use super::{Failure, Pass};
 use crate::trace::{Operation, Trace};
 
 /// Operations between two reports of progress, which are not timed.
@@ -13,12 +13,12 @@ const REPORT_EVERY: usize = 1 << 16;
 /// A trace, and the allocator that is asked.
 pub(super) struct Player<'a> {
     trace: &'a Trace,
-    allocator: &'a Allocator<Device>,
-    streams: Vec<Stream<Device>>,
+    allocator: &'a Allocator,
+    streams: Vec<Stream>,
 }
 
 impl<'a> Player<'a> {
-    pub(super) fn new(allocator: &'a Allocator<Device>, trace: &'a Trace) -> Result<Self, Failure> {
+    pub(super) fn new(allocator: &'a Allocator, trace: &'a Trace) -> Result<Self, Failure> {
         let streams = (0..trace.streams).map(|_| allocator.create_stream());
         let streams = streams.collect::<Result<_, Error>>();
         Ok(Self {
@@ -30,7 +30,7 @@ impl<'a> Player<'a> {
 
     /// How long the trace took. What it leaves live is freed afterwards, untimed.
     pub(super) fn play(&self, pass: Pass, progress: &mut dyn FnMut(usize)) -> Result<Duration, Failure> {
-        let mut live: Vec<Option<Allocation<Device>>> = Vec::new();
+        let mut live: Vec<Option<Allocation>> = Vec::new();
         live.resize_with(self.trace.slots, || None);
         let mut took = Duration::ZERO;
         for (part, operations) in self.trace.operations.chunks(REPORT_EVERY).enumerate() {
@@ -50,7 +50,7 @@ impl<'a> Player<'a> {
 
     /// Runs the trace once, untimed, and calls `after` for each operation.
     pub(super) fn watch(&self, mut after: impl FnMut()) -> Result<(), Failure> {
-        let mut live: Vec<Option<Allocation<Device>>> = Vec::new();
+        let mut live: Vec<Option<Allocation>> = Vec::new();
         live.resize_with(self.trace.slots, || None);
         for (place, operation) in self.trace.operations.iter().enumerate() {
             self.step(*operation, &mut live).map_err(|error| Failure {
@@ -64,7 +64,7 @@ impl<'a> Player<'a> {
     }
 
     #[inline]
-    fn step(&self, operation: Operation, live: &mut [Option<Allocation<Device>>]) -> Result<(), Error> {
+    fn step(&self, operation: Operation, live: &mut [Option<Allocation>]) -> Result<(), Error> {
         match operation {
             Operation::Allocate { slot, stream, bytes } => {
                 let stream = &self.streams[stream as usize];

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use cachette::Stream;
-use cachette::hal::{AnyDevice, CaptureMode};
+use cachette::hal::CaptureMode;
 use cachette::pool::{Capture, Graph};
 
 use crate::convert::stream_of;
@@ -25,13 +25,13 @@ pub const CACHETTE_CAPTURE_RELAXED: u32 = 2;
 /// A capture in progress.
 #[derive(Debug)]
 pub struct CaptureHandle {
-    inner: Capture<AnyDevice>,
+    inner: Capture,
 }
 
 /// A captured graph. Its memory stays reserved in its pool until the last graph of the pool is destroyed.
 #[derive(Debug)]
 pub struct GraphHandle {
-    inner: Graph<AnyDevice>,
+    inner: Graph,
 }
 
 /// Begins to capture a stream other than the default one. The pool serves the requests of all streams that are part of
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn cachette_graph_launch(graph: *mut GraphHandle, stream: 
     call!([handle(graph)], {
         let allocator = graph.inner.pool().allocator();
         // SAFETY: 4. is the caller's promise.
-        let stream: Stream<AnyDevice> = unsafe { allocator.adopt_stream(stream_of(stream)) }?;
+        let stream: Stream = unsafe { allocator.adopt_stream(stream_of(stream)) }?;
         // SAFETY: 5. is the caller's promise, and the stream is of this allocator.
         unsafe { graph.inner.launch(&stream) }?;
     })

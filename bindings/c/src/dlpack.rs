@@ -4,7 +4,6 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use cachette::Allocator;
-use cachette::hal::AnyDevice;
 use cachette_dlpack::abi::{DLDataType, VERSION};
 use cachette_dlpack::{Imported, Tensor, device_of, order};
 
@@ -16,7 +15,7 @@ use crate::status::Status;
 
 /// Memory of a tensor; dropped, it goes back to its allocator.
 struct Exported {
-    allocator: Allocator<AnyDevice>,
+    allocator: Allocator,
     address: u64,
 }
 

@@ -3,7 +3,6 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use cachette::hal::AnyDevice;
 use cachette::pool::PoolStats;
 use cachette::{Pool, Stream};
 
@@ -21,11 +20,11 @@ use crate::structure::{Structure, same_fields};
 #[derive(Debug)]
 pub struct PoolHandle {
     /// Shared with the threads that entered it, which may leave after the release.
-    pub(crate) inner: Arc<Pool<AnyDevice>>,
+    pub(crate) inner: Arc<Pool>,
 }
 
 impl PoolHandle {
-    fn new(pool: Pool<AnyDevice>) -> Self {
+    fn new(pool: Pool) -> Self {
         Self { inner: Arc::new(pool) }
     }
 
@@ -34,7 +33,7 @@ impl PoolHandle {
     /// # Safety
     ///
     /// Promise 4 of the crate.
-    pub(crate) unsafe fn stream(&self, stream: *mut c_void) -> Result<Stream<AnyDevice>, Failure> {
+    pub(crate) unsafe fn stream(&self, stream: *mut c_void) -> Result<Stream, Failure> {
         // SAFETY: 4. is the caller's promise.
         Ok(unsafe { self.inner.allocator().adopt_stream(stream_of(stream)) }?)
     }

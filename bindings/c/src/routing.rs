@@ -21,18 +21,18 @@ use crate::status::Status;
 #[derive(Debug)]
 pub struct InsideHandle {
     _guard: PoolGuard<'static, AnyDevice>,
-    _pool: Arc<Pool<AnyDevice>>,
+    _pool: Arc<Pool>,
     thread: ThreadId,
 }
 
 impl InsideHandle {
     fn new(
-        pool: &Arc<Pool<AnyDevice>>,
-        enter: impl FnOnce(&'static Pool<AnyDevice>) -> Result<PoolGuard<'static, AnyDevice>, Failure>,
+        pool: &Arc<Pool>,
+        enter: impl FnOnce(&'static Pool) -> Result<PoolGuard<'static, AnyDevice>, Failure>,
     ) -> Result<Self, Failure> {
         let pool = Arc::clone(pool);
         // SAFETY: the pool lives as long as the handle has a share in it, and the guard is dropped before that.
-        let shared: &'static Pool<AnyDevice> = unsafe { &*Arc::as_ptr(&pool) };
+        let shared: &'static Pool = unsafe { &*Arc::as_ptr(&pool) };
         Ok(Self { _guard: enter(shared)?, _pool: pool, thread: thread::current().id() })
     }
 }
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn cachette_pool_enter(
     call!([out(out_inside), handle(pool)], {
         // SAFETY: 4. is the caller's promise.
         let stream = unsafe { pool.stream(stream) }?;
-        let enter = |pool: &'static Pool<AnyDevice>| Ok(pool.enter(&stream)?);
+        let enter = |pool: &'static Pool| Ok(pool.enter(&stream)?);
         *out_inside = give(InsideHandle::new(&pool.inner, enter)?);
     })
 }

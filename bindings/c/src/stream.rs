@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cachette::hal::{AnyDevice, CaptureStatus, Device, StreamRef};
+use cachette::hal::{CaptureStatus, Device, StreamRef};
 use cachette::{Allocator, Stream};
 
 use crate::allocator::AllocatorHandle;
@@ -24,8 +24,8 @@ pub(crate) struct OwnStreams {
 /// No stream is in both.
 #[derive(Debug, Default)]
 struct Lists {
-    used: Vec<Stream<AnyDevice>>,
-    idle: Vec<Stream<AnyDevice>>,
+    used: Vec<Stream>,
+    idle: Vec<Stream>,
 }
 
 impl OwnStreams {
@@ -52,7 +52,7 @@ impl OwnStreams {
         Ok(idle?)
     }
 
-    fn take_used(&self, raw: StreamRef) -> Option<Stream<AnyDevice>> {
+    fn take_used(&self, raw: StreamRef) -> Option<Stream> {
         let used = &mut self.lock().used;
         let at = used.iter().position(|stream| stream.handle() == raw)?;
         Some(used.swap_remove(at))

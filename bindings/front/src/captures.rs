@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{mem, ptr};
 
 use cachette::Pool;
-use cachette::hal::{AnyDevice, CaptureStatus, Device, StreamRef};
+use cachette::hal::{CaptureStatus, Device, StreamRef};
 use cachette::pool::Filter;
 
 use crate::served::Served;
@@ -29,12 +29,12 @@ pub(crate) const MOVE: u32 = 1;
 struct Begun {
     served: &'static Served,
     stream: StreamRef,
-    pool: Pool<AnyDevice>,
+    pool: Pool,
 }
 
 static BEGUN: Mutex<Vec<Begun>> = Mutex::new(Vec::new());
 /// The pools whose graphs are gone. A destructor must not call the driver, so the next request releases them.
-static ENDED: Mutex<Vec<Pool<AnyDevice>>> = Mutex::new(Vec::new());
+static ENDED: Mutex<Vec<Pool>> = Mutex::new(Vec::new());
 /// Whether there are any. Relaxed: a request that misses one releases it later.
 static ANY_ENDED: AtomicBool = AtomicBool::new(false);
 
@@ -114,7 +114,7 @@ unsafe fn begin(served: &'static Served, stream: StreamRef) -> Result<(), Refusa
 }
 
 /// Ends the route of the capture that `stream` began, if it is over; the pool, if the graph uses it.
-fn end(stream: StreamRef) -> Option<Pool<AnyDevice>> {
+fn end(stream: StreamRef) -> Option<Pool> {
     let mut all = locked(&BEGUN);
     let at = all.iter().position(|begun| begun.stream == stream)?;
     let capture = all[at].served.allocator.device().capture().ok()?;
@@ -130,7 +130,7 @@ fn end(stream: StreamRef) -> Option<Pool<AnyDevice>> {
 }
 
 /// Keeps a pool until the driver calls the destructor that `attach` is given; for good if it cannot.
-fn keep(pool: Pool<AnyDevice>, attach: impl FnOnce(*mut c_void, Destructor) -> Status) {
+fn keep(pool: Pool, attach: impl FnOnce(*mut c_void, Destructor) -> Status) {
     let pool = Box::into_raw(Box::new(pool));
     // What the driver refuses to attach is kept: the graph may use the memory as long as the process lives.
     let _ = attach(pool.cast(), graph_is_gone);
@@ -143,7 +143,7 @@ fn keep(pool: Pool<AnyDevice>, attach: impl FnOnce(*mut c_void, Destructor) -> S
 /// 1. `pool` is what [`keep`] has attached to the graph.
 unsafe extern "C" fn graph_is_gone(pool: *mut c_void) {
     // SAFETY: 1. it came from a box, and the driver calls this once.
-    let pool = unsafe { Box::from_raw(pool.cast::<Pool<AnyDevice>>()) };
+    let pool = unsafe { Box::from_raw(pool.cast::<Pool>()) };
     locked(&ENDED).push(*pool);
     ANY_ENDED.store(true, Relaxed);
 }

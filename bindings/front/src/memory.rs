@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use cachette::hal::{AnyDevice, Device, StreamRef};
+use cachette::hal::{Device, StreamRef};
 use cachette::{Allocator, Error, PointerProblem};
 use cachette_process::{self as process, write_line};
 
@@ -101,7 +101,7 @@ pub(crate) fn range(thread: &Thread, address: u64) -> Result<(u64, u64), Refusal
     find(thread, address, |allocator| range_in(allocator, address))
 }
 
-fn range_in(allocator: &Allocator<AnyDevice>, address: u64) -> Result<(u64, u64), Error> {
+fn range_in(allocator: &Allocator, address: u64) -> Result<(u64, u64), Error> {
     match allocator.requested_at(address) {
         Ok(bytes) => Ok((address, bytes)),
         Err(Error::InvalidPointer { why: PointerProblem::Interior { start, .. }, .. }) => {
@@ -182,11 +182,7 @@ const fn host_size(bytes: u64) -> usize {
 
 /// Tries `act` on the allocators of the process; an address that none of them knows is the driver's.
 #[inline]
-fn find<T>(
-    thread: &Thread,
-    address: u64,
-    act: impl Fn(&'static Allocator<AnyDevice>) -> Result<T, Error>,
-) -> Result<T, Refusal> {
+fn find<T>(thread: &Thread, address: u64, act: impl Fn(&'static Allocator) -> Result<T, Error>) -> Result<T, Refusal> {
     let (_, likely) = thread.current.get();
     // The driver has its own status for a forked child.
     if address == 0 || process::is_forked() {

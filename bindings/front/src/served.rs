@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use cachette::hal::{AnyDevice, StreamRef};
+use cachette::hal::StreamRef;
 use cachette::{Allocator, Label, Stream};
 use cachette_process::{self as process, write_line};
 
@@ -16,9 +16,9 @@ use crate::{driver_pools, streams, summary};
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) device: u32,
-    pub(crate) allocator: &'static Allocator<AnyDevice>,
+    pub(crate) allocator: &'static Allocator,
     /// The stream of memory that may be used on every stream at once. No work is queued in it.
-    pub(crate) idle: Stream<AnyDevice>,
+    pub(crate) idle: Stream,
     /// How snapshots show the memory.
     pub(crate) label: Label,
 }
@@ -115,8 +115,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_looked_up_again_after_the_driver_destroyed_one() {
-        let allocator: &'static Allocator<AnyDevice> =
-            Box::leak(Box::new(Allocator::new(Backends::open("host").unwrap())));
+        let allocator: &'static Allocator = Box::leak(Box::new(Allocator::new(Backends::open("host").unwrap())));
         let idle = allocator.create_stream().unwrap();
         let served: &'static Served = Box::leak(Box::new(Served { device: 0, allocator, idle, label: Label::NONE }));
         let thread = Thread::new();

@@ -22,7 +22,7 @@ pub const MOST_DEVICES: usize = 64;
 const LOADED: [(&str, &str); 2] = [("libcuda.so", "cuda"), ("libamdhip64", "hip")];
 
 /// The allocators, each created when its device is first used, and never dropped: the driver may be unloaded by then.
-static DEVICES: [OnceLock<Allocator<AnyDevice>>; MOST_DEVICES] = [const { OnceLock::new() }; MOST_DEVICES];
+static DEVICES: [OnceLock<Allocator>; MOST_DEVICES] = [const { OnceLock::new() }; MOST_DEVICES];
 /// The number of slots that may be set. Relaxed: a thread that has memory of a device has seen it opened.
 static PLACES: AtomicUsize = AtomicUsize::new(0);
 static PROCESS: OnceLock<Process> = OnceLock::new();
@@ -138,7 +138,7 @@ fn current(process: &Process, watched: &Watched) -> Config {
 
 /// The allocator of a device, created at first use.
 #[inline]
-pub fn allocator(device: u32) -> Result<&'static Allocator<AnyDevice>, Error> {
+pub fn allocator(device: u32) -> Result<&'static Allocator, Error> {
     match find(device as usize) {
         Some(allocator) => Ok(allocator),
         None => open(device),
@@ -148,7 +148,7 @@ pub fn allocator(device: u32) -> Result<&'static Allocator<AnyDevice>, Error> {
 /// The allocator of a device, if it exists and is usable in this process.
 #[inline]
 #[must_use]
-pub fn find(device: usize) -> Option<&'static Allocator<AnyDevice>> {
+pub fn find(device: usize) -> Option<&'static Allocator> {
     if fork::is_forked() {
         return None;
     }
@@ -156,7 +156,7 @@ pub fn find(device: usize) -> Option<&'static Allocator<AnyDevice>> {
 }
 
 #[cold]
-fn open(device: u32) -> Result<&'static Allocator<AnyDevice>, Error> {
+fn open(device: u32) -> Result<&'static Allocator, Error> {
     let made = open_device(device)?;
     let watched = watched();
     let place = &DEVICES[device as usize];
@@ -197,7 +197,7 @@ pub fn open_device(device: u32) -> Result<AnyDevice, Error> {
 
 /// The devices that were used so far, with their allocators.
 #[inline]
-pub fn opened() -> impl Iterator<Item = (u32, &'static Allocator<AnyDevice>)> {
+pub fn opened() -> impl Iterator<Item = (u32, &'static Allocator)> {
     let places = &DEVICES[..PLACES.load(Relaxed)];
     (0..).zip(places).filter_map(|(device, place)| {
         let allocator = place.get().filter(|_| !fork::is_forked());
@@ -306,17 +306,17 @@ pub fn last_out_of_memory() -> Option<Arc<OutOfMemory>> {
     last_exhaustion().clone()
 }
 
-fn watch(allocator: &Allocator<AnyDevice>, observer: &Arc<Observer>) {
+fn watch(allocator: &Allocator, observer: &Arc<Observer>) {
     let observer = Arc::clone(observer);
     allocator.on_out_of_memory(move |figures| observer(figures));
 }
 
-fn follow(device: u32, allocator: &Allocator<AnyDevice>, tracker: &Arc<Tracker>) {
+fn follow(device: u32, allocator: &Allocator, tracker: &Arc<Tracker>) {
     let tracker = Arc::clone(tracker);
     allocator.track(move |event| tracker(device, event));
 }
 
-fn relieve(allocator: &Allocator<AnyDevice>, reliever: &Arc<Reliever>) {
+fn relieve(allocator: &Allocator, reliever: &Arc<Reliever>) {
     let reliever = Arc::clone(reliever);
     allocator.on_pressure(move || reliever());
 }

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cachette::hal::AnyDevice;
 use cachette::{Allocation, Allocator};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -23,7 +22,7 @@ pub(crate) struct PyAllocation {
 }
 
 impl PyAllocation {
-    pub(crate) fn new(allocator: Allocator<AnyDevice>, allocation: Allocation<AnyDevice>) -> Self {
+    pub(crate) fn new(allocator: Allocator, allocation: Allocation) -> Self {
         Self { inner: Mutex::new(Some(Arc::new(Memory { allocator, allocation }))) }
     }
 
@@ -34,7 +33,7 @@ impl PyAllocation {
     }
 
     /// Calls `question` with the allocation, unless it was freed.
-    fn ask<T>(&self, question: impl FnOnce(&Allocation<AnyDevice>) -> T) -> PyResult<T> {
+    fn ask<T>(&self, question: impl FnOnce(&Allocation) -> T) -> PyResult<T> {
         Ok(question(&self.memory()?.allocation))
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cachette::hal::{AnyDevice, Device};
+use cachette::hal::Device;
 use cachette::snapshot::SnapshotOptions;
 use cachette::{Allocator, Backends, OutOfMemory};
 use pyo3::prelude::*;
@@ -26,7 +26,7 @@ use crate::{config, error, history, metrics, pool, snapshot, stats};
 #[pyclass(module = "cachette", name = "Allocator", frozen)]
 pub(crate) struct PyAllocator {
     device: String,
-    inner: Allocator<AnyDevice>,
+    inner: Allocator,
 }
 
 #[pymethods]

@@ -1,7 +1,6 @@
 //! Histories for Python.
 
 use cachette::Allocator;
-use cachette::hal::AnyDevice;
 use cachette::history::{self, HistoryOptions, Level, ResolvedStack};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -58,7 +57,7 @@ fn wrong(text: &str) -> PyErr {
 }
 
 /// Starts or stops the history of an allocator.
-pub(crate) fn switch(allocator: &Allocator<AnyDevice>, options: Option<HistoryOptions>) {
+pub(crate) fn switch(allocator: &Allocator, options: Option<HistoryOptions>) {
     match options {
         Some(options) => allocator.record_history(options),
         None => allocator.stop_history(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cachette::hal::{AnyDevice, Device, DeviceInfo, StreamRef, Vendor};
+use cachette::hal::{Device, DeviceInfo, StreamRef, Vendor};
 use cachette::{Allocation, Allocator, hal};
 use cachette_dlpack::abi::{DLDataType, DLDevice};
 use cachette_dlpack::{Tensor, device_of, hand_over};
@@ -13,8 +13,8 @@ use crate::error;
 
 /// An allocation and its allocator. The memory goes back with the last owner: an object of Python or a consumer.
 pub(crate) struct Memory {
-    pub(crate) allocator: Allocator<AnyDevice>,
-    pub(crate) allocation: Allocation<AnyDevice>,
+    pub(crate) allocator: Allocator,
+    pub(crate) allocation: Allocation,
 }
 
 impl Memory {

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use cachette::Allocator;
-use cachette::hal::AnyDevice;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// Returns the metrics of `allocator` in Prometheus' text format.
-pub(crate) fn text(allocator: &Allocator<AnyDevice>, labels: BTreeMap<String, String>) -> PyResult<String> {
+pub(crate) fn text(allocator: &Allocator, labels: BTreeMap<String, String>) -> PyResult<String> {
     if let Some(wrong) = labels.keys().find(|name| !is_label(name)) {
         let text = format!("'{wrong}' is no name of a label; use letters, digits and underscores, and no digit first");
         return Err(PyValueError::new_err(text));

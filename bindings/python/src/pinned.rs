@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use cachette::hal::{AnyDevice, DevicePtr};
+use cachette::hal::DevicePtr;
 use cachette::pinned::TimeStat;
 use cachette::{Allocator, PinnedAllocation, PinnedStats, Stat};
 use pyo3::prelude::*;
@@ -14,7 +14,7 @@ use crate::stream::Named;
 /// The pinned host memory of an allocator: `Allocator.pinned()`.
 #[pyclass(module = "cachette", name = "Pinned", frozen)]
 pub(crate) struct PyPinned {
-    pub(crate) allocator: Allocator<AnyDevice>,
+    pub(crate) allocator: Allocator,
 }
 
 #[pymethods]
@@ -52,20 +52,20 @@ impl PyPinned {
 /// Pinned host memory; freed by `free()`, at the end of a `with` block, or with the object.
 #[pyclass(module = "cachette", name = "PinnedAllocation", frozen)]
 pub(crate) struct PyPinnedAllocation {
-    allocator: Allocator<AnyDevice>,
+    allocator: Allocator,
     inner: Mutex<Held>,
 }
 
 struct Held {
     /// `None` after the free.
-    allocation: Option<PinnedAllocation<AnyDevice>>,
+    allocation: Option<PinnedAllocation>,
     /// The Python view of the memory. It keeps this object alive while the view exists.
     view: Option<Py<PyWeakrefReference>>,
 }
 
 impl PyPinnedAllocation {
     /// Calls `question` with the allocation, unless it was freed.
-    fn ask<T>(&self, question: impl FnOnce(&PinnedAllocation<AnyDevice>) -> T) -> PyResult<T> {
+    fn ask<T>(&self, question: impl FnOnce(&PinnedAllocation) -> T) -> PyResult<T> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let allocation = inner.allocation.as_ref();
         allocation.map(question).ok_or_else(|| error::error("this memory was freed; allocate anew"))

@@ -1,6 +1,5 @@
 //! The process-wide plug-in for PyTorch.
 
-use cachette::hal::AnyDevice;
 use cachette::{Allocator, OutOfMemory, Stats};
 use pyo3::prelude::*;
 
@@ -180,7 +179,7 @@ fn addresses() -> [(&'static str, usize); 10] {
 }
 
 /// The allocator of a device, opened if necessary.
-pub(crate) fn allocator(device: u32) -> PyResult<&'static Allocator<AnyDevice>> {
+pub(crate) fn allocator(device: u32) -> PyResult<&'static Allocator> {
     cachette_process::allocator(device).map_err(error::of_process)
 }
 

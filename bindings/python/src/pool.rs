@@ -22,7 +22,7 @@ use crate::{error, source, stats};
 pub(crate) struct PyPool {
     id: (u64, u64),
     /// `None` after the release.
-    inner: Mutex<Option<Arc<Pool<AnyDevice>>>>,
+    inner: Mutex<Option<Arc<Pool>>>,
 }
 
 /// A pool that this thread has entered.
@@ -30,7 +30,7 @@ pub(crate) struct PyPool {
 /// The guard is declared, and so dropped, before the pool that it borrows from.
 struct Entered {
     _guard: PoolGuard<'static, AnyDevice>,
-    pool: Arc<Pool<AnyDevice>>,
+    pool: Arc<Pool>,
 }
 
 thread_local! {
@@ -39,21 +39,21 @@ thread_local! {
 }
 
 /// Options of a pool of `allocator` whose segments come from the source called `source`.
-pub(crate) fn options(allocator: &Allocator<AnyDevice>, source: Option<&str>) -> PyResult<PoolOptions> {
+pub(crate) fn options(allocator: &Allocator, source: Option<&str>) -> PyResult<PoolOptions> {
     let options = PoolOptions::new();
     let Some(name) = source else { return Ok(options) };
     Ok(options.source(source::find(name, allocator.device_info())?))
 }
 
 impl PyPool {
-    pub(crate) fn create(allocator: &Allocator<AnyDevice>, options: PoolOptions) -> PyResult<Self> {
+    pub(crate) fn create(allocator: &Allocator, options: PoolOptions) -> PyResult<Self> {
         let pool = allocator.create_pool_with(options);
         let pool = pool.map_err(error::of_allocator)?;
         Ok(Self { id: pool.id().pair(), inner: Mutex::new(Some(Arc::new(pool))) })
     }
 
     /// The pool, unless it was released.
-    fn pool(&self) -> PyResult<Arc<Pool<AnyDevice>>> {
+    fn pool(&self) -> PyResult<Arc<Pool>> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let pool = inner.as_ref().map(Arc::clone);
         pool.ok_or_else(|| error::error("this pool was released; create another"))
@@ -122,7 +122,7 @@ impl PyPool {
     fn __enter__(this: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
         let pool = this.pool()?;
         // SAFETY: `Entered` keeps the pool at its address for as long as it keeps the guard that borrows from it.
-        let borrowed: &'static Pool<AnyDevice> = unsafe { &*Arc::as_ptr(&pool) };
+        let borrowed: &'static Pool = unsafe { &*Arc::as_ptr(&pool) };
         let entered = Entered { _guard: borrowed.enter_all(), pool };
         ENTERED.with_borrow_mut(|list| list.push(entered));
         Ok(this)

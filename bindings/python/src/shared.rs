@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use cachette::hal::{AnyDevice, ErrorKind, StreamRef};
+use cachette::hal::{ErrorKind, StreamRef};
 use cachette::{Allocator, Label};
 use cachette_process::{Error, FirstOnly, guarded};
 
@@ -33,7 +33,7 @@ pub(crate) unsafe fn allocate_last_freed(bytes: usize, device: c_int, stream: St
     let found = guarded(|| {
         let allocator = usize::try_from(device).ok().and_then(cachette_process::find);
         // SAFETY: 1. is the caller's promise; allocators of the process live as long as it.
-        let allocate = |it: &Allocator<AnyDevice>| unsafe { it.allocate_raw_last_freed(bytes as u64, stream, label) };
+        let allocate = |it: &Allocator| unsafe { it.allocate_raw_last_freed(bytes as u64, stream, label) };
         Ok::<_, Error>(allocator.and_then(allocate))
     });
     found.ok().flatten()

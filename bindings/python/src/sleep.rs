@@ -1,6 +1,5 @@
 //! Sleep mode for Python.
 
-use cachette::hal::AnyDevice;
 use cachette::pool::PoolProblem;
 use cachette::sleep::{Contents, Progress, SleepStats};
 use cachette::{Allocator, Error, Pool};
@@ -27,12 +26,7 @@ fn contents(keep: bool) -> Contents {
 }
 
 /// Puts a pool to sleep, and calls `progress(done, total)` during that.
-pub(crate) fn sleep(
-    py: Python<'_>,
-    pool: &Pool<AnyDevice>,
-    keep: bool,
-    progress: Option<Py<PyAny>>,
-) -> PyResult<SleptEntry> {
+pub(crate) fn sleep(py: Python<'_>, pool: &Pool, keep: bool, progress: Option<Py<PyAny>>) -> PyResult<SleptEntry> {
     let slept = py.detach(move || pool.sleep_with(contents(keep), |done| tell(progress.as_ref(), done)));
     let mut entry = SleptEntry::default();
     entry.add(slept.map_err(error::of_allocator)?);
@@ -40,20 +34,15 @@ pub(crate) fn sleep(
 }
 
 /// Wakes a pool, and calls `progress(done, total)` during that. Returns the bytes of its memory.
-pub(crate) fn wake(py: Python<'_>, pool: &Pool<AnyDevice>, progress: Option<Py<PyAny>>) -> PyResult<u64> {
+pub(crate) fn wake(py: Python<'_>, pool: &Pool, progress: Option<Py<PyAny>>) -> PyResult<u64> {
     py.detach(move || pool.wake_with(|done| tell(progress.as_ref(), done))).map_err(error::of_allocator)
 }
 
 /// Puts every pool with a tag to sleep, on all `allocators`; all of them or none.
-pub(crate) fn sleep_tagged(
-    py: Python<'_>,
-    allocators: &[&Allocator<AnyDevice>],
-    tag: &str,
-    keep: bool,
-) -> PyResult<SleptEntry> {
+pub(crate) fn sleep_tagged(py: Python<'_>, allocators: &[&Allocator], tag: &str, keep: bool) -> PyResult<SleptEntry> {
     py.detach(|| {
         let mut entry = SleptEntry::default();
-        let mut asleep: Vec<&Allocator<AnyDevice>> = Vec::new();
+        let mut asleep: Vec<&Allocator> = Vec::new();
         for allocator in with_tag(allocators, |it| it.sleep_tagged(tag, contents(keep))) {
             match allocator {
                 Ok((allocator, slept)) => {
@@ -75,16 +64,16 @@ pub(crate) fn sleep_tagged(
 }
 
 /// Wakes every pool with a tag; returns the bytes of their memory.
-pub(crate) fn wake_tagged(py: Python<'_>, allocators: &[&Allocator<AnyDevice>], tag: &str) -> PyResult<u64> {
+pub(crate) fn wake_tagged(py: Python<'_>, allocators: &[&Allocator], tag: &str) -> PyResult<u64> {
     py.detach(|| with_tag(allocators, |it| it.wake_tagged(tag)).try_fold(0, |bytes, woken| Ok(bytes + woken?.1)))
         .map_err(error::of_allocator)
 }
 
 /// Runs `work` for each allocator. It fails only if no allocator has a pool with the tag.
 fn with_tag<'a, T>(
-    allocators: &'a [&'a Allocator<AnyDevice>],
-    work: impl Fn(&Allocator<AnyDevice>) -> Result<T, Error>,
-) -> impl Iterator<Item = Result<(&'a Allocator<AnyDevice>, T), Error>> {
+    allocators: &'a [&'a Allocator],
+    work: impl Fn(&Allocator) -> Result<T, Error>,
+) -> impl Iterator<Item = Result<(&'a Allocator, T), Error>> {
     let mut left = allocators.len();
     let mut found = false;
     allocators.iter().filter_map(move |allocator| {

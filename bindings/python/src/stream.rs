@@ -1,6 +1,6 @@
 //! Streams.
 
-use cachette::hal::{AnyDevice, StreamRef};
+use cachette::hal::StreamRef;
 use cachette::{Allocator, Stream};
 use pyo3::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::error;
 /// A stream of a device; freed memory can be reused in the same stream at once.
 #[pyclass(module = "cachette", name = "Stream", frozen)]
 pub(crate) struct PyStream {
-    pub(crate) inner: Stream<AnyDevice>,
+    pub(crate) inner: Stream,
 }
 
 #[pymethods]
@@ -44,7 +44,7 @@ pub(crate) enum Named<'py> {
 
 impl Named<'_> {
     /// Returns the stream of `allocator` for an argument; the default stream for `None`.
-    pub(crate) fn open(named: Option<Self>, allocator: &Allocator<AnyDevice>) -> PyResult<Stream<AnyDevice>> {
+    pub(crate) fn open(named: Option<Self>, allocator: &Allocator) -> PyResult<Stream> {
         match named {
             None => allocator.default_stream(),
             Some(Self::Ours(stream)) => Ok(stream.get().inner.clone()),

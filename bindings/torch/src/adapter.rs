@@ -53,7 +53,6 @@ pub use watching::{
 
 use std::ffi::c_void;
 
-use cachette::hal::AnyDevice;
 use cachette::{Allocator, PointerProblem};
 use cachette_process as process;
 
@@ -80,7 +79,7 @@ unsafe impl Send for User {}
 unsafe impl Sync for User {}
 
 /// Calls `ask` for each open device until one succeeds. No two devices share an address.
-fn ask_owner<T>(ask: impl Fn(&'static Allocator<AnyDevice>) -> Result<T, cachette::Error>) -> Result<T, Error> {
+fn ask_owner<T>(ask: impl Fn(&'static Allocator) -> Result<T, cachette::Error>) -> Result<T, Error> {
     let mut unknown = Error::Unopened { device: 0 };
     for (_, allocator) in process::opened() {
         let error = match ask(allocator) {

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::LazyLock;
 
-use cachette::hal::{AnyDevice, StreamRef};
+use cachette::hal::StreamRef;
 use cachette::{Allocator, Label};
 use cachette_process::{self as process, is_forked};
 
@@ -79,7 +79,7 @@ fn free(address: u64, device: c_int) -> Result<(), Error> {
 
 /// The allocator of a device, by PyTorch's number.
 #[inline]
-pub(crate) fn allocator_of(device: c_int) -> Result<&'static Allocator<AnyDevice>, Error> {
+pub(crate) fn allocator_of(device: c_int) -> Result<&'static Allocator, Error> {
     Ok(process::allocator(number_of(device)?)?)
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn number_of(device: c_int) -> Result<u32, Error> {
 
 /// An allocator's error, with its vendor.
 #[cold]
-pub(crate) fn of_memory(allocator: &Allocator<AnyDevice>, error: cachette::Error) -> Error {
+pub(crate) fn of_memory(allocator: &Allocator, error: cachette::Error) -> Error {
     let info = allocator.device_info();
     let processes = match error {
         cachette::Error::OutOfMemory(_) => processes::of(info.uuid),

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
-use cachette::hal::{AnyDevice, StreamRef};
+use cachette::hal::StreamRef;
 use cachette::{Allocator, PoolId};
 use cachette_process as process;
 
@@ -47,7 +47,7 @@ pub extern "C-unwind" fn cachette_torch_init(device_count: c_int) {
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn cachette_torch_reset() {
     // Every device is emptied, even after a failure. The first error is returned.
-    let empty = |(_, allocator): (u32, &Allocator<AnyDevice>)| {
+    let empty = |(_, allocator): (u32, &Allocator)| {
         let emptied = allocator.empty_cache();
         emptied.err().map(|error| of_memory(allocator, error))
     };

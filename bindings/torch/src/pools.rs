@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cachette::hal::{AnyDevice, StreamRef};
+use cachette::hal::StreamRef;
 use cachette::pool::{Filter, PoolProblem};
 use cachette::{Allocator, Pool, PoolId, PoolOptions};
 use cachette_process as process;
@@ -17,7 +17,7 @@ use crate::std_function::Owned;
 type Name = (u32, PoolId);
 
 /// One handle for every begin that has no release yet.
-static USERS: Mutex<BTreeMap<Name, Vec<Pool<AnyDevice>>>> = Mutex::new(BTreeMap::new());
+static USERS: Mutex<BTreeMap<Name, Vec<Pool>>> = Mutex::new(BTreeMap::new());
 
 /// Returns a new identifier for an internal pool. PyTorch counts its own from one and never reaches it.
 #[must_use]
@@ -58,7 +58,7 @@ pub(crate) fn users_of(device: u32, id: PoolId) -> u64 {
 }
 
 /// The pool with an identifier.
-pub(crate) fn open(device: u32, id: PoolId) -> Result<Pool<AnyDevice>, Error> {
+pub(crate) fn open(device: u32, id: PoolId) -> Result<Pool, Error> {
     let allocator = process::allocator(device)?;
     let pool = allocator.open_pool(id);
     pool.map_err(|error| of_memory(allocator, error))
@@ -89,11 +89,7 @@ pub(crate) fn release(device: u32, id: PoolId) -> Result<(), Error> {
 }
 
 /// Programs depend on the size of the segments of PyTorch's pools.
-fn open_or_create(
-    allocator: &Allocator<AnyDevice>,
-    id: PoolId,
-    options: PoolOptions,
-) -> Result<Pool<AnyDevice>, cachette::Error> {
+fn open_or_create(allocator: &Allocator, id: PoolId, options: PoolOptions) -> Result<Pool, cachette::Error> {
     match allocator.open_pool(id) {
         Err(cachette::Error::Pool { why: PoolProblem::Unknown, .. }) => {
             allocator.create_pool_with(options.id(id).whole_segments(true))
@@ -106,18 +102,18 @@ fn open_or_create(
 ///
 /// PyTorch's filter throws if the driver cannot report whether the stream is captured, which must not happen in an
 /// allocation. So the driver is queried first, and a stream with an unknown state is not routed.
-fn by_function(allocator: &'static Allocator<AnyDevice>, filter: Owned) -> Filter {
+fn by_function(allocator: &'static Allocator, filter: Owned) -> Filter {
     Filter::function(move |stream| can_tell(allocator, stream) && filter.call(stream))
 }
 
-fn can_tell(allocator: &Allocator<AnyDevice>, stream: StreamRef) -> bool {
+fn can_tell(allocator: &Allocator, stream: StreamRef) -> bool {
     allocator.device().capture().is_ok_and(|capture| {
         // SAFETY: 1. a caller that allocates in a stream keeps it alive.
         unsafe { capture.capture_status(stream) }.is_ok()
     })
 }
 
-fn users() -> MutexGuard<'static, BTreeMap<Name, Vec<Pool<AnyDevice>>>> {
+fn users() -> MutexGuard<'static, BTreeMap<Name, Vec<Pool>>> {
     // Each change of the table is one step, so a panic leaves it valid.
     USERS.lock().unwrap_or_else(PoisonError::into_inner)
 }

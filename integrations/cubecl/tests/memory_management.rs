@@ -17,11 +17,11 @@ use cubecl_server::storage::{ComputeStorage, StorageHandle, StorageId, StorageUt
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-fn cache() -> Allocator<AnyDevice> {
+fn cache() -> Allocator {
     Allocator::new(Backends::open("host").expect("the host is a device"))
 }
 
-fn storage(allocator: &Allocator<AnyDevice>) -> CachetteStorage<AnyDevice> {
+fn storage(allocator: &Allocator) -> CachetteStorage<AnyDevice> {
     CachetteStorage::new(allocator.clone(), allocator.create_stream().expect("a stream is made"))
 }
 
@@ -32,7 +32,7 @@ struct Memory {
 }
 
 impl Memory {
-    fn new(allocator: &Allocator<AnyDevice>, configuration: MemoryConfiguration) -> Self {
+    fn new(allocator: &Allocator, configuration: MemoryConfiguration) -> Self {
         let properties = MemoryDeviceProperties::new(64 * MIB, CachetteStorage::<AnyDevice>::ALIGNMENT as u64);
         let (logger, options) = (Arc::new(ServerLogger::default()), MemoryManagementOptions::new("test"));
         let storage = storage(allocator);

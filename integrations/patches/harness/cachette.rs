@@ -18,7 +18,7 @@ use crate::compute::storage::{external::ExternalMemory, gpu::GpuStorage};
 #[cfg(feature = "hip")]
 use crate::compute::{external::ExternalMemory, gpu::GpuStorage};
 
-struct Cachette(Allocator<AnyDevice>);
+struct Cachette(Allocator);
 
 impl DeviceMemory for Cachette {
     fn alloc(&self, _device: u32, stream: usize, size: u64) -> Result<u64, IoError> {

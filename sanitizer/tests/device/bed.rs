@@ -3,9 +3,10 @@
 use std::cell::Cell;
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use cachette::{Allocation, Allocator, Config, Stream};
-use cachette_hal::{Device, DevicePtr, Event, Ordinal, Use};
+use cachette_hal::{AnyDevice, Device, DevicePtr, Event, Ordinal, Use};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
 use cachette_sanitizer::{DeviceSanitizer, Finding, Options};
 
@@ -15,26 +16,24 @@ const SEEDS: Range<u64> = 0..16;
 /// The schedules that are tried until one shows the bug; some need many.
 const MANY_SEEDS: Range<u64> = 0..400;
 
-/// A program: it does something with a bed, and says whether contents were wrong.
-pub(crate) trait Program {
-    fn run<D: Device + Clone + 'static>(&self, bed: &Bed<D>) -> bool;
-}
+/// A program: it does something with a bed, with its bug or without it, and says whether contents were wrong.
+pub(crate) type Program = fn(&Bed, fixed: bool) -> bool;
 
 /// Three streams of an allocator.
-pub(crate) struct Bed<D: Device + 'static> {
+pub(crate) struct Bed {
     pub(crate) host: HostDevice,
-    pub(crate) device: D,
-    pub(crate) allocator: Allocator<D>,
-    pub(crate) a: Stream<D>,
-    pub(crate) b: Stream<D>,
-    pub(crate) c: Stream<D>,
+    pub(crate) device: AnyDevice,
+    pub(crate) allocator: Allocator,
+    pub(crate) a: Stream,
+    pub(crate) b: Stream,
+    pub(crate) c: Stream,
     sanitizer: Option<DeviceSanitizer>,
     faulted: Cell<bool>,
 }
 
-/// A device without a schedule.
-pub(crate) fn host_device() -> HostDevice {
-    HostBackend::new(HostConfig::default()).unwrap().device(Ordinal(0)).unwrap()
+/// A device without a schedule, and the sanitizer around it.
+pub(crate) fn sanitized(sanitizer: &DeviceSanitizer) -> AnyDevice {
+    Arc::new(sanitizer.around(HostBackend::new(HostConfig::default()).unwrap().device(Ordinal(0)).unwrap()))
 }
 
 fn stepped_device(seed: u64) -> HostDevice {
@@ -42,8 +41,8 @@ fn stepped_device(seed: u64) -> HostDevice {
     HostBackend::new(config).unwrap().device(Ordinal(0)).unwrap()
 }
 
-impl<D: Device + Clone + 'static> Bed<D> {
-    fn new(host: HostDevice, device: D, sanitizer: Option<DeviceSanitizer>, config: &str) -> Self {
+impl Bed {
+    fn new(host: HostDevice, device: AnyDevice, sanitizer: Option<DeviceSanitizer>, config: &str) -> Self {
         // The planted bugs reuse blocks of direct segments, unless they say otherwise.
         let mut direct = Config::builder().expandable_segments(false).build().unwrap();
         direct.update(config).unwrap();
@@ -55,46 +54,46 @@ impl<D: Device + Clone + 'static> Bed<D> {
         Self { host, device, allocator, a, b, c, sanitizer, faulted: Cell::new(false) }
     }
 
-    pub(crate) fn allocate(&self, stream: &Stream<D>) -> Allocation<D> {
+    pub(crate) fn allocate(&self, stream: &Stream) -> Allocation {
         self.allocate_bytes(2 * MIB, stream)
     }
 
-    pub(crate) fn allocate_bytes(&self, bytes: u64, stream: &Stream<D>) -> Allocation<D> {
+    pub(crate) fn allocate_bytes(&self, bytes: u64, stream: &Stream) -> Allocation {
         self.allocator.allocate(bytes, stream).unwrap()
     }
 
     /// Memory that is never freed early, for results.
-    pub(crate) fn result(&self) -> Allocation<D> {
+    pub(crate) fn result(&self) -> Allocation {
         let memory = self.allocate_bytes(MIB, &self.c);
         self.fill(&self.c, &memory, 0);
         self.sync(&self.c);
         memory
     }
 
-    pub(crate) fn fill(&self, stream: &Stream<D>, memory: &Allocation<D>, byte: u8) {
+    pub(crate) fn fill(&self, stream: &Stream, memory: &Allocation, byte: u8) {
         let (transfer, at) = (self.device.transfer().unwrap(), memory.ptr().unwrap());
         // SAFETY: 1. the stream lives. 3. the memory is allocated; programs with a bug may break it.
         self.note(unsafe { transfer.fill(at, byte, memory.requested(), stream.handle()) });
     }
 
     /// Copies the first MiB.
-    pub(crate) fn copy(&self, stream: &Stream<D>, to: &Allocation<D>, from: &Allocation<D>) {
+    pub(crate) fn copy(&self, stream: &Stream, to: &Allocation, from: &Allocation) {
         self.copy_at(stream, to, from.ptr().unwrap());
     }
 
-    pub(crate) fn copy_at(&self, stream: &Stream<D>, to: &Allocation<D>, from: DevicePtr) {
+    pub(crate) fn copy_at(&self, stream: &Stream, to: &Allocation, from: DevicePtr) {
         let (transfer, to) = (self.device.transfer().unwrap(), to.ptr().unwrap());
         // SAFETY: 1. the stream lives. 3. the addresses are mapped; programs with a bug may break it.
         self.note(unsafe { transfer.copy(to, from, MIB, stream.handle()) });
     }
 
-    pub(crate) fn upload(&self, stream: &Stream<D>, to: &Allocation<D>, from: NonNull<u8>) {
+    pub(crate) fn upload(&self, stream: &Stream, to: &Allocation, from: NonNull<u8>) {
         let (transfer, to) = (self.device.transfer().unwrap(), to.ptr().unwrap());
         // SAFETY: 1. the stream lives. 3. 4. both live until the end of the program.
         self.note(unsafe { transfer.upload(to, from.as_ptr(), 1 << 20, stream.handle()) });
     }
 
-    pub(crate) fn download(&self, stream: &Stream<D>, to: NonNull<u8>, from: &Allocation<D>) {
+    pub(crate) fn download(&self, stream: &Stream, to: NonNull<u8>, from: &Allocation) {
         let (transfer, from) = (self.device.transfer().unwrap(), from.ptr().unwrap());
         // SAFETY: 1. the stream lives. 3. 4. both live until the end of the program.
         self.note(unsafe { transfer.download(to.as_ptr(), from, 1 << 20, stream.handle()) });
@@ -128,23 +127,23 @@ impl<D: Device + Clone + 'static> Bed<D> {
     }
 
     /// Makes `stream` wait for all work that is queued in `other` now.
-    pub(crate) fn wait_stream(&self, stream: &Stream<D>, other: &Stream<D>) {
+    pub(crate) fn wait_stream(&self, stream: &Stream, other: &Stream) {
         let event = self.event();
         self.record(&event, other);
         self.wait(stream, &event);
     }
 
-    pub(crate) fn record(&self, event: &Event, stream: &Stream<D>) {
+    pub(crate) fn record(&self, event: &Event, stream: &Stream) {
         // SAFETY: 1. both live.
         self.note(unsafe { self.device.record(event, stream.handle()) });
     }
 
-    pub(crate) fn wait(&self, stream: &Stream<D>, event: &Event) {
+    pub(crate) fn wait(&self, stream: &Stream, event: &Event) {
         // SAFETY: 1. both live.
         self.note(unsafe { self.device.stream_wait(stream.handle(), event) });
     }
 
-    pub(crate) fn sync(&self, stream: &Stream<D>) {
+    pub(crate) fn sync(&self, stream: &Stream) {
         self.note(stream.synchronize());
     }
 
@@ -156,7 +155,7 @@ impl<D: Device + Clone + 'static> Bed<D> {
     }
 
     /// Returns whether the first byte differs from `expected`, after all work.
-    pub(crate) fn is_wrong(&self, memory: &Allocation<D>, expected: u8) -> bool {
+    pub(crate) fn is_wrong(&self, memory: &Allocation, expected: u8) -> bool {
         self.host.run_until_idle();
         let (transfer, mut byte) = (self.device.transfer().unwrap(), 0_u8);
         // SAFETY: 1. 3. 4. all of them live until the wait below.
@@ -172,30 +171,31 @@ impl<D: Device + Clone + 'static> Bed<D> {
     }
 }
 
-/// Runs a program without the sanitizer until contents are wrong or the device faults in a schedule.
-pub(crate) fn is_ever_corrupted(program: &impl Program, config: &str) -> bool {
-    MANY_SEEDS.into_iter().any(|seed| is_corrupted(program, config, seed))
+/// Runs a program with its bug, without the sanitizer, until contents are wrong or the device faults in a schedule.
+pub(crate) fn is_ever_corrupted(program: Program, config: &str) -> bool {
+    MANY_SEEDS.into_iter().any(|seed| is_corrupted(program, false, config, seed))
 }
 
-/// Runs a program without the sanitizer. Returns whether contents are right and nothing faults in every schedule.
-pub(crate) fn is_always_right(program: &impl Program, config: &str) -> bool {
-    !SEEDS.into_iter().any(|seed| is_corrupted(program, config, seed))
+/// Runs a correct program without the sanitizer. Returns whether contents are right and nothing faults in every
+/// schedule.
+pub(crate) fn is_always_right(program: Program, config: &str) -> bool {
+    !SEEDS.into_iter().any(|seed| is_corrupted(program, true, config, seed))
 }
 
-fn is_corrupted(program: &impl Program, config: &str, seed: u64) -> bool {
+fn is_corrupted(program: Program, fixed: bool, config: &str, seed: u64) -> bool {
     let host = stepped_device(seed);
-    let bed = Bed::new(host.clone(), host, None, config);
-    program.run(&bed) | bed.faulted.get()
+    let bed = Bed::new(host.clone(), Arc::new(host), None, config);
+    program(&bed, fixed) | bed.faulted.get()
 }
 
 /// Runs a program with the sanitizer, in one schedule after the other, and returns the findings of each.
-pub(crate) fn findings(program: &impl Program, config: &str, options: &Options) -> Vec<Vec<Finding>> {
+pub(crate) fn findings(program: Program, fixed: bool, config: &str) -> Vec<Vec<Finding>> {
     SEEDS
         .map(|seed| {
-            let (host, sanitizer) = (stepped_device(seed), DeviceSanitizer::new(options.clone()));
-            let device = std::sync::Arc::new(sanitizer.around(host.clone()));
+            let (host, sanitizer) = (stepped_device(seed), DeviceSanitizer::new(Options::default()));
+            let device = Arc::new(sanitizer.around(host.clone()));
             let bed = Bed::new(host, device, Some(sanitizer.clone()), config);
-            program.run(&bed);
+            program(&bed, fixed);
             sanitizer.findings()
         })
         .collect()

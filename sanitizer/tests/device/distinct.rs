@@ -4,12 +4,12 @@ use cachette::Allocator;
 use cachette_hal::Use;
 use cachette_sanitizer::{DeviceSanitizer, Options};
 
-use crate::bed::host_device;
+use crate::bed::sanitized;
 
 #[test]
 fn findings_with_the_same_lines_are_one() {
     let sanitizer = DeviceSanitizer::new(Options::default());
-    let allocator = Allocator::new(sanitizer.around(host_device()));
+    let allocator = Allocator::new(sanitized(&sanitizer));
     sanitizer.track(&allocator);
     let (main, side) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());
     // The first request takes another path in the allocator than the later ones.

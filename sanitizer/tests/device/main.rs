@@ -12,7 +12,7 @@ mod marks;
 mod streams;
 mod threads;
 
-use cachette_sanitizer::{FindingKind, Options};
+use cachette_sanitizer::FindingKind;
 
 use bed::{Program, findings, is_always_right, is_ever_corrupted};
 
@@ -25,30 +25,20 @@ macro_rules! planted {
         $(#[$doc])*
         #[test]
         fn $name() {
-            struct Planted {
-                fixed: bool,
-            }
-            impl crate::bed::Program for Planted {
-                fn run<D: cachette_hal::Device + Clone + 'static>(&self, $bed: &crate::bed::Bed<D>) -> bool {
-                    let $fixed = self.fixed;
-                    $body
-                }
-            }
-            let config = concat!($($config)?);
-            crate::check(&Planted { fixed: false }, &Planted { fixed: true }, config, crate::FindingKind::$kind);
+            crate::check(|$bed, $fixed| $body, concat!($($config)?), crate::FindingKind::$kind);
         }
     };
 }
 pub(crate) use planted;
 
-/// Expects that the first program is corrupted in some schedule and found in every one, and the second in none.
-fn check(wrong: &impl Program, right: &impl Program, config: &str, kind: FindingKind) {
-    assert!(is_ever_corrupted(wrong, config), "the bug has no effect");
-    assert!(is_always_right(right, config), "the correct program is wrong");
-    for found in findings(right, config, &Options::default()) {
+/// Expects that a bug corrupts contents in some schedule and is found in every one, and that its fix does neither.
+fn check(program: Program, config: &str, kind: FindingKind) {
+    assert!(is_ever_corrupted(program, config), "the bug has no effect");
+    assert!(is_always_right(program, config), "the correct program is wrong");
+    for found in findings(program, true, config) {
         assert!(found.is_empty(), "a correct program was reported:\n{}", found[0]);
     }
-    for found in findings(wrong, config, &Options::default()) {
+    for found in findings(program, false, config) {
         let kinds: Vec<FindingKind> = found.iter().map(|finding| finding.kind).collect();
         assert!(kinds.contains(&kind), "not found: {kinds:?}");
         for finding in found {

@@ -1,16 +1,16 @@
 //! A finding is an annotation in the history of its allocator.
 
-use cachette::Allocator;
 use cachette::history::{HistoryOptions, Stage};
+use cachette::{Allocator, Stream};
 use cachette_hal::Use;
 use cachette_sanitizer::{DeviceSanitizer, Options};
 
-use crate::bed::host_device;
+use crate::bed::sanitized;
 
 #[test]
 fn a_finding_is_an_annotation_with_its_address() {
     let sanitizer = DeviceSanitizer::new(Options::default());
-    let allocator = Allocator::new(sanitizer.around(host_device()));
+    let allocator = Allocator::new(sanitized(&sanitizer));
     sanitizer.track(&allocator);
     allocator.record_history(HistoryOptions::new());
     let (main, side) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());
@@ -23,11 +23,7 @@ fn a_finding_is_an_annotation_with_its_address() {
 }
 
 /// Reuses memory twice while another stream may read it. Returns the address.
-fn reused_by_a_loop<D: cachette_hal::Device + 'static>(
-    allocator: &Allocator<D>,
-    main: &cachette::Stream<D>,
-    side: &cachette::Stream<D>,
-) -> u64 {
+fn reused_by_a_loop(allocator: &Allocator, main: &Stream, side: &Stream) -> u64 {
     let mut address = 0;
     for _ in 0..3 {
         let memory = allocator.allocate(1 << 20, main).unwrap();

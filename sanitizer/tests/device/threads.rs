@@ -4,13 +4,12 @@ use std::thread;
 
 use cachette::{Allocator, Stream};
 use cachette_hal::Device;
-use cachette_hal_host::HostDevice;
-use cachette_sanitizer::{DeviceSanitizer, Options, Sanitized};
+use cachette_sanitizer::{DeviceSanitizer, Options};
 
-use crate::bed::host_device;
+use crate::bed::sanitized;
 
 /// Allocates, fills and frees memory of sizes that the threads share.
-fn work(allocator: &Allocator<Sanitized<HostDevice>>, stream: &Stream<Sanitized<HostDevice>>, turns: u64) {
+fn work(allocator: &Allocator, stream: &Stream, turns: u64) {
     for turn in 0..turns {
         let bytes = 512 << (turn * 7 % 8);
         let memory = allocator.allocate(bytes, stream).unwrap();
@@ -23,7 +22,7 @@ fn work(allocator: &Allocator<Sanitized<HostDevice>>, stream: &Stream<Sanitized<
 #[test]
 fn threads_that_share_a_stream_have_no_finding() {
     let sanitizer = DeviceSanitizer::new(Options::default());
-    let allocator = Allocator::new(sanitizer.around(host_device()));
+    let allocator = Allocator::new(sanitized(&sanitizer));
     sanitizer.track(&allocator);
     let shared = allocator.create_stream().unwrap();
     thread::scope(|scope| {

@@ -5,19 +5,19 @@ use cachette::hal::{self, CaptureMode, CaptureStatus, Device};
 use cachette::pool::{Capture, Graph};
 
 use crate::bytes::assert_filled;
-use crate::fixture::{Fixture, Stream, TestDevice};
+use crate::fixture::{Fixture, Stream};
 
 use super::Worker;
 
 /// Memory that a graph fills, and with what.
-type Filled = (Allocation<TestDevice>, u8);
+type Filled = (Allocation, u8);
 
 /// The captures and graphs of one worker.
 #[derive(Debug)]
 pub(super) struct Graphs {
     capture_stream: Stream,
-    recording: Option<(Capture<TestDevice>, Vec<Filled>)>,
-    made: Vec<(Graph<TestDevice>, Vec<Filled>)>,
+    recording: Option<(Capture, Vec<Filled>)>,
+    made: Vec<(Graph, Vec<Filled>)>,
 }
 
 impl Graphs {
@@ -70,7 +70,7 @@ impl Worker<'_> {
         filled
     }
 
-    fn end_capture(&mut self, capture: Capture<TestDevice>, filled: Vec<Filled>) {
+    fn end_capture(&mut self, capture: Capture, filled: Vec<Filled>) {
         if self.random.once_in(6) {
             drop(capture);
         } else if let Some(graph) = self.fixture.done(capture.end()) {

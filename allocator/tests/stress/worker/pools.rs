@@ -4,7 +4,7 @@ use cachette::pool::{Checkpoint, PoolProblem};
 use cachette::sleep::Contents;
 use cachette::{Error, Pool, PoolOptions};
 
-use crate::fixture::{Fixture, Held, TestDevice};
+use crate::fixture::{Fixture, Held};
 
 use super::Worker;
 use super::raw::Raw;
@@ -12,7 +12,7 @@ use super::raw::Raw;
 /// A pool of one worker, which sleeps now and then.
 #[derive(Debug)]
 pub(super) struct SleepingPool {
-    pub(super) pool: Pool<TestDevice>,
+    pub(super) pool: Pool,
     tag: String,
     pub(super) held: Vec<Held>,
     /// Whether the contents were dropped when it fell asleep.
@@ -30,7 +30,7 @@ impl SleepingPool {
 /// A pool of one worker whose memory is known by address alone, and its saved state.
 #[derive(Debug)]
 pub(super) struct Saved {
-    pub(super) pool: Pool<TestDevice>,
+    pub(super) pool: Pool,
     raw: Vec<Raw>,
     state: Option<(Checkpoint, Vec<Raw>)>,
 }

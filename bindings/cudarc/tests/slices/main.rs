@@ -13,7 +13,6 @@ mod uses;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use cachette::hal::AnyDevice;
 use cachette::{Allocator, Backends};
 use cachette_cudarc::StreamAllocator;
 use cudarc::driver::{CudaContext, CudaStream};
@@ -21,7 +20,7 @@ use libtest_mimic::{Arguments, Trial};
 
 /// An allocator, and two streams of its device that it knows.
 struct Setting {
-    allocator: Allocator<AnyDevice>,
+    allocator: Allocator,
     context: Arc<CudaContext>,
     cache: StreamAllocator,
     stream: Arc<CudaStream>,

@@ -2,7 +2,6 @@
 
 use std::ffi::c_int;
 
-use cachette::hal::AnyDevice;
 use cachette::{Allocator, Stat, StatArray, Stats};
 use cachette_process as process;
 
@@ -58,7 +57,7 @@ fn of(stat: &Stat) -> [i64; 4] {
 }
 
 /// The allocator of a device, if it was used.
-fn used(device: c_int) -> Option<&'static Allocator<AnyDevice>> {
+fn used(device: c_int) -> Option<&'static Allocator> {
     usize::try_from(device).ok().and_then(process::find)
 }
 

@@ -3,7 +3,6 @@
 use std::ffi::{c_int, c_void};
 
 use cachette::Allocator;
-use cachette::hal::AnyDevice;
 use cachette_process as process;
 
 use super::{ask_owner, shares};
@@ -50,7 +49,7 @@ fn free_elsewhere(address: u64) -> Result<(), Error> {
 /// 1. `device` may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_adapter_bytes(ptr: *mut c_void, device: *mut c_int) -> u64 {
-    let ask = |allocator: &'static Allocator<AnyDevice>| {
+    let ask = |allocator: &'static Allocator| {
         let bytes = allocator.bytes_at(ptr as u64)?;
         Ok((bytes, allocator.device_info().ordinal.0))
     };

@@ -7,7 +7,6 @@ use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cachette::hal::AnyDevice;
 use cachette::{ImportedMemory, SharedMemory};
 
 use super::{User, ask_owner};
@@ -15,11 +14,11 @@ use crate::entry::{allocator_of, of_memory, or_raise, pointer};
 use crate::error::Error;
 
 /// Allocations that other processes can open, by address, until they are freed. Importers keep the memory longer.
-static EXPORTED: Mutex<Option<HashMap<u64, SharedMemory<AnyDevice>>>> = Mutex::new(None);
+static EXPORTED: Mutex<Option<HashMap<u64, SharedMemory>>> = Mutex::new(None);
 /// Whether anything was ever exported. Relaxed: the thread that frees an allocation has seen its export.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-fn exported() -> MutexGuard<'static, Option<HashMap<u64, SharedMemory<AnyDevice>>>> {
+fn exported() -> MutexGuard<'static, Option<HashMap<u64, SharedMemory>>> {
     // Each change is one step, so a panic leaves the table valid.
     EXPORTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -36,7 +35,7 @@ pub(super) fn withdraw(address: u64) {
 
 /// Memory of another process, opened here.
 #[derive(Debug)]
-pub struct Opened(ImportedMemory<AnyDevice>);
+pub struct Opened(ImportedMemory);
 
 /// Lets other processes of this user open an allocation until it is freed, and passes its handle to `write`.
 ///

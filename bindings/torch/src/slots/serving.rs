@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use cachette::hal::{AnyDevice, Ordinal, StreamRef};
+use cachette::hal::{Ordinal, StreamRef};
 use cachette::pool::PoolStats;
 use cachette::{Allocator, Pool, PoolOptions};
 use cachette_process as process;
@@ -20,7 +20,7 @@ use crate::error::Error;
 #[derive(Debug)]
 pub(super) struct Serving {
     options: SlotOptions,
-    devices: [OnceLock<Pool<AnyDevice>>; process::MOST_DEVICES],
+    devices: [OnceLock<Pool>; process::MOST_DEVICES],
     /// The number of live allocations.
     live: AtomicU64,
     retired: AtomicBool,
@@ -51,7 +51,7 @@ impl Serving {
     }
 
     /// The pool on a device, created at first use.
-    pub(super) fn at(&self, device: u32) -> Result<&Pool<AnyDevice>, Error> {
+    pub(super) fn at(&self, device: u32) -> Result<&Pool, Error> {
         if process::is_forked() {
             return Err(process::Error::Forked.into());
         }
@@ -65,7 +65,7 @@ impl Serving {
         Ok(place.get_or_init(|| made))
     }
 
-    fn make(&self, device: u32) -> Result<Pool<AnyDevice>, Error> {
+    fn make(&self, device: u32) -> Result<Pool, Error> {
         let allocator = Allocator::with_config(process::open_device(device)?, &self.options.config);
         let failed = |error| of_memory(&allocator, error);
         let mut options = PoolOptions::new().no_split(self.options.no_split);

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use cachette::hal::{AnyDevice, Ordinal, StreamRef};
+use cachette::hal::{Ordinal, StreamRef};
 use cachette::{Allocator, Config, Stream};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
 use cachette_torch::{cachette_torch_alloc, cachette_torch_free};
@@ -35,12 +35,12 @@ pub(crate) fn device(backend: &HostBackend, ordinal: u32) -> HostDevice {
 }
 
 /// The allocator of a device.
-pub(crate) fn allocator(device: u32) -> &'static Allocator<AnyDevice> {
+pub(crate) fn allocator(device: u32) -> &'static Allocator {
     cachette_process::allocator(device).expect("the device can be opened")
 }
 
 /// A new stream of a device.
-pub(crate) fn stream(device: u32) -> Stream<AnyDevice> {
+pub(crate) fn stream(device: u32) -> Stream {
     let made = allocator(device).create_stream();
     made.expect("a stream can be made")
 }

@@ -41,8 +41,8 @@ pub(crate) const DEVICE: DeviceId = DeviceId { type_id: 0, index_id: 0 };
 pub(crate) const LIMIT: u64 = 64 << 20;
 
 /// The cache of the process, which the server shares with everything else in it.
-pub(crate) fn cache() -> &'static Allocator<AnyDevice> {
-    static CACHE: OnceLock<Allocator<AnyDevice>> = OnceLock::new();
+pub(crate) fn cache() -> &'static Allocator {
+    static CACHE: OnceLock<Allocator> = OnceLock::new();
     CACHE.get_or_init(|| {
         let allocator = Allocator::new(Backends::open("host").expect("the host is a device"));
         allocator.set_memory_limit(Some(LIMIT));
