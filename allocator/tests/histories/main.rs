@@ -14,7 +14,7 @@ mod model;
 mod placement;
 mod threads;
 
-/// How many histories each test runs; all together are more than ten thousand.
-pub(crate) const HISTORIES: u32 = 3_000;
+/// How many histories each test of direct segments runs.
+pub(crate) const HISTORIES: u32 = 2_000;
 /// The same for each test of elastic segments, whose blocks are larger and whose device has more to do.
 pub(crate) const ELASTIC_HISTORIES: u32 = 300;
