@@ -27,6 +27,11 @@ pub(crate) fn table<const N: usize>(table: &Table<N>) -> String {
     }
 }
 
+/// A sentence for the standard output: broken on a terminal, one line for a pipe or a file.
+pub(crate) fn sentence(text: &str) -> String {
+    if Term::stdout().is_term() { wrap(text) } else { format!("{text}\n") }
+}
+
 /// Breaks lines that are longer than [`WIDTH`]; what continues a line is indented further than it.
 pub(crate) fn wrap(text: &str) -> String {
     let wrapped = text.lines().flat_map(|line| {

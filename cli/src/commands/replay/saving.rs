@@ -8,6 +8,7 @@ use cachette_benches::replay::Outcome;
 use cachette_hal::{Device, Feature};
 
 use super::row::Row;
+use crate::stdout;
 
 /// Sets the bytes that the default saves in its row of each trace.
 ///
@@ -26,18 +27,15 @@ pub(super) fn set(rows: &mut [Row<Outcome>]) {
 pub(super) fn write(out: &mut dyn Write, target: &Target, rows: &[Row<Outcome>]) -> io::Result<()> {
     if let Some(missing) = target.device.missing(Feature::VirtualMemory) {
         let reason = missing.reason;
-        return writeln!(
-            out,
-            "Elastic segments need virtual memory ({reason}), so the default is direct segments too."
-        );
+        let text = format!("Elastic segments need virtual memory ({reason}), so the default is direct segments too.");
+        return write!(out, "{}", stdout::sentence(&text));
     }
     for pair in rows.chunks_exact(2) {
         let [direct, default] = pair else { continue };
         let Some(saved) = default.saved_bytes else { continue };
-        if rows.len() > 2 {
-            write!(out, "{}: ", default.trace)?;
-        }
-        writeln!(out, "{}", words(direct.found.ratio, default.found.ratio, saved))?;
+        let name = if rows.len() > 2 { format!("{}: ", default.trace) } else { String::new() };
+        let words = words(direct.found.ratio, default.found.ratio, saved);
+        write!(out, "{}", stdout::sentence(&format!("{name}{words}")))?;
     }
     Ok(())
 }
