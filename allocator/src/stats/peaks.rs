@@ -48,8 +48,16 @@ fn parts(counted: Counted) -> &'static Group {
     GROUPS.iter().find_map(part).unwrap_or_default()
 }
 
-fn is_passed(group: &Group, row: Row, heap: &Counters) -> bool {
-    group.iter().any(|counted| heap.now(row, *counted) > heap.limit(row, *counted))
+/// Whether the values of a heap exceed their limits, in every row.
+fn passed(group: &Group, heap: &Counters) -> [bool; 3] {
+    let mut passed = [false; 3];
+    for counted in group {
+        let now = heap.rows(*counted);
+        for row in Row::EVERY {
+            passed[row as usize] |= now[row as usize] > heap.limit(row, *counted);
+        }
+    }
+    passed
 }
 
 /// Distributes the slack: each heap gets what it needs to reach its previous high, and the rest evenly. If the slack
@@ -108,8 +116,9 @@ impl PeakTracker {
     pub(crate) fn note(&self, heap: &Counters) {
         let mut state = self.0.lock();
         for group in GROUPS {
-            if Row::EVERY.iter().any(|row| is_passed(group, *row, heap)) {
-                state.deal(group, Some(heap));
+            let passed = passed(group, heap);
+            if passed.contains(&true) {
+                state.deal(group, passed, Some(heap));
             }
         }
     }
@@ -140,7 +149,7 @@ impl PeakTracker {
         state.figures.as_flattened_mut().iter_mut().for_each(|figure| figure.peak = 0);
         state.heaps.iter().for_each(|heap| heap.reset_high());
         for group in GROUPS {
-            state.deal(group, None);
+            state.deal(group, [true; 3], None);
         }
     }
 
@@ -158,11 +167,10 @@ impl PeakTracker {
 }
 
 impl PeakState {
-    /// Raises the peaks of a group to the current sums, and distributes the slack below them. Without `asks` it covers
-    /// all rows, otherwise the rows in which that heap exceeds a limit.
+    /// Raises the peaks of a group to the current sums, and distributes the slack below them, in these rows.
     ///
-    /// If there is no slack, and no other heap can give up any, the limits of the others stay.
-    fn deal(&mut self, group: &Group, asks: Option<&Counters>) {
+    /// If there is no slack, and no other heap can give up any to the one that asks, the limits of the others stay.
+    fn deal(&mut self, group: &Group, rows: [bool; 3], asks: Option<&Counters>) {
         let (mut sums, mut loose) = ([[0; 3]; 2], [false; 3]);
         // All rows at once: a program with thousands of streams runs this for each new one.
         for heap in &self.heaps {
@@ -175,14 +183,13 @@ impl PeakState {
                 }
             }
         }
-        for row in Row::EVERY {
+        for row in Row::EVERY.into_iter().filter(|row| rows[*row as usize]) {
             let (mut sum, mut slack) = (0, u64::MAX);
             for (part, measure) in sums.iter().zip(group) {
                 sum += part[row as usize];
                 slack = slack.min(self.raise_to(row, *measure, sum));
             }
             match asks {
-                Some(heap) if !is_passed(group, row, heap) => {}
                 Some(heap) if slack == 0 && !loose[row as usize] => {
                     for counted in group {
                         // The read also records a new high.
@@ -206,7 +213,7 @@ impl PeakState {
         if sum > peak {
             self.figures[row as usize][measure as usize].peak = sum;
             if matches!((row, measure), (Row::All, Counted::AllocatedBytes)) {
-                self.handed_out_then = self.total(Row::All, Counted::Allocations);
+                self.handed_out_then = self.total_of(Row::All, Counted::Allocations);
             }
         }
         peak.saturating_sub(sum)
@@ -219,8 +226,13 @@ impl PeakState {
 
     /// The sum of increases. A block is allocated before it becomes active, so only the first part counts.
     fn total(&self, row: Row, measure: Counted) -> u64 {
+        self.total_of(row, parts(measure)[0])
+    }
+
+    /// The sum of increases of one counter.
+    fn total_of(&self, row: Row, counted: Counted) -> u64 {
         let heaps = self.heaps.iter().map(|heap| &**heap).chain([&self.retired]);
-        heaps.map(|heap| heap.total(row, parts(measure)[0])).sum()
+        heaps.map(|heap| heap.total(row, counted)).sum()
     }
 
     fn stat(&self, row: Row, measure: Counted) -> Stat {
