@@ -8,7 +8,7 @@ use super::{AsStream, Event, Place, Stream, Subject};
 use crate::failure::Verdict;
 
 /// The time after which a gate opens by itself, so that a failed case cannot hang.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(12);
 
 /// A point at which a stream is held, until the gate is released or dropped.
 ///
