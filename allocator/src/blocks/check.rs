@@ -108,6 +108,13 @@ impl<G> HeapBlocks<G> {
     }
 }
 
+/// Returns whether two levels of bits match the lists: one for each list that is not empty, and one for each word.
+pub(super) fn bits_agree(summary: u64, words: &[u64], heads: &[BlockId]) -> bool {
+    let bits = |row: &[BlockId]| row.iter().rev().fold(0, |bits, head| bits << 1 | u64::from(head.is_some()));
+    let summarized = words.iter().rev().fold(0, |bits, word| bits << 1 | u64::from(*word != 0));
+    summarized == summary && heads.chunks(64).map(bits).eq(words.iter().copied())
+}
+
 /// Sorted ranges, with adjacent ones merged.
 fn merged(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut merged: Vec<(u64, u64)> = Vec::new();

@@ -7,6 +7,7 @@
 use std::cmp::Ordering;
 
 use crate::blocks::BlockId;
+use crate::blocks::check::bits_agree;
 use crate::blocks::table::{Block, BlockTable};
 
 /// Below this size in grains, every size has a separate bin.
@@ -196,9 +197,7 @@ impl LargeBins {
 
     /// Returns whether the bits match the bins.
     pub(crate) fn bits_agree(&self) -> bool {
-        let words = (0..BINS).all(|bin| (self.words[bin / 64] >> (bin % 64) & 1 == 1) == self.roots[bin].is_some());
-        let summary = (0..WORDS).all(|w| (self.summary >> w & 1 == 1) == (self.words[w] != 0));
-        words && summary
+        bits_agree(self.summary.into(), &self.words, &*self.roots)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Free blocks of small segments: one list for every size, found through two levels of bits.
 
 use crate::blocks::BlockId;
+use crate::blocks::check::bits_agree;
 use crate::blocks::table::BlockTable;
 
 /// Sizes in grains range from 1 to a whole small segment.
@@ -85,17 +86,14 @@ impl SmallBins {
 
     /// Every listed block, by size.
     pub(crate) fn iter<'a>(&'a self, blocks: &'a BlockTable) -> impl Iterator<Item = BlockId> + 'a {
-        self.heads.iter().flat_map(move |head| std::iter::successors(head.get(), move |id| blocks[*id].right.get()))
+        let rows = self.heads.chunks(64).zip(&self.words).filter(|(_, word)| **word != 0);
+        let heads = rows.flat_map(|(row, _)| row).copied();
+        heads.flat_map(move |head| std::iter::successors(head.get(), move |id| blocks[*id].right.get()))
     }
 
     /// Returns whether the bits match the lists.
     pub(crate) fn bits_agree(&self) -> bool {
-        let words = (0..CLASSES).all(|class| {
-            let bit = self.words[class / 64] >> (class % 64) & 1 == 1;
-            bit == self.heads[class].is_some()
-        });
-        let summary = (0..WORDS).all(|w| (self.summary >> w & 1 == 1) == (self.words[w] != 0));
-        words && summary
+        bits_agree(self.summary, &self.words, &*self.heads)
     }
 }
 

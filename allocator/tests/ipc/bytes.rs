@@ -10,7 +10,7 @@ pub(crate) fn pattern(seed: u64, length: usize) -> Vec<u8> {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        bytes.extend(state.to_le_bytes());
+        bytes.extend_from_slice(&state.to_le_bytes());
     }
     bytes.truncate(length);
     bytes
