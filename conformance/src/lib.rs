@@ -37,4 +37,4 @@ pub use harness::main;
 pub use leave::leave_if_hung;
 pub use report::{CaseReport, Header, Outcome, Report, Totals};
 pub use rig::Subject;
-pub use runner::{LIMIT, Options, RunError, run};
+pub use runner::{LIMIT, Options, RunError, run, run_with};

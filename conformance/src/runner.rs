@@ -1,6 +1,7 @@
 //! Runs cases, each on a fresh backend and under a watchdog.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -60,15 +61,27 @@ pub enum RunError {
 ///
 /// In a child process of a case, it runs the child's role and does not return.
 pub fn run(fixture: &Arc<Fixture>, options: &Options) -> Result<Report, RunError> {
+    run_with(fixture, options, |_, _| {})
+}
+
+/// Does the same as [`run`], and calls `ended` for each case, in order, once it and all earlier ones have ended.
+///
+/// So the caller knows which case was next if the driver ends the process.
+pub fn run_with(
+    fixture: &Arc<Fixture>,
+    options: &Options,
+    ended: impl FnMut(&Header, &CaseReport) + Send,
+) -> Result<Report, RunError> {
     child::play_if_child(fixture);
     let chosen = match &options.filter {
         Some(text) => Filter::parse(text)?.select(cases())?,
         None => cases().iter().collect(),
     };
     let bench = Bench::open(fixture, options.ordinal)?;
+    let header = bench.header();
     let threads = if fixture.is_isolated { options.threads.max(1) } else { 1 };
     let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::with_capacity(chosen.len()));
+    let done = Mutex::new(Done { reports: Vec::with_capacity(chosen.len()), waiting: BTreeMap::new(), ended });
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -79,15 +92,32 @@ pub fn run(fixture: &Arc<Fixture>, options: &Options) -> Result<Report, RunError
                 } {
                     let report = bench.run(case, options.limit);
                     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-                    done.push((position, report));
+                    done.insert(&header, position, report);
                 }
             });
         }
     });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(position, _)| *position);
-    let reports = done.into_iter().map(|(_, report)| report).collect();
-    Ok(Report::new(bench.header(), reports))
+    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(Report::new(header, done.reports))
+}
+
+/// The cases that have ended.
+struct Done<F> {
+    /// The reports of the first cases, in order.
+    reports: Vec<CaseReport>,
+    /// Later ones, by position.
+    waiting: BTreeMap<usize, CaseReport>,
+    ended: F,
+}
+
+impl<F: FnMut(&Header, &CaseReport)> Done<F> {
+    fn insert(&mut self, header: &Header, position: usize, report: CaseReport) {
+        self.waiting.insert(position, report);
+        while let Some(report) = self.waiting.remove(&self.reports.len()) {
+            (self.ended)(header, &report);
+            self.reports.push(report);
+        }
+    }
 }
 
 /// A fixture with one open device, for its facts; cases open their own.
@@ -175,6 +205,8 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     const CASE: Case = Case {
@@ -237,6 +269,20 @@ mod tests {
         let options = Options { ordinal: Some(Ordinal(7)), ..Options::default() };
         let error = run(&host(), &options).unwrap_err();
         assert!(error.to_string().starts_with("device 7 did not open"), "{error}");
+    }
+
+    #[test]
+    fn a_case_is_told_as_soon_as_it_and_all_earlier_ones_have_ended() {
+        let bench = Bench::open(&host(), None).unwrap();
+        let told = RefCell::new(Vec::new());
+        let ended = |_: &Header, report: &CaseReport| told.borrow_mut().push(report.name);
+        let mut done = Done { reports: Vec::new(), waiting: BTreeMap::new(), ended };
+        let mut end = |position, name| {
+            done.insert(&bench.header(), position, bench.run(&Case { name, ..CASE }, LIMIT));
+            told.borrow().len()
+        };
+        assert_eq!([end(1, "second"), end(3, "fourth"), end(0, "first"), end(2, "third")], [0, 0, 2, 4]);
+        assert_eq!(*told.borrow(), ["first", "second", "third", "fourth"]);
     }
 
     #[test]

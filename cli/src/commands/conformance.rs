@@ -4,11 +4,12 @@ pub(super) mod target;
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use cachette_conformance::{Filter, Options, Report, cases, child};
+use cachette_conformance::{Filter, Fixture, Options, Report, cases, child, run_with};
 use cachette_hal::Ordinal;
 use clap::{Args, ValueEnum};
 
@@ -61,16 +62,35 @@ impl Conformance {
             threads: thread::available_parallelism().map_or(1, usize::from),
             ..Options::default()
         };
-        let report = cachette_conformance::run(&fixture, &options)?;
+        let in_text = file.is_some() || matches!(self.format, Format::Text);
+        let report =
+            if in_text { run_in_text(&fixture, &options)? } else { cachette_conformance::run(&fixture, &options)? };
         match file {
+            None if in_text => {}
             None => stdout::print(|out| write(out, &report, self.format))?,
-            Some(mut file) => {
-                write(&mut file, &report, self.format)?;
-                stdout::print(|out| write(out, &report, Format::Text))?;
-            }
+            Some(mut file) => write(&mut file, &report, self.format)?,
         }
         judge(&report)
     }
+}
+
+/// Runs the cases and prints each outcome at once, so that it is known even if the driver ends the process.
+fn run_in_text(fixture: &Arc<Fixture>, options: &Options) -> Result<Report, CliError> {
+    let mut is_first = true;
+    let mut printed = Ok(());
+    let report = run_with(fixture, options, |header, case| {
+        if printed.is_ok() {
+            printed = stdout::print(|out| {
+                if mem::take(&mut is_first) {
+                    writeln!(out, "{header}")?;
+                }
+                writeln!(out, "{case}")
+            });
+        }
+    })?;
+    printed?;
+    stdout::print(|out| writeln!(out, "{}", report.totals))?;
+    Ok(report)
 }
 
 fn create(path: &Path) -> Result<File, CliError> {

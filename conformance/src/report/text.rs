@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Header, Report};
+use super::{CaseReport, Header, Report, Totals};
 
 impl fmt::Display for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -15,24 +15,31 @@ impl fmt::Display for Header {
     }
 }
 
+/// One line, and the promise below it if it was broken.
+impl fmt::Display for CaseReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "  {} ... {}", self.name, self.outcome)?;
+        if self.outcome.is_failure() {
+            write!(f, "\n    promise: {}", self.about)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let failed = self.failed + self.deviation_gone;
+        write!(f, "{} passed, {failed} failed, {} skipped, {} deviate", self.passed, self.skipped, self.deviates)
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.header)?;
         for case in &self.cases {
-            writeln!(f, "  {} ... {}", case.name, case.outcome)?;
-            if case.outcome.is_failure() {
-                writeln!(f, "    promise: {}", case.about)?;
-            }
+            writeln!(f, "{case}")?;
         }
-        let totals = self.totals;
-        write!(
-            f,
-            "{} passed, {} failed, {} skipped, {} deviate",
-            totals.passed,
-            totals.failed + totals.deviation_gone,
-            totals.skipped,
-            totals.deviates
-        )
+        write!(f, "{}", self.totals)
     }
 }
 
