@@ -12,7 +12,7 @@ use cudarc::driver::sys::{
     CUstreamCaptureStatus as Captured,
 };
 
-use crate::context::Group;
+use crate::context::{CAPTURES, Context, Group};
 use crate::status::{CAPTURE_IMPLICIT, check};
 use crate::symbols::CaptureCalls;
 use crate::types::{Status, handle, pointer};
@@ -113,19 +113,29 @@ impl Capture for CudaCapture {
     }
 
     unsafe fn begin_capture(&self, stream: StreamRef, mode: CaptureMode) -> Result<()> {
+        CAPTURES.begin();
         // SAFETY: 1. is the caller's promise.
-        self.context.call("cuStreamBeginCapture_v2", || unsafe {
+        let begun = self.context.call("cuStreamBeginCapture_v2", || unsafe {
             (self.calls.cuStreamBeginCapture_v2)(pointer(stream.raw()), number(mode))
-        })
+        });
+        begun.inspect_err(|_| CAPTURES.finish())
     }
 
     unsafe fn end_capture(&self, stream: StreamRef) -> Result<Graph> {
         let call = "cuStreamEndCapture";
         let _entered = self.context.enter()?;
         let mut recording = ptr::null_mut();
-        // SAFETY: 1. is the caller's promise; the driver writes one handle.
-        let status = unsafe { (self.calls.cuStreamEndCapture)(pointer(stream.raw()), &raw mut recording) };
-        check(call, status)?;
+        let status = {
+            let _held = CAPTURES.lock();
+            // SAFETY: 1. is the caller's promise; the driver writes one handle.
+            unsafe { (self.calls.cuStreamEndCapture)(pointer(stream.raw()), &raw mut recording) }
+        };
+        let ended = check(call, status);
+        // Any other failure leaves the capture open, or there was none.
+        if !ended.is_err_and(|error| error.kind() != ErrorKind::CaptureBroken) {
+            CAPTURES.finish();
+        }
+        ended?;
         if recording.is_null() {
             return Err(Error::new(ErrorKind::CaptureBroken, call));
         }
@@ -138,10 +148,10 @@ impl Capture for CudaCapture {
     }
 
     unsafe fn launch(&self, graph: &Graph, stream: StreamRef) -> Result<()> {
+        // SAFETY: 1. is the caller's promise.
+        let _locked = unsafe { self.context.enter_for(stream) }?;
         // SAFETY: 1., 3. and 4. are the caller's promises.
-        self.context.call("cuGraphLaunch", || unsafe {
-            (self.calls.cuGraphLaunch)(pointer(graph.raw()), pointer(stream.raw()))
-        })
+        check("cuGraphLaunch", unsafe { (self.calls.cuGraphLaunch)(pointer(graph.raw()), pointer(stream.raw())) })
     }
 
     unsafe fn destroy_graph(&self, graph: Graph) -> Result<()> {
@@ -157,6 +167,21 @@ impl Capture for CudaCapture {
             _ => CaptureMode::Relaxed,
         })
     }
+}
+
+/// Returns whether a stream is not captured. It may be if the query fails, as for the default stream during a capture.
+///
+/// # Safety
+///
+/// Promise 1. The context is current.
+pub(crate) unsafe fn is_idle(context: &Context, stream: StreamRef) -> bool {
+    let Ok(calls) = context.symbols().capture else { return true };
+    let mut state = ACTIVE;
+    let (id, graph, nodes, count) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+    // SAFETY: 1. is the caller's promise; the driver writes one number, and skips the null places.
+    let status =
+        unsafe { (calls.cuStreamGetCaptureInfo_v2)(pointer(stream.raw()), &raw mut state, id, graph, nodes, count) };
+    status == 0 && state == IDLE
 }
 
 /// Converts the driver's result to the capture status of a stream.

@@ -3,15 +3,23 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
-use cachette_hal::{ErrorKind, Reason, Result};
+use cachette_hal::{CaptureLock, ErrorKind, Reason, Result, StreamRef};
 use cudarc::driver::sys::{CUcontext, CUdevice};
 
+use crate::capture::is_idle;
 use crate::library::Driver;
 use crate::status::{DEVICE_UNAVAILABLE, check};
 use crate::symbols::{CoreCalls, Symbols};
 use crate::types::{Status, handle, pointer};
+
+/// The lock of the calls that use a capture, of all devices.
+///
+/// The driver frees a capture at its end without regard for other threads. With driver 580 the process crashed when
+/// another thread ended the same capture, used a stream or an event of it, or synchronized the context. Queries of a
+/// stream's capture, and calls for other streams and events, did no harm.
+pub(crate) static CAPTURES: CaptureLock = CaptureLock::new();
 
 /// A device's primary context: the one that every user of the device in this process shares.
 ///
@@ -83,6 +91,24 @@ impl Context {
         let _entered = self.enter()?;
         check(call, make())
     }
+
+    /// [`enter`](Self::enter) for a call that names a stream: no other call uses the stream's capture meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// Promise 1.
+    pub(crate) unsafe fn enter_for(&self, stream: StreamRef) -> Result<Locked<'_>> {
+        let entered = self.enter()?;
+        // SAFETY: 1. is the caller's promise.
+        let lock = CAPTURES.hold(|| unsafe { is_idle(self, stream) });
+        Ok(Locked { _lock: lock, _entered: entered })
+    }
+
+    /// [`enter`](Self::enter) for a call that may use any capture: no other call uses one meanwhile.
+    pub(crate) fn enter_locked(&self) -> Result<Locked<'_>> {
+        let entered = self.enter()?;
+        Ok(Locked { _lock: CAPTURES.hold(|| false), _entered: entered })
+    }
 }
 
 /// One group of calls, with the device that makes them.
@@ -134,4 +160,12 @@ impl Drop for Entered<'_> {
             let _ = unsafe { (self.context.core().cuCtxPopCurrent_v2)(&raw mut popped) };
         }
     }
+}
+
+/// Keeps a context current, and other calls from the captures that this call uses.
+#[must_use = "the drop unlocks the captures"]
+pub(crate) struct Locked<'c> {
+    /// Dropped first.
+    _lock: Option<MutexGuard<'static, ()>>,
+    _entered: Entered<'c>,
 }

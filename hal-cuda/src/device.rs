@@ -10,7 +10,7 @@ use cachette_hal::{
 use cudarc::driver::sys::{CUdevice, CUevent_flags, CUstream_flags};
 
 use crate::capture::CudaCapture;
-use crate::context::Context;
+use crate::context::{CAPTURES, Context};
 use crate::facts::facts;
 use crate::host_calls::CudaHostCalls;
 use crate::host_memory::CudaHostMemory;
@@ -162,17 +162,23 @@ impl Device for CudaDevice {
 
     unsafe fn destroy_stream(&self, stream: Stream) -> Result<()> {
         // SAFETY: 1. is the caller's promise.
-        self.call("cuStreamDestroy_v2", |core| unsafe { (core.cuStreamDestroy_v2)(pointer(stream.raw())) })
+        let _locked = unsafe { self.context().enter_for(stream.borrow()) }?;
+        // SAFETY: 1. is the caller's promise.
+        check("cuStreamDestroy_v2", unsafe { (self.core().cuStreamDestroy_v2)(pointer(stream.raw())) })
     }
 
     unsafe fn synchronize(&self, stream: StreamRef) -> Result<()> {
         // SAFETY: 1. is the caller's promise.
-        self.call("cuStreamSynchronize", |core| unsafe { (core.cuStreamSynchronize)(pointer(stream.raw())) })
+        let _locked = unsafe { self.context().enter_for(stream) }?;
+        // SAFETY: 1. is the caller's promise.
+        check("cuStreamSynchronize", unsafe { (self.core().cuStreamSynchronize)(pointer(stream.raw())) })
     }
 
     fn synchronize_device(&self) -> Result<()> {
+        // The call fails at once during a capture.
+        let _locked = self.context().enter_locked()?;
         // SAFETY: the context is current.
-        self.call("cuCtxSynchronize", |core| unsafe { (core.cuCtxSynchronize)() })
+        check("cuCtxSynchronize", unsafe { (self.core().cuCtxSynchronize)() })
     }
 
     fn create_event(&self) -> Result<Event> {
@@ -184,24 +190,27 @@ impl Device for CudaDevice {
     }
 
     unsafe fn destroy_event(&self, event: Event) -> Result<()> {
+        let _locked = self.context().enter_locked()?;
         // SAFETY: 1. is the caller's promise.
-        self.call("cuEventDestroy_v2", |core| unsafe { (core.cuEventDestroy_v2)(pointer(event.raw())) })
+        check("cuEventDestroy_v2", unsafe { (self.core().cuEventDestroy_v2)(pointer(event.raw())) })
     }
 
     unsafe fn record(&self, event: &Event, stream: StreamRef) -> Result<()> {
+        // SAFETY: 1. is the caller's promise.
+        let _locked = unsafe { self.context().enter_for(stream) }?;
         let (event, stream) = (pointer(event.raw()), pointer(stream.raw()));
         // SAFETY: 1. is the caller's promise.
-        self.call("cuEventRecord", |core| unsafe { (core.cuEventRecord)(event, stream) })
+        check("cuEventRecord", unsafe { (self.core().cuEventRecord)(event, stream) })
     }
 
     unsafe fn poll(&self, event: &Event) -> Result<Progress> {
-        // The driver answers in any context or none, and switching the context costs more than the query.
         // SAFETY: 1. is the caller's promise.
-        let mut status = unsafe { (self.core().cuEventQuery)(pointer(event.raw())) };
+        let query = || unsafe { (self.core().cuEventQuery)(pointer(event.raw())) };
+        // The driver answers in any context or none, and switching the context costs more than the query.
+        let mut status = if CAPTURES.is_open() { INVALID_CONTEXT } else { query() };
         if status == INVALID_CONTEXT {
-            let _entered = self.context().enter()?;
-            // SAFETY: 1. is the caller's promise.
-            status = unsafe { (self.core().cuEventQuery)(pointer(event.raw())) };
+            let _locked = self.context().enter_locked()?;
+            status = query();
         }
         if status == NOT_READY {
             return Ok(Progress::Pending);
@@ -211,14 +220,21 @@ impl Device for CudaDevice {
     }
 
     unsafe fn wait(&self, event: &Event) -> Result<()> {
+        // An event of a capture fails here. Any other may be waited for without the lock.
+        // SAFETY: 1. is the caller's promise.
+        if CAPTURES.is_open() && unsafe { self.poll(event) }?.is_done() {
+            return Ok(());
+        }
         // SAFETY: 1. is the caller's promise.
         self.call("cuEventSynchronize", |core| unsafe { (core.cuEventSynchronize)(pointer(event.raw())) })
     }
 
     unsafe fn stream_wait(&self, stream: StreamRef, event: &Event) -> Result<()> {
+        // The event may be of a capture that the stream joins now.
+        let _locked = self.context().enter_locked()?;
         let (stream, event) = (pointer(stream.raw()), pointer(event.raw()));
         // SAFETY: 1. is the caller's promise.
-        self.call("cuStreamWaitEvent", |core| unsafe { (core.cuStreamWaitEvent)(stream, event, 0) })
+        check("cuStreamWaitEvent", unsafe { (self.core().cuStreamWaitEvent)(stream, event, 0) })
     }
 
     group_accessors!(object);

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `library.rs`, `symbols.rs`, `types.rs` | the library, its functions, its C types |
 //! | `status.rs` | the driver's statuses as errors |
-//! | `context.rs` | the primary context, current during every call |
+//! | `context.rs` | the primary context, current during every call; the lock of the calls that use a capture |
 //! | `backend.rs`, `device.rs`, `facts.rs` | the driver, a device, facts about it |
 //! | `probe.rs` | the properties that decide whether a group is present |
 //! | `mappings.rs` | the lock and the retries of calls that change mappings |
@@ -23,6 +23,8 @@
 //!
 //! * A live handle of another device is passed on. The driver rejects it where mixing would do harm, and otherwise
 //!   performs the call.
+//! * The driver crashes if a capture ends while another thread uses its streams or events. The calls of this crate
+//!   exclude each other then; other users of the driver must do so themselves.
 //! * A call that the driver rejects because the process exits fails with
 //!   [`ErrorKind::ShuttingDown`](cachette_hal::ErrorKind::ShuttingDown).
 //! * In a forked child every call fails with [`ErrorKind::DeviceLost`](cachette_hal::ErrorKind::DeviceLost),

@@ -37,18 +37,22 @@ impl CudaStreamOrdered {
 impl StreamOrdered for CudaStreamOrdered {
     unsafe fn allocate_on(&self, bytes: u64, stream: StreamRef) -> Result<DevicePtr> {
         let call = sized_call("cuMemAllocFromPoolAsync", bytes)?;
+        // SAFETY: 1. is the caller's promise.
+        let _locked = unsafe { self.context.enter_for(stream) }?;
         let (pool, stream) = (pointer(self.pool), pointer(stream.raw()));
         let mut at = 0;
         let allocate = self.calls.cuMemAllocFromPoolAsync;
         // SAFETY: 1. is the caller's promise; the driver writes one address.
-        self.context.call(call, || unsafe { allocate(&raw mut at, size(bytes), pool, stream) })?;
+        check(call, unsafe { allocate(&raw mut at, size(bytes), pool, stream) })?;
         device_ptr(call, at)
     }
 
     unsafe fn free_on(&self, ptr: DevicePtr, stream: StreamRef) -> Result<()> {
+        // SAFETY: 1. is the caller's promise.
+        let _locked = unsafe { self.context.enter_for(stream) }?;
         let (at, stream) = (ptr.address(), pointer(stream.raw()));
         // SAFETY: 1. and 2. are the caller's promises.
-        self.context.call("cuMemFreeAsync", || unsafe { (self.calls.cuMemFreeAsync)(at, stream) })
+        check("cuMemFreeAsync", unsafe { (self.calls.cuMemFreeAsync)(at, stream) })
     }
 
     fn trim(&self, keep: u64) -> Result<()> {

@@ -9,9 +9,8 @@ use cachette_hal::{
     Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus, Error, ErrorKind, Graph, Result, StreamRef,
 };
 
-use crate::context::Group;
+use crate::context::{CAPTURES, Context, Group};
 use crate::device::handle;
-use crate::ends::Found;
 use crate::symbols::CaptureCalls;
 use crate::types::{
     CAPTURE_MODE_GLOBAL as GLOBAL, CAPTURE_MODE_RELAXED as RELAXED, CAPTURE_MODE_THREAD_LOCAL as THREAD_LOCAL,
@@ -53,23 +52,32 @@ impl HipCapture {
         Ok(Graph::from_raw(executable))
     }
 
+    /// Begins a capture.
+    ///
+    /// # Safety
+    ///
+    /// Promise 1.
+    unsafe fn begin(&self, stream: StreamRef, mode: CaptureMode) -> Result<()> {
+        // SAFETY: 1. is the caller's promise.
+        let _locked = unsafe { self.context.enter_for(stream) }?;
+        let begin = self.calls.hipStreamBeginCapture;
+        // SAFETY: 1. is the caller's promise.
+        self.context.check("hipStreamBeginCapture", unsafe { begin(handle(stream), number(mode)) })
+    }
+
     /// Ends a capture. Detaches a capture that produces no graph from its streams.
     ///
     /// # Safety
     ///
     /// Promise 1.
     unsafe fn end_once(&self, stream: StreamHandle) -> Result<GraphHandle> {
-        let (call, ends) = ("hipStreamEndCapture", &self.context.driver().ends);
-        let over = Error::new(ErrorKind::InvalidValue, call);
-        match ends.begin(stream) {
-            Found::Busy => return Err(over),
-            Found::Left => {
-                // SAFETY: 1. is the caller's promise.
-                let detached = unsafe { self.detach(stream) };
-                ends.finish(stream, detached.is_err());
-                return detached.and(Err(over));
-            }
-            Found::Nothing => {}
+        let (call, left) = ("hipStreamEndCapture", &self.context.driver().left);
+        let _held = CAPTURES.lock();
+        if left.contains(stream) {
+            // SAFETY: 1. is the caller's promise.
+            unsafe { self.detach(stream) }?;
+            left.remove(stream);
+            return Err(Error::new(ErrorKind::InvalidValue, call));
         }
         let mut recording = 0;
         // SAFETY: 1. is the caller's promise; the driver writes one handle, and no capture is ended twice.
@@ -77,8 +85,13 @@ impl HipCapture {
         let is_broken = ended.is_err_and(|error| error.kind() == ErrorKind::CaptureBroken);
         // If this fails, the next begin or end of a capture of the stream tries it again.
         // SAFETY: 1. is the caller's promise.
-        let is_left = is_broken && unsafe { self.detach(stream) }.is_err();
-        ends.finish(stream, is_left);
+        if is_broken && unsafe { self.detach(stream) }.is_err() {
+            left.insert(stream);
+        }
+        // Any other failure leaves the capture open, or there was none.
+        if ended.is_ok() || is_broken {
+            CAPTURES.finish();
+        }
         ended?;
         if recording == 0 {
             return Err(Error::new(ErrorKind::CaptureBroken, call));
@@ -178,15 +191,15 @@ impl Capture for HipCapture {
     }
 
     unsafe fn begin_capture(&self, stream: StreamRef, mode: CaptureMode) -> Result<()> {
-        let stream = handle(stream);
-        if self.context.driver().ends.is_left(stream) {
+        if self.context.driver().left.contains(handle(stream)) {
             // The capture was ended before, so this only tries again to detach it, and returns an error.
             // SAFETY: 1. is the caller's promise.
-            let _ = unsafe { self.end_once(stream) };
+            let _ = unsafe { self.end_once(handle(stream)) };
         }
-        let begin = self.calls.hipStreamBeginCapture;
+        CAPTURES.begin();
         // SAFETY: 1. is the caller's promise.
-        self.context.call("hipStreamBeginCapture", || unsafe { begin(stream, number(mode)) })
+        let begun = unsafe { self.begin(stream, mode) };
+        begun.inspect_err(|_| CAPTURES.finish())
     }
 
     unsafe fn end_capture(&self, stream: StreamRef) -> Result<Graph> {
@@ -205,9 +218,10 @@ impl Capture for HipCapture {
     }
 
     unsafe fn launch(&self, graph: &Graph, stream: StreamRef) -> Result<()> {
-        let (graph, stream) = (graph.raw(), handle(stream));
+        // SAFETY: 1. is the caller's promise.
+        let _locked = unsafe { self.context.enter_for(stream) }?;
         // SAFETY: 1., 3. and 4. are the caller's promises.
-        self.context.call("hipGraphLaunch", || unsafe { (self.calls.hipGraphLaunch)(graph, stream) })
+        self.context.check("hipGraphLaunch", unsafe { (self.calls.hipGraphLaunch)(graph.raw(), handle(stream)) })
     }
 
     unsafe fn destroy_graph(&self, graph: Graph) -> Result<()> {
@@ -223,6 +237,24 @@ impl Capture for HipCapture {
             _ => Err(Error::new(ErrorKind::Other, "hipThreadExchangeStreamCaptureMode")),
         }
     }
+}
+
+/// Returns whether a stream is not captured, as the default stream never is. It may be if the query fails.
+///
+/// # Safety
+///
+/// Promise 1. The device is current.
+pub(crate) unsafe fn is_idle(context: &Context, stream: StreamRef) -> bool {
+    let stream = handle(stream);
+    let Some(calls) = context.symbols().capture.ok().filter(|_| stream != StreamRef::DEFAULT.raw()) else {
+        return true;
+    };
+    let (mut state, mut id) = (ACTIVE, 0);
+    let (graph, nodes, count) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+    let ask = calls.hipStreamGetCaptureInfo_v2;
+    // SAFETY: 1. is the caller's promise; the driver writes two numbers, and skips the null places.
+    let status = unsafe { ask(stream, &raw mut state, &raw mut id, graph, nodes, count) };
+    context.check("hipStreamGetCaptureInfo_v2", status).is_ok() && state == IDLE
 }
 
 /// Converts the driver's result to the capture status of a stream.

@@ -3,13 +3,17 @@
 use std::ffi::c_int;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
-use cachette_hal::{Reason, Result};
+use cachette_hal::{CaptureLock, Reason, Result, StreamRef};
 
+use crate::capture::is_idle;
 use crate::library::Driver;
 use crate::symbols::{CoreCalls, Symbols};
 use crate::types::Status;
+
+/// The lock of the calls that use a capture, of all devices: the driver protects a capture's state by none.
+pub(crate) static CAPTURES: CaptureLock = CaptureLock::new();
 
 /// A device of the driver.
 pub(crate) struct Context {
@@ -66,6 +70,24 @@ impl Context {
         self.check(call, make())
     }
 
+    /// [`enter`](Self::enter) for a call that names a stream: no other call uses the stream's capture meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// Promise 1.
+    pub(crate) unsafe fn enter_for(&self, stream: StreamRef) -> Result<Locked<'_>> {
+        let entered = self.enter()?;
+        // SAFETY: 1. is the caller's promise.
+        let lock = CAPTURES.hold(|| unsafe { is_idle(self, stream) });
+        Ok(Locked { _lock: lock, _entered: entered })
+    }
+
+    /// [`enter`](Self::enter) for a call that may use any capture: no other call uses one meanwhile.
+    pub(crate) fn enter_locked(&self) -> Result<Locked<'_>> {
+        let entered = self.enter()?;
+        Ok(Locked { _lock: CAPTURES.hold(|| false), _entered: entered })
+    }
+
     /// Turns the status of `call` into a result, and clears the thread's last error.
     pub(crate) fn check(&self, call: &'static str, status: Status) -> Result<()> {
         self.driver.check(call, status)
@@ -113,4 +135,12 @@ impl Drop for Entered<'_> {
             let _ = unsafe { (self.context.core().hipSetDevice)(previous) };
         }
     }
+}
+
+/// Keeps a device current, and other calls from the captures that this call uses.
+#[must_use = "the drop unlocks the captures"]
+pub(crate) struct Locked<'c> {
+    /// Dropped first.
+    _lock: Option<MutexGuard<'static, ()>>,
+    _entered: Entered<'c>,
 }

@@ -178,19 +178,24 @@ impl Device for HipDevice {
 
     unsafe fn destroy_stream(&self, stream: Stream) -> Result<()> {
         // SAFETY: 1. is the caller's promise.
-        self.call("hipStreamDestroy", |core| unsafe { (core.hipStreamDestroy)(stream.raw()) })?;
-        self.context().driver().ends.forget(stream.raw());
+        let _locked = unsafe { self.context().enter_for(stream.borrow()) }?;
+        // SAFETY: 1. is the caller's promise.
+        self.context().check("hipStreamDestroy", unsafe { (self.core().hipStreamDestroy)(stream.raw()) })?;
+        self.context().driver().left.remove(stream.raw());
         Ok(())
     }
 
     unsafe fn synchronize(&self, stream: StreamRef) -> Result<()> {
         // SAFETY: 1. is the caller's promise.
-        self.call("hipStreamSynchronize", |core| unsafe { (core.hipStreamSynchronize)(handle(stream)) })
+        let _locked = unsafe { self.context().enter_for(stream) }?;
+        // SAFETY: 1. is the caller's promise.
+        self.context().check("hipStreamSynchronize", unsafe { (self.core().hipStreamSynchronize)(handle(stream)) })
     }
 
     fn synchronize_device(&self) -> Result<()> {
+        let _locked = self.context().enter_locked()?;
         // SAFETY: the device is current.
-        self.call("hipDeviceSynchronize", |core| unsafe { (core.hipDeviceSynchronize)() })
+        self.context().check("hipDeviceSynchronize", unsafe { (self.core().hipDeviceSynchronize)() })
     }
 
     fn create_event(&self) -> Result<Event> {
@@ -203,17 +208,20 @@ impl Device for HipDevice {
     }
 
     unsafe fn destroy_event(&self, event: Event) -> Result<()> {
+        let _locked = self.context().enter_locked()?;
         // SAFETY: 1. is the caller's promise.
-        self.call("hipEventDestroy", |core| unsafe { (core.hipEventDestroy)(event.raw()) })
+        self.context().check("hipEventDestroy", unsafe { (self.core().hipEventDestroy)(event.raw()) })
     }
 
     unsafe fn record(&self, event: &Event, stream: StreamRef) -> Result<()> {
         // SAFETY: 1. is the caller's promise.
-        self.call("hipEventRecord", |core| unsafe { (core.hipEventRecord)(event.raw(), handle(stream)) })
+        let _locked = unsafe { self.context().enter_for(stream) }?;
+        // SAFETY: 1. is the caller's promise.
+        self.context().check("hipEventRecord", unsafe { (self.core().hipEventRecord)(event.raw(), handle(stream)) })
     }
 
     unsafe fn poll(&self, event: &Event) -> Result<Progress> {
-        let _entered = self.context().enter()?;
+        let _locked = self.context().enter_locked()?;
         // SAFETY: 1. is the caller's promise.
         let status = unsafe { (self.core().hipEventQuery)(event.raw()) };
         if status == NOT_READY {
@@ -236,8 +244,11 @@ impl Device for HipDevice {
     }
 
     unsafe fn stream_wait(&self, stream: StreamRef, event: &Event) -> Result<()> {
+        // The event may be of a capture that the stream joins now.
+        let _locked = self.context().enter_locked()?;
         // SAFETY: 1. is the caller's promise.
-        self.call("hipStreamWaitEvent", |core| unsafe { (core.hipStreamWaitEvent)(handle(stream), event.raw(), 0) })
+        self.context()
+            .check("hipStreamWaitEvent", unsafe { (self.core().hipStreamWaitEvent)(handle(stream), event.raw(), 0) })
     }
 
     /// The first use tests the pool.

@@ -10,8 +10,8 @@ use cachette_hal::load::{Candidate, Library, loaded_file};
 use cachette_hal::{BackendInfo, Error, LoadError, Ordinal, Result, Vendor, Version};
 
 use crate::device::HipDevice;
-use crate::ends::Ends;
 use crate::ledger::Ledger;
+use crate::left::Left;
 use crate::status::{DEINITIALIZED, SUCCESS, is_no_device, kind_of};
 use crate::symbols::{Symbols, VersionCalls};
 use crate::types::Status;
@@ -60,7 +60,7 @@ pub(crate) struct Driver {
     pub(crate) info: BackendInfo,
     pub(crate) symbols: Symbols,
     pub(crate) ledger: Ledger,
-    pub(crate) ends: Ends,
+    pub(crate) left: Left,
     devices: Mutex<BTreeMap<Ordinal, HipDevice>>,
 }
 
@@ -95,7 +95,7 @@ impl Driver {
             info,
             symbols: *symbols,
             ledger: Ledger::default(),
-            ends: Ends::default(),
+            left: Left::default(),
             devices: Mutex::default(),
         });
         drivers.push(Arc::clone(&driver));

@@ -171,18 +171,22 @@ fn is_about_capture(error: Error) -> bool {
 impl StreamOrdered for HipStreamOrdered {
     unsafe fn allocate_on(&self, bytes: u64, stream: StreamRef) -> Result<DevicePtr> {
         let call = sized_call("hipMallocFromPoolAsync", bytes)?;
+        // SAFETY: 1. is the caller's promise.
+        let _locked = unsafe { self.context.enter_for(stream) }?;
         let (pool, stream) = (self.default_pool()?, handle(stream));
         let mut at = 0;
         let allocate = self.calls.hipMallocFromPoolAsync;
         // SAFETY: 1. is the caller's promise; the driver writes one address.
-        self.context.call(call, || unsafe { allocate(&raw mut at, bytes, pool, stream) })?;
+        self.context.check(call, unsafe { allocate(&raw mut at, bytes, pool, stream) })?;
         device_ptr(call, at)
     }
 
     unsafe fn free_on(&self, ptr: DevicePtr, stream: StreamRef) -> Result<()> {
+        // SAFETY: 1. is the caller's promise.
+        let _locked = unsafe { self.context.enter_for(stream) }?;
         let (at, stream) = (ptr.address(), handle(stream));
         // SAFETY: 1. and 2. are the caller's promises.
-        self.context.call("hipFreeAsync", || unsafe { (self.calls.hipFreeAsync)(at, stream) })
+        self.context.check("hipFreeAsync", unsafe { (self.calls.hipFreeAsync)(at, stream) })
     }
 
     fn trim(&self, keep: u64) -> Result<()> {

@@ -50,6 +50,7 @@
 mod backend;
 mod call;
 mod capture;
+mod capture_lock;
 mod device;
 mod error;
 mod handle;
@@ -71,6 +72,7 @@ mod worded;
 pub use backend::{Backend, BackendInfo};
 pub use call::{Call, UnknownCall};
 pub use capture::{Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus};
+pub use capture_lock::CaptureLock;
 pub use device::{AnyDevice, Device, Use};
 pub use error::{Error, ErrorKind, Recovery, Result};
 pub use handle::{Backing, DevicePtr, Event, Graph, Progress, Stream, StreamRef};

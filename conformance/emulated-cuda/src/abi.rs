@@ -1,6 +1,7 @@
 //! The common part of every function of the C interface.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process;
 
 use cachette_hal::{DevicePtr, StreamRef};
 
@@ -94,8 +95,20 @@ pub(crate) fn device_ptr(at: u64) -> Answer<DevicePtr> {
     DevicePtr::new(at).ok_or(INVALID_VALUE)
 }
 
-/// A stream by its handle; the driver has a second name for the default one.
+/// The stream that a call uses.
+///
+/// Ends the process where NVIDIA's driver may crash: another thread is ending the stream's capture.
 pub(crate) fn stream_ref<T>(stream: *mut T) -> StreamRef {
+    let stream = named_stream(stream);
+    if driver::driver().is_ok_and(|driver| driver.ledger.ending.lock().contains(&stream.raw())) {
+        eprintln!("emulated CUDA: the real driver may crash here: another thread ends the capture of the stream");
+        process::abort();
+    }
+    stream
+}
+
+/// A stream by its handle; the driver has a second name for the default one.
+pub(crate) fn named_stream<T>(stream: *mut T) -> StreamRef {
     const LEGACY: usize = 1;
     match stream.expose_provenance() {
         LEGACY => StreamRef::DEFAULT,

@@ -3,6 +3,8 @@
 use std::ffi::{c_uint, c_ulonglong, c_void};
 use std::ptr;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use cachette_hal::{Capture, CaptureMode, CaptureNode, CaptureStatus, Device, StreamRef};
 
@@ -76,7 +78,7 @@ abi! {
     /// Whether a stream is captured.
     fn cuStreamIsCapturing(stream: *mut c_void, status: *mut c_uint) => status {
         // SAFETY: 1. is the caller's promise.
-        let (state, _) = unsafe { state(stream_ref(stream)) }?;
+        let (state, _) = unsafe { state(named_stream(stream)) }?;
         Ok(state)
     }
 
@@ -94,10 +96,10 @@ abi! {
         let wanted = !dependencies.is_null() || !count.is_null();
         let ((state, number), nodes) = if wanted {
             // SAFETY: 1. is the caller's promise.
-            unsafe { state_and_frontier(stream_ref(stream)) }?
+            unsafe { state_and_frontier(named_stream(stream)) }?
         } else {
             // SAFETY: 1. is the caller's promise.
-            (unsafe { state(stream_ref(stream)) }?, Vec::new())
+            (unsafe { state(named_stream(stream)) }?, Vec::new())
         };
         // SAFETY: the caller's promise.
         unsafe { put_if_wanted(id, number) };
@@ -144,13 +146,19 @@ abi! {
 
     /// Ends a capture and gives its recording; none where it was broken.
     fn cuStreamEndCapture(stream: *mut c_void, graph: *mut *mut c_void) => graph {
-        let unit = current()?;
+        let (unit, driver) = (current()?, driver()?);
         // SAFETY: the caller's promise.
         unsafe { put(graph, ptr::null_mut()) }?;
+        let stream = stream_ref(stream);
+        driver.ledger.ending.lock().insert(stream.raw());
+        // Long enough for a call by another thread to come in between.
+        thread::sleep(Duration::from_micros(200));
         // SAFETY: 1. is the caller's promise.
-        let ended = unsafe { capture(unit)?.end_capture(stream_ref(stream)) }.map_err(told)?;
+        let ended = capture(unit).and_then(|capture| unsafe { capture.end_capture(stream) }.map_err(told));
+        driver.ledger.ending.lock().remove(&stream.raw());
+        let ended = ended?;
         let recording = Arc::new(Recording::new(Arc::clone(&unit.device), ended));
-        let handle = driver()?.ledger.enter_graph(recording);
+        let handle = driver.ledger.enter_graph(recording);
         Ok(ptr::without_provenance_mut(handle))
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct Ledger {
     pub(crate) graphs: Locked<BTreeMap<usize, Arc<Recording>>>,
     /// For every captured stream, by handle, the frontier that was told last: callers read it in place.
     frontiers: Locked<BTreeMap<usize, Vec<usize>>>,
+    /// Handles of the streams whose capture is being ended.
+    pub(crate) ending: Locked<BTreeSet<usize>>,
     /// Objects that no graph has yet, by handle.
     pub(crate) objects: Locked<BTreeMap<usize, UserObject>>,
     /// Tokens that this process made.

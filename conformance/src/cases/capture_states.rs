@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::thread;
 
-use cachette_hal::{Capture, CaptureId, CaptureMode, CaptureStatus, Device, ErrorKind, StreamRef};
+use cachette_hal::{self as hal, Capture, CaptureId, CaptureMode, CaptureStatus, Device, ErrorKind, StreamRef};
 
 use crate::rig::prelude::*;
 
@@ -38,6 +38,8 @@ cases! { capture:
     ending_twice_is_refused(Capture, Transfer);
     /// Of two threads that end one capture, one gets the graph and the other an error.
     of_two_ends_at_once_one_is_refused(Capture, Transfer);
+    /// Other threads may use the streams and events of a capture while it ends.
+    it_ends_while_others_use_it(Capture, Transfer);
 }
 
 fn id_of(on: &Subject, stream: &Stream) -> Verdict<CaptureId> {
@@ -265,4 +267,41 @@ fn of_two_ends_at_once_one_is_refused(on: &Subject) -> Verdict {
         refuse(other, &kinds, "the second end")?;
     }
     work_again(on, &[&stream])
+}
+
+fn it_ends_while_others_use_it(on: &Subject) -> Verdict {
+    let area = on.filled(64 * KIB, 1)?;
+    let (stream, joined, event) = (on.stream()?, on.stream()?, on.event()?);
+    let uses: [(&str, &(dyn Fn() -> hal::Result<()> + Sync)); 7] = [
+        ("a fill", &|| on.fill(area.span(), 7, &stream)),
+        ("a record", &|| event.record(&stream)),
+        ("a query", &|| event.poll().map(drop)),
+        ("a wait for the event", &|| event.wait()),
+        ("a wait for the stream", &|| stream.synchronize()),
+        ("a wait for the device", &|| on.device().synchronize_device()),
+        ("a wait of another stream", &|| event.hold_back(&joined)),
+    ];
+    for (what, use_it) in uses.iter().cycle().take(32 * uses.len()) {
+        let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
+        on.fill(area.span(), 7, &stream)?;
+        event.record(&stream)?;
+        let start = Barrier::new(2);
+        let (ended, outcome) = thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                start.wait();
+                use_it()
+            });
+            start.wait();
+            (capturing.end(), other.join())
+        });
+        // The other thread was first, or the end was.
+        let kinds = [ErrorKind::CaptureForbids, ErrorKind::CaptureBroken, ErrorKind::InvalidValue];
+        if let Err(error) = outcome.map_err(|_| Stop::failed("the other thread panicked"))? {
+            refuse::<()>(Err(error), &kinds, what)?;
+        }
+        if let Err(error) = ended {
+            refuse::<()>(Err(error), &[ErrorKind::CaptureBroken], "the end")?;
+        }
+    }
+    work_again(on, &[&stream, &joined])
 }
