@@ -123,7 +123,8 @@ pub trait Capture: Debug + Send + Sync {
     ///
     /// # Safety
     ///
-    /// Promise 1 for the graph and the stream, promises 3 and 4 for all recorded work.
+    /// Promise 1 for the graph and the stream, promises 3 and 4 for all recorded work. No other thread launches the
+    /// graph during the call.
     #[doc(alias = "cuGraphLaunch")]
     #[doc(alias = "hipGraphLaunch")]
     unsafe fn launch(&self, graph: &Graph, stream: StreamRef) -> Result<()>;

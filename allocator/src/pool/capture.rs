@@ -8,6 +8,7 @@ use super::{Filter, Pool, PoolId, PoolOptions, PoolProblem};
 use crate::allocator::Allocator;
 use crate::error::Error;
 use crate::stream::Stream;
+use crate::sync::Mutex;
 
 /// A capture in progress. Its pool serves the requests for all streams of the capture.
 ///
@@ -25,6 +26,8 @@ pub struct Graph<D: Device = AnyDevice> {
     /// `None` only during a drop.
     handle: Option<hal::Graph>,
     user: Pool<D>,
+    /// Held during a launch: drivers do not let two threads launch one graph at once.
+    launching: Mutex<()>,
 }
 
 impl<D: Device> Allocator<D> {
@@ -82,7 +85,8 @@ impl<D: Device> Capture<D> {
     /// After a failure the capture has ended too, and the pool is usable.
     pub fn end(mut self) -> Result<Graph<D>, Error> {
         let ended = self.close()?;
-        Ok(Graph { handle: Some(ended), user: self.user.allocator.open_pool(self.user.id())? })
+        let user = self.user.allocator.open_pool(self.user.id())?;
+        Ok(Graph { handle: Some(ended), user, launching: Mutex::new(()) })
     }
 
     fn close(&mut self) -> Result<hal::Graph, Error> {
@@ -134,7 +138,9 @@ impl<D: Device> Graph<D> {
         let capture = inner.shared.device.capture()?;
         // This comes first, so that the memory is waited for even if the launch fails.
         inner.note_launch(&self.user.state, &stream.stream_state);
-        // SAFETY: 1. the handles keep graph and stream alive. 3 and 4. The caller's promises.
+        let _alone = self.launching.lock();
+        // SAFETY: 1. the handles keep graph and stream alive, and the lock keeps other launches out. 3 and 4. The
+        // caller's promises.
         Ok(unsafe { capture.launch(graph, stream.handle()) }?)
     }
 }

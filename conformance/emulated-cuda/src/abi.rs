@@ -95,16 +95,19 @@ pub(crate) fn device_ptr(at: u64) -> Answer<DevicePtr> {
     DevicePtr::new(at).ok_or(INVALID_VALUE)
 }
 
-/// The stream that a call uses.
-///
-/// Ends the process where NVIDIA's driver may crash: another thread is ending the stream's capture.
+/// The stream that a call uses; crashes if another thread is ending its capture.
 pub(crate) fn stream_ref<T>(stream: *mut T) -> StreamRef {
     let stream = named_stream(stream);
     if driver::driver().is_ok_and(|driver| driver.ledger.ending.lock().contains(&stream.raw())) {
-        eprintln!("emulated CUDA: the real driver may crash here: another thread ends the capture of the stream");
-        process::abort();
+        crash("another thread ends the capture of the stream");
     }
     stream
+}
+
+/// Ends the process where NVIDIA's driver may crash it.
+pub(crate) fn crash(why: &str) -> ! {
+    eprintln!("emulated CUDA: the real driver may crash here: {why}");
+    process::abort()
 }
 
 /// A stream by its handle; the driver has a second name for the default one.

@@ -179,8 +179,16 @@ abi! {
     fn cuGraphLaunch(executable: *mut c_void, stream: *mut c_void) {
         let (recording, unit) = (recording(executable)?, current()?);
         let graph = recording.graph().ok_or(INVALID_HANDLE)?;
+        let (capture, launching) = (capture(unit)?, &driver()?.ledger.launching);
+        if !launching.lock().insert(executable.addr()) {
+            crash("another thread launches the same graph");
+        }
+        // Long enough for a launch by another thread to come in between.
+        thread::sleep(Duration::from_micros(50));
         // SAFETY: 1. the ledger knows the graph. 3. and 4. are the caller's promises.
-        unsafe { capture(unit)?.launch(graph, stream_ref(stream)) }.map_err(told)
+        let launched = unsafe { capture.launch(graph, stream_ref(stream)) }.map_err(told);
+        launching.lock().remove(&executable.addr());
+        launched
     }
 
     /// Destroys what was made from a recording.

@@ -26,6 +26,8 @@ pub(crate) struct Ledger {
     frontiers: Locked<BTreeMap<usize, Vec<usize>>>,
     /// Handles of the streams whose capture is being ended.
     pub(crate) ending: Locked<BTreeSet<usize>>,
+    /// Handles of the graphs that are being launched.
+    pub(crate) launching: Locked<BTreeSet<usize>>,
     /// Objects that no graph has yet, by handle.
     pub(crate) objects: Locked<BTreeMap<usize, UserObject>>,
     /// Tokens that this process made.

@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::thread;
 
-use cachette_hal::{Device, ErrorKind, Sharing};
+use cachette_hal::{CaptureMode, Device, ErrorKind, Sharing};
 
 use crate::rig::prelude::*;
 
@@ -31,6 +31,8 @@ cases! { threads:
     one_backing_is_mapped_and_unmapped_by_many(VirtualMemory, Transfer);
     /// Work queued by a thread that has ended is done.
     a_thread_that_has_ended_leaves_its_work(Transfer, HostCalls);
+    /// Threads that launch one graph at once, each in its own stream, all have its work done.
+    one_graph_is_launched_by_many(Capture, Transfer);
     /// Threads that open the same device at once all get it.
     devices_are_opened_by_many();
 }
@@ -236,5 +238,21 @@ fn devices_are_opened_by_many(on: &Subject) -> Verdict {
         ensure_eq!(device.info().ordinal, on.ordinal(), "the ordinal opened")?;
         device.synchronize_device()?;
     }
+    Ok(())
+}
+
+fn one_graph_is_launched_by_many(on: &Subject) -> Verdict {
+    let (area, stream) = (on.filled(64 * KIB, 1)?, on.stream()?);
+    let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
+    on.fill(area.span(), 7, &stream)?;
+    let graph = capturing.end()?;
+    together(|_| {
+        let own = on.stream()?;
+        for _ in 0..16 {
+            graph.launch(&own)?;
+        }
+        own.synchronize()?;
+        on.expect_byte(area.span(), 7, "what the graph wrote")
+    })?;
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! A captured graph with an owner, and the guard that lets a thread call the driver during a capture.
 
 use std::marker::PhantomData;
+use std::sync::{Mutex, PoisonError};
 
 use super::OwnedStream;
 use super::closing::closes;
@@ -12,6 +13,8 @@ pub struct OwnedGraph<D: Device> {
     device: D,
     /// `None` only after [`close`](Self::close).
     graph: Option<Graph>,
+    /// Held during a launch.
+    launching: Mutex<()>,
 }
 
 impl<D: Device> OwnedGraph<D> {
@@ -25,7 +28,7 @@ impl<D: Device> OwnedGraph<D> {
         let capture = device.capture()?;
         // SAFETY: 1. the caller promises it for the stream.
         let graph = unsafe { capture.end_capture(stream) }?;
-        Ok(Self { device, graph: Some(graph) })
+        Ok(Self { device, graph: Some(graph), launching: Mutex::new(()) })
     }
 
     /// Queues all work of the graph.
@@ -36,7 +39,9 @@ impl<D: Device> OwnedGraph<D> {
     pub fn launch<E: Device>(&self, stream: &OwnedStream<E>) -> Result<()> {
         let graph = self.graph.as_ref().expect("the owner holds its graph until it is dropped");
         let capture = self.device.capture()?;
-        // SAFETY: 1. both owners are alive. 3 and 4. The caller of `end_capture` promised them.
+        // The lock protects no data of this process, so a panic cannot leave any half changed.
+        let _alone = self.launching.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: 1. both owners are alive, and the lock keeps other launches out. 3 and 4. The caller of `end_capture` promised them.
         unsafe { capture.launch(graph, stream.get()) }
     }
 
