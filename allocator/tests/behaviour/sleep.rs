@@ -11,8 +11,12 @@ use crate::fixture::{Allocation, GIB, MIB, Pool, Stream, TestAllocator, config};
 
 /// A pool with three pieces of memory, filled with 1, 2 and 3.
 pub(crate) fn filled(test: &TestAllocator) -> (Stream, Pool, [Allocation; 3]) {
+    filled_with(test, [5 * MIB, MIB / 2, 9 * MIB])
+}
+
+pub(crate) fn filled_with(test: &TestAllocator, sizes: [u64; 3]) -> (Stream, Pool, [Allocation; 3]) {
     let (stream, pool) = (test.stream(), test.allocator.create_pool());
-    let memory = [5 * MIB, MIB / 2, 9 * MIB].map(|bytes| pool.allocate(bytes, &stream).expect("there is room"));
+    let memory = sizes.map(|bytes| pool.allocate(bytes, &stream).expect("there is room"));
     for (byte, memory) in (1..).zip(&memory) {
         test.fill(memory, byte, &stream);
     }

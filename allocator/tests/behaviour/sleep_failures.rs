@@ -10,7 +10,7 @@ use cachette::sleep::Contents;
 use cachette_hal_host::HostConfig;
 
 use crate::fixture::{Allocation, MIB, Stream, TestAllocator, fail_call};
-use crate::sleep::{assert_asleep_sound, assert_filled, filled, problem};
+use crate::sleep::{assert_asleep_sound, assert_filled, filled, filled_with, problem};
 
 #[test]
 fn a_pool_that_cannot_wake_sleeps_on_and_loses_nothing() {
@@ -72,7 +72,7 @@ fn survives_every_failure(kind: ErrorKind, waking: bool, host: &HostConfig, real
     };
     for nth in 1.. {
         let test = TestAllocator::elastic_on(host.clone(), "");
-        let (stream, pool, memory) = filled(&test);
+        let (stream, pool, memory) = filled_with(&test, [3 * MIB, MIB / 2, 3 * MIB]);
         stream.synchronize().expect("nothing fails yet");
         if waking {
             pool.sleep(Contents::Keep).expect("it can sleep");
