@@ -1,15 +1,19 @@
 //! Free blocks in order of position, with a search for the first that is large enough.
 //!
-//! The list consists of leaves of up to [`LEAF`] blocks. Each leaf records its first position and its largest block. A
-//! search compares one number per leaf, and then the numbers of one leaf. The numbers are contiguous, so the processor
-//! compares several at once. A block that grows, shrinks or changes its index keeps its entry if the order stays the
-//! same.
+//! The list consists of leaves of up to [`LEAF`] blocks. It records the first position of each leaf, and a bound on the
+//! size of its blocks. A search compares one bound per leaf, and then the sizes in one leaf. A block that grows, shrinks
+//! or changes its index keeps its entry if the order stays the same.
+//!
+//! A bound may be too high after the largest block of its leaf has shrunk or gone. A search that finds no block there
+//! lowers it: most bounds rise again before a search looks at them.
 
 use crate::blocks::BlockId;
 use crate::blocks::table::{Block, BlockTable};
 
 /// The most blocks in a leaf.
 const LEAF: usize = 64;
+/// The blocks of a leaf that a search compares at once.
+const ROW: usize = 16;
 /// Adjacent leaves with at most this many blocks are merged.
 const FEW: usize = LEAF / 2;
 
@@ -18,8 +22,8 @@ const FEW: usize = LEAF / 2;
 pub(crate) struct AddressList {
     /// The first position in each leaf.
     starts: Vec<u64>,
-    /// The grains of the largest block in each leaf.
-    largest: Vec<u32>,
+    /// The grains that no block in each leaf exceeds.
+    bounds: Vec<u32>,
     /// No leaf is empty.
     #[expect(clippy::vec_box, reason = "a leaf is a kilobyte, and those after a new one move")]
     leaves: Vec<Box<AddressLeaf>>,
@@ -30,6 +34,7 @@ pub(crate) struct AddressList {
 struct AddressLeaf {
     count: usize,
     places: [u64; LEAF],
+    /// Zero in unused entries.
     units: [u32; LEAF],
     ids: [BlockId; LEAF],
 }
@@ -38,8 +43,15 @@ impl AddressLeaf {
     const EMPTY: Self = Self { count: 0, places: [0; LEAF], units: [0; LEAF], ids: [BlockId::NONE; LEAF] };
 
     fn largest(&self) -> u32 {
-        // Unused entries are zero, so the loop can cover all of them and has a fixed length.
         self.units.iter().fold(0, |most, units| most.max(*units))
+    }
+
+    /// Finds the first block of at least `units`.
+    #[expect(clippy::needless_bitwise_bool, reason = "without branches, the processor compares several at once")]
+    fn first(&self, units: u32) -> Option<usize> {
+        let fits = |row: &[u32]| row.iter().fold(false, |any, has| any | (*has >= units));
+        let row = self.units.chunks_exact(ROW).position(fits)? * ROW;
+        self.units[row..row + ROW].iter().position(|has| *has >= units).map(|at| row + at)
     }
 
     /// The number of blocks before a position.
@@ -83,14 +95,27 @@ impl AddressLeaf {
     }
 }
 
+/// The entry of a block, valid until the list changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) id: BlockId,
+    leaf: usize,
+    at: usize,
+}
+
 impl AddressList {
-    /// Returns the first block of at least `units`.
-    pub(crate) fn first(&self, units: u32) -> BlockId {
-        let fits = |has: &u32| *has >= units;
-        let Some(leaf) = self.largest.iter().position(fits) else { return BlockId::NONE };
-        let leaf = &self.leaves[leaf];
-        let at = leaf.units.iter().position(fits);
-        at.map_or(BlockId::NONE, |at| leaf.ids[at])
+    /// Finds the first block of at least `units`.
+    pub(crate) fn first(&mut self, units: u32) -> Option<Entry> {
+        let mut from = 0;
+        loop {
+            let leaf = from + self.bounds[from..].iter().position(|bound| *bound >= units)?;
+            let there = &self.leaves[leaf];
+            if let Some(at) = there.first(units) {
+                return Some(Entry { id: there.ids[at], leaf, at });
+            }
+            self.bounds[leaf] = units - 1;
+            from = leaf + 1;
+        }
     }
 
     /// Inserts a free block.
@@ -111,7 +136,7 @@ impl AddressList {
         let there = &mut self.leaves[leaf];
         there.insert(there.before(block.place()), block, id);
         self.starts[leaf] = there.places[0];
-        self.largest[leaf] = self.largest[leaf].max(block.units);
+        self.bounds[leaf] = self.bounds[leaf].max(block.units);
     }
 
     /// Removes the block at a position.
@@ -120,7 +145,7 @@ impl AddressList {
         let there = &mut self.leaves[leaf];
         there.remove(there.before(place));
         if there.count > 0 {
-            self.refresh(leaf);
+            self.starts[leaf] = there.places[0];
         } else {
             self.drop_leaf(leaf);
         }
@@ -130,18 +155,18 @@ impl AddressList {
 
     /// Replaces the block at a position by `id`. No other block lies between the two.
     pub(crate) fn replace(&mut self, blocks: &BlockTable, place: u64, id: BlockId) {
-        let block = &blocks[id];
         let leaf = self.leaf_of(place);
+        let at = self.leaves[leaf].before(place);
+        self.replace_entry(blocks, Entry { id, leaf, at }, id);
+    }
+
+    /// Replaces the block of an entry by `id`. No other block lies between the two.
+    pub(crate) fn replace_entry(&mut self, blocks: &BlockTable, entry: Entry, id: BlockId) {
+        let (block, Entry { leaf, at, .. }) = (&blocks[id], entry);
         let there = &mut self.leaves[leaf];
-        let at = there.before(place);
-        let had = there.units[at];
         there.set(at, block, id);
         self.starts[leaf] = there.places[0];
-        if block.units >= self.largest[leaf] {
-            self.largest[leaf] = block.units;
-        } else if had == self.largest[leaf] {
-            self.largest[leaf] = there.largest();
-        }
+        self.bounds[leaf] = self.bounds[leaf].max(block.units);
     }
 
     /// Every block, in order of position.
@@ -150,7 +175,7 @@ impl AddressList {
         leaves.flat_map(|leaf| leaf.ids[..leaf.count].iter().copied())
     }
 
-    /// Returns whether every entry matches its block, in order, and every leaf summary matches its entries.
+    /// Returns whether every entry matches its block, in order, and the start and the bound of every leaf its entries.
     pub(crate) fn agrees(&self, blocks: &BlockTable) -> bool {
         let sorted = self.iter().is_sorted_by_key(|id| blocks[id].place());
         let leaves = self.leaves.iter().enumerate().all(|(at, leaf)| {
@@ -161,7 +186,7 @@ impl AddressList {
             };
             leaf.count > 0
                 && self.starts[at] == leaf.places[0]
-                && self.largest[at] == leaf.largest()
+                && self.bounds[at] >= leaf.largest()
                 && ids.into_iter().all(same)
         });
         sorted && leaves
@@ -173,22 +198,22 @@ impl AddressList {
         after.saturating_sub(1)
     }
 
-    /// Recomputes the summary of a leaf.
+    /// Recomputes the start and the bound of a leaf.
     fn refresh(&mut self, leaf: usize) {
         let there = &self.leaves[leaf];
         self.starts[leaf] = there.places[0];
-        self.largest[leaf] = there.largest();
+        self.bounds[leaf] = there.largest();
     }
 
     fn add_leaf(&mut self, at: usize, leaf: Box<AddressLeaf>) {
         self.starts.insert(at, leaf.places[0]);
-        self.largest.insert(at, leaf.largest());
+        self.bounds.insert(at, leaf.largest());
         self.leaves.insert(at, leaf);
     }
 
     fn drop_leaf(&mut self, at: usize) -> Box<AddressLeaf> {
         self.starts.remove(at);
-        self.largest.remove(at);
+        self.bounds.remove(at);
         self.leaves.remove(at)
     }
 

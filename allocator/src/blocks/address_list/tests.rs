@@ -76,9 +76,19 @@ proptest! {
                 }
                 Step::Remove(_) | Step::Replace { .. } => {}
                 Step::First(units) => {
-                    let first = model.iter().find(|(.., has)| *has >= units);
-                    let expected = first.map_or(BlockId::NONE, |(_, id, _)| *id);
-                    prop_assert_eq!(places.first(units), expected);
+                    let first = model.iter().position(|(.., has)| *has >= units);
+                    let found = places.first(units);
+                    prop_assert_eq!(found.map(|entry| entry.id), first.map(|index| model[index].1));
+                    // The rest of the block takes over, as after a split.
+                    if let (Some(entry), Some(index)) = (found, first) {
+                        let (place, old, has) = model[index];
+                        if has > units {
+                            let id = block_at(&mut blocks, place, has - units);
+                            places.replace_entry(&blocks, entry, id);
+                            blocks.remove(old);
+                            model[index] = (place, id, has - units);
+                        }
+                    }
                 }
             }
         }

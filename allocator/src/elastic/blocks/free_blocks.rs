@@ -13,18 +13,22 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     #[inline(never)]
     pub(crate) fn search_elastic(&mut self, policy: &HeapPolicy, units: u32) -> BlockId {
         self.coalesce();
-        let id = self.chunk_map.as_ref().map_or(BlockId::NONE, |chunk_map| chunk_map.places.first(units));
-        if !id.is_some() {
-            return id;
-        }
+        let Some(entry) = self.chunk_map.as_mut().and_then(|chunk_map| chunk_map.places.first(units)) else {
+            return BlockId::NONE;
+        };
+        let id = entry.id;
         let block = &self.blocks[id];
-        let (place, left) = (block.place(), block.units - units);
         let end = block.address + u64::from(units) * UNIT;
-        let rest = (left > 0 && !policy.no_split).then(|| self.blocks.claim());
+        let rest = (block.units > units && !policy.no_split).then(|| self.blocks.claim());
         match rest.flatten() {
             Some(rest) => {
                 self.split_off(id, rest, end);
-                self.take_entry_over(place, rest);
+                let block = &mut self.blocks[rest];
+                block.state = BlockState::Free;
+                block.kind = SegmentKind::of(block.bytes());
+                if let Some(chunk_map) = &mut self.chunk_map {
+                    chunk_map.places.replace_entry(&self.blocks, entry, rest);
+                }
             }
             None => self.withdraw(id),
         }
