@@ -40,6 +40,8 @@ cases! { capture:
     of_two_ends_at_once_one_is_refused(Capture, Transfer);
     /// Other threads may use the streams and events of a capture while it ends.
     it_ends_while_others_use_it(Capture, Transfer);
+    /// A capture ends while other threads wait for a stream and an event outside it.
+    it_ends_while_others_wait_elsewhere(Capture, HostCalls);
 }
 
 fn id_of(on: &Subject, stream: &Stream) -> Verdict<CaptureId> {
@@ -304,4 +306,24 @@ fn it_ends_while_others_use_it(on: &Subject) -> Verdict {
         }
     }
     work_again(on, &[&stream, &joined])
+}
+
+fn it_ends_while_others_wait_elsewhere(on: &Subject) -> Verdict {
+    let (stream, held) = (on.stream()?, on.stream()?);
+    let (event, gate) = on.hold_marked(&held)?;
+    let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
+    let (ended, waited, waits) = thread::scope(|scope| {
+        let waits = [scope.spawn(|| held.synchronize()), scope.spawn(|| event.wait())];
+        settle();
+        let ended = capturing.end();
+        let waited = gate.has_passed();
+        gate.release();
+        (ended, waited, waits.map(thread::ScopedJoinHandle::join))
+    });
+    ended?;
+    ensure!(!waited, "the end waited for another stream")?;
+    for wait in waits {
+        wait.map_err(|_| Stop::failed("a wait panicked"))??;
+    }
+    Ok(())
 }
