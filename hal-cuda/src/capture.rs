@@ -56,18 +56,8 @@ impl CudaCapture {
 impl Capture for CudaCapture {
     unsafe fn capture_status(&self, stream: StreamRef) -> Result<CaptureStatus> {
         let _entered = self.context.enter()?;
-        let (mut state, mut id) = (IDLE, 0);
-        // SAFETY: 1. is the caller's promise; the driver writes two numbers, and skips the null places.
-        let status = unsafe {
-            (self.calls.cuStreamGetCaptureInfo_v2)(
-                pointer(stream.raw()),
-                &raw mut state,
-                &raw mut id,
-                ptr::null_mut(),
-                ptr::null_mut(),
-                ptr::null_mut(),
-            )
-        };
+        // SAFETY: 1. is the caller's promise.
+        let (status, state, id) = unsafe { ask(&self.calls, stream) };
         read_status(status, state, id)
     }
 
@@ -131,8 +121,9 @@ impl Capture for CudaCapture {
             unsafe { (self.calls.cuStreamEndCapture)(pointer(stream.raw()), &raw mut recording) }
         };
         let ended = check(call, status);
+        let is_broken = ended.is_err_and(|error| error.kind() == ErrorKind::CaptureBroken);
         // Any other failure leaves the capture open, or there was none.
-        if !ended.is_err_and(|error| error.kind() != ErrorKind::CaptureBroken) {
+        if ended.is_ok() || is_broken {
             CAPTURES.finish();
         }
         ended?;
@@ -176,12 +167,23 @@ impl Capture for CudaCapture {
 /// Promise 1. The context is current.
 pub(crate) unsafe fn is_idle(context: &Context, stream: StreamRef) -> bool {
     let Ok(calls) = context.symbols().capture else { return true };
-    let mut state = ACTIVE;
-    let (id, graph, nodes, count) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-    // SAFETY: 1. is the caller's promise; the driver writes one number, and skips the null places.
-    let status =
-        unsafe { (calls.cuStreamGetCaptureInfo_v2)(pointer(stream.raw()), &raw mut state, id, graph, nodes, count) };
+    // SAFETY: 1. is the caller's promise.
+    let (status, state, _) = unsafe { ask(&calls, stream) };
     status == 0 && state == IDLE
+}
+
+/// Asks for a stream's capture. Returns the status of the call, the state of the capture, and its id.
+///
+/// # Safety
+///
+/// Promise 1. The context is current.
+unsafe fn ask(calls: &CaptureCalls, stream: StreamRef) -> (Status, u32, u64) {
+    let (mut state, mut id) = (IDLE, 0);
+    let (graph, nodes, count) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+    let ask = calls.cuStreamGetCaptureInfo_v2;
+    // SAFETY: 1. is the caller's promise; the driver writes two numbers, and skips the null places.
+    let status = unsafe { ask(pointer(stream.raw()), &raw mut state, &raw mut id, graph, nodes, count) };
+    (status, state, id)
 }
 
 /// Converts the driver's result to the capture status of a stream.

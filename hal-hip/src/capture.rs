@@ -135,19 +135,8 @@ impl HipCapture {
 
 impl Capture for HipCapture {
     unsafe fn capture_status(&self, stream: StreamRef) -> Result<CaptureStatus> {
-        let call = "hipStreamGetCaptureInfo_v2";
-        let stream = handle(stream);
-        // It is never captured, and a query fails while a stream that waits for it is captured.
-        if stream == StreamRef::DEFAULT.raw() {
-            return Ok(CaptureStatus::Idle);
-        }
-        let (mut state, mut id) = (IDLE, 0);
-        let (graph, nodes, count) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-        // SAFETY: 1. is the caller's promise; the driver writes two numbers, and skips the null places.
-        self.context.call(call, || unsafe {
-            (self.calls.hipStreamGetCaptureInfo_v2)(stream, &raw mut state, &raw mut id, graph, nodes, count)
-        })?;
-        read_status(call, state, id)
+        // SAFETY: 1. is the caller's promise.
+        unsafe { status_of(&self.context, &self.calls, stream) }
     }
 
     unsafe fn frontier(&self, stream: StreamRef, nodes: &mut Vec<CaptureNode>) -> Result<CaptureStatus> {
@@ -243,18 +232,33 @@ impl Capture for HipCapture {
 ///
 /// # Safety
 ///
-/// Promise 1. The device is current.
+/// Promise 1.
 pub(crate) unsafe fn is_idle(context: &Context, stream: StreamRef) -> bool {
+    let Ok(calls) = context.symbols().capture else { return true };
+    // SAFETY: 1. is the caller's promise.
+    let status = unsafe { status_of(context, &calls, stream) };
+    status == Ok(CaptureStatus::Idle)
+}
+
+/// The state of a stream's capture.
+///
+/// # Safety
+///
+/// Promise 1.
+unsafe fn status_of(context: &Context, calls: &CaptureCalls, stream: StreamRef) -> Result<CaptureStatus> {
+    let call = "hipStreamGetCaptureInfo_v2";
     let stream = handle(stream);
-    let Some(calls) = context.symbols().capture.ok().filter(|_| stream != StreamRef::DEFAULT.raw()) else {
-        return true;
-    };
-    let (mut state, mut id) = (ACTIVE, 0);
+    // It is never captured, and a query fails while a stream that waits for it is captured.
+    if stream == StreamRef::DEFAULT.raw() {
+        return Ok(CaptureStatus::Idle);
+    }
+    let (mut state, mut id) = (IDLE, 0);
     let (graph, nodes, count) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-    let ask = calls.hipStreamGetCaptureInfo_v2;
     // SAFETY: 1. is the caller's promise; the driver writes two numbers, and skips the null places.
-    let status = unsafe { ask(stream, &raw mut state, &raw mut id, graph, nodes, count) };
-    context.check("hipStreamGetCaptureInfo_v2", status).is_ok() && state == IDLE
+    context.call(call, || unsafe {
+        (calls.hipStreamGetCaptureInfo_v2)(stream, &raw mut state, &raw mut id, graph, nodes, count)
+    })?;
+    read_status(call, state, id)
 }
 
 /// Converts the driver's result to the capture status of a stream.

@@ -41,7 +41,8 @@ impl<D: Device> OwnedGraph<D> {
         let capture = self.device.capture()?;
         // The lock protects no data of this process, so a panic cannot leave any half changed.
         let _alone = self.launching.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: 1. both owners are alive, and the lock keeps other launches out. 3 and 4. The caller of `end_capture` promised them.
+        // SAFETY: 1. both owners are alive, and the lock keeps other launches out. 3 and 4. The caller of `end_capture`
+        // promised them.
         unsafe { capture.launch(graph, stream.get()) }
     }
 
