@@ -153,16 +153,17 @@ impl AddressList {
         self.thin_out(leaf.wrapping_sub(1));
     }
 
-    /// Replaces the block at a position by `id`. No other block lies between the two.
-    pub(crate) fn replace(&mut self, blocks: &BlockTable, place: u64, id: BlockId) {
+    /// Finds the block at a position.
+    pub(crate) fn at(&self, place: u64) -> Entry {
         let leaf = self.leaf_of(place);
-        let at = self.leaves[leaf].before(place);
-        self.replace_entry(blocks, Entry { id, leaf, at }, id);
+        let there = &self.leaves[leaf];
+        let at = there.before(place);
+        Entry { id: there.ids[at], leaf, at }
     }
 
     /// Replaces the block of an entry by `id`. No other block lies between the two.
-    pub(crate) fn replace_entry(&mut self, blocks: &BlockTable, entry: Entry, id: BlockId) {
-        let (block, Entry { leaf, at, .. }) = (&blocks[id], entry);
+    pub(crate) fn replace(&mut self, blocks: &BlockTable, Entry { leaf, at, .. }: Entry, id: BlockId) {
+        let block = &blocks[id];
         let there = &mut self.leaves[leaf];
         there.set(at, block, id);
         self.starts[leaf] = there.places[0];

@@ -70,7 +70,9 @@ proptest! {
                     let index = index % model.len();
                     let (place, old, _) = model[index];
                     let id = block_at(&mut blocks, place / 8 * 8 + later, units);
-                    places.replace(&blocks, place, id);
+                    let entry = places.at(place);
+                    prop_assert_eq!(entry.id, old);
+                    places.replace(&blocks, entry, id);
                     blocks.remove(old);
                     model[index] = (place / 8 * 8 + later, id, units);
                 }
@@ -84,7 +86,7 @@ proptest! {
                         let (place, old, has) = model[index];
                         if has > units {
                             let id = block_at(&mut blocks, place, has - units);
-                            places.replace_entry(&blocks, entry, id);
+                            places.replace(&blocks, entry, id);
                             blocks.remove(old);
                             model[index] = (place, id, has - units);
                         }

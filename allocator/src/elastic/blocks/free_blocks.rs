@@ -3,6 +3,7 @@
 //! Blocks are listed by address. A block that replaces another one at the same position takes over its entry, which
 //! costs less than a removal and an insertion.
 
+use crate::blocks::address_list::Entry;
 use crate::blocks::table::Block;
 use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard};
 use crate::heap_policy::HeapPolicy;
@@ -23,12 +24,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         match rest.flatten() {
             Some(rest) => {
                 self.split_off(id, rest, end);
-                let block = &mut self.blocks[rest];
-                block.state = BlockState::Free;
-                block.kind = SegmentKind::of(block.bytes());
-                if let Some(chunk_map) = &mut self.chunk_map {
-                    chunk_map.places.replace_entry(&self.blocks, entry, rest);
-                }
+                self.take_entry_over(entry, rest);
             }
             None => self.withdraw(id),
         }
@@ -76,13 +72,13 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     pub(crate) fn become_free(&mut self, mut id: BlockId) {
         self.last_freed = BlockId::NONE;
         let (before, after) = (self.blocks[id].before, self.blocks[id].after);
-        let mut entry = None;
+        let mut place = None;
         if self.blocks.get(after).is_some_and(Block::is_free) {
-            entry = Some(self.blocks[after].place());
+            place = Some(self.blocks[after].place());
             self.merge(id, after);
         }
         if self.blocks.get(before).is_some_and(Block::is_free) {
-            if let Some(second) = entry.replace(self.blocks[before].place())
+            if let Some(second) = place.replace(self.blocks[before].place())
                 && let Some(chunk_map) = &mut self.chunk_map
             {
                 chunk_map.places.remove(second);
@@ -90,19 +86,19 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             self.merge(before, id);
             id = before;
         }
-        match entry {
-            Some(place) => self.take_entry_over(place, id),
+        match place.and_then(|place| self.chunk_map.as_ref().map(|chunk_map| chunk_map.places.at(place))) {
+            Some(entry) => self.take_entry_over(entry, id),
             None => self.return_as(id, BlockState::Free),
         }
     }
 
-    /// Lists a free block in the entry of a merged block. No other block lies between them.
-    fn take_entry_over(&mut self, place: u64, id: BlockId) {
+    /// Lists a free block in the entry of a block that it was merged with or split from. No other block lies between them.
+    fn take_entry_over(&mut self, entry: Entry, id: BlockId) {
         let block = &mut self.blocks[id];
         block.state = BlockState::Free;
         block.kind = SegmentKind::of(block.bytes());
         if let Some(chunk_map) = &mut self.chunk_map {
-            chunk_map.places.replace(&self.blocks, place, id);
+            chunk_map.places.replace(&self.blocks, entry, id);
         }
     }
 }
