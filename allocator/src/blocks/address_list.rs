@@ -1,233 +1,213 @@
 //! Free blocks in order of position, with a search for the first that is large enough.
 //!
-//! The list consists of leaves of up to [`LEAF`] blocks. It records the first position of each leaf, and a bound on the
-//! size of its blocks. A search compares one bound per leaf, and then the sizes in one leaf. A block that grows, shrinks
-//! or changes its index keeps its entry if the order stays the same.
+//! The list consists of leaves of 32 slots, some of them empty. A block stores its slot. So a removal moves no other
+//! block, nor does a block that takes over the slot of another one. An insertion moves the blocks up to the nearest
+//! empty slot.
 //!
-//! A bound may be too high after the largest block of its leaf has shrunk or gone. A search that finds no block there
-//! lowers it: most bounds rise again before a search looks at them.
+//! Each slot has the size class of its block in one byte, and each leaf the highest of its classes. A search compares
+//! eight of these bytes at a time, without branches. The class of a leaf may be too high after its largest block has
+//! shrunk or gone. A search that finds no block there lowers it: most classes rise again before a search looks at them.
+//!
+//! Blocks are ordered by *anchors*: positions inside them. A block that grows or shrinks keeps its anchor while it can.
+
+mod classes;
+mod leaf;
+
+use classes::{Class, Classes, ENTRIES};
+use leaf::{Leaf, SPREAD};
 
 use crate::blocks::BlockId;
-use crate::blocks::table::{Block, BlockTable};
+use crate::blocks::table::BlockTable;
 
-/// The most blocks in a leaf.
-const LEAF: usize = 64;
-/// The blocks of a leaf that a search compares at once.
-const ROW: usize = 16;
-/// Adjacent leaves with at most this many blocks are merged.
-const FEW: usize = LEAF / 2;
+pub(crate) use leaf::Slot;
 
-/// Free blocks in order of [`Block::place`]: oldest segment first, then by address.
+/// Free blocks in order of [`Block::place`](crate::blocks::Block::place): oldest segment first, then by address.
 #[derive(Debug, Default)]
 pub(crate) struct AddressList {
-    /// The first position in each leaf.
+    /// The leaves by number.
+    leaves: Vec<Leaf>,
+    /// The numbers of leaves that are not in use.
+    unused: Vec<usize>,
+    /// The numbers of the others, in order. None of these is empty.
+    order: Vec<usize>,
+    /// A position for each of them: at most its anchors, and above those of the leaves before.
     starts: Vec<u64>,
-    /// The grains that no block in each leaf exceeds.
-    bounds: Vec<u32>,
-    /// No leaf is empty.
-    #[expect(clippy::vec_box, reason = "a leaf is a kilobyte, and those after a new one move")]
-    leaves: Vec<Box<AddressLeaf>>,
-}
-
-/// Adjacent blocks.
-#[derive(Debug)]
-struct AddressLeaf {
-    count: usize,
-    places: [u64; LEAF],
-    /// Zero in unused entries.
-    units: [u32; LEAF],
-    ids: [BlockId; LEAF],
-}
-
-impl AddressLeaf {
-    const EMPTY: Self = Self { count: 0, places: [0; LEAF], units: [0; LEAF], ids: [BlockId::NONE; LEAF] };
-
-    fn largest(&self) -> u32 {
-        self.units.iter().fold(0, |most, units| most.max(*units))
-    }
-
-    /// Finds the first block of at least `units`.
-    #[expect(clippy::needless_bitwise_bool, reason = "without branches, the processor compares several at once")]
-    fn first(&self, units: u32) -> Option<usize> {
-        let fits = |row: &[u32]| row.iter().fold(false, |any, has| any | (*has >= units));
-        let row = self.units.chunks_exact(ROW).position(fits)? * ROW;
-        self.units[row..row + ROW].iter().position(|has| *has >= units).map(|at| row + at)
-    }
-
-    /// The number of blocks before a position.
-    fn before(&self, place: u64) -> usize {
-        self.places[..self.count].partition_point(|known| *known < place)
-    }
-
-    fn set(&mut self, at: usize, block: &Block, id: BlockId) {
-        self.places[at] = block.place();
-        self.units[at] = block.units;
-        self.ids[at] = id;
-    }
-
-    fn insert(&mut self, at: usize, block: &Block, id: BlockId) {
-        let last = self.count;
-        self.places.copy_within(at..last, at + 1);
-        self.units.copy_within(at..last, at + 1);
-        self.ids.copy_within(at..last, at + 1);
-        self.count += 1;
-        self.set(at, block, id);
-    }
-
-    fn remove(&mut self, at: usize) {
-        let last = self.count;
-        self.places.copy_within(at + 1..last, at);
-        self.units.copy_within(at + 1..last, at);
-        self.ids.copy_within(at + 1..last, at);
-        self.count -= 1;
-        self.units[self.count] = 0;
-    }
-
-    /// Moves the blocks from `from` on to the end of another leaf, which has room for them.
-    fn move_to(&mut self, from: usize, other: &mut Self) {
-        let (moved, end) = (self.count - from, other.count);
-        other.places[end..end + moved].copy_from_slice(&self.places[from..self.count]);
-        other.units[end..end + moved].copy_from_slice(&self.units[from..self.count]);
-        other.ids[end..end + moved].copy_from_slice(&self.ids[from..self.count]);
-        other.count += moved;
-        self.units[from..].fill(0);
-        self.count = from;
-    }
-}
-
-/// The entry of a block, valid until the list changes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    pub(crate) id: BlockId,
-    leaf: usize,
-    at: usize,
+    /// A class for each of them that no block there exceeds.
+    bounds: Vec<Classes>,
 }
 
 impl AddressList {
     /// Finds the first block of at least `units`.
-    pub(crate) fn first(&mut self, units: u32) -> Option<Entry> {
-        let mut from = 0;
-        loop {
-            let leaf = from + self.bounds[from..].iter().position(|bound| *bound >= units)?;
-            let there = &self.leaves[leaf];
-            if let Some(at) = there.first(units) {
-                return Some(Entry { id: there.ids[at], leaf, at });
+    #[inline(never)]
+    pub(crate) fn first(&mut self, blocks: &BlockTable, units: u32) -> Option<BlockId> {
+        let class = Class::of(units);
+        for (bounds, order) in self.bounds.iter_mut().zip(self.order.chunks(ENTRIES)) {
+            for at in bounds.at_least(class) {
+                match self.leaves[order[at]].first(blocks, units, class) {
+                    Ok(id) => return Some(id),
+                    Err(true) => {}
+                    Err(false) => bounds.set(at, class.lower()),
+                }
             }
-            self.bounds[leaf] = units - 1;
-            from = leaf + 1;
         }
+        None
     }
 
     /// Inserts a free block.
-    pub(crate) fn insert(&mut self, blocks: &BlockTable, id: BlockId) {
-        let block = &blocks[id];
-        if self.leaves.is_empty() {
-            self.add_leaf(0, Box::new(AddressLeaf::EMPTY));
+    pub(crate) fn insert(&mut self, blocks: &mut BlockTable, id: BlockId) {
+        let anchor = blocks[id].last();
+        if self.order.is_empty() {
+            self.add_leaf(0);
         }
-        let mut leaf = self.leaf_of(block.place());
-        if self.leaves[leaf].count == LEAF {
-            let mut upper = Box::new(AddressLeaf::EMPTY);
-            self.leaves[leaf].move_to(LEAF / 2, &mut upper);
-            let belongs_above = block.place() > upper.places[0];
-            self.add_leaf(leaf + 1, upper);
-            self.refresh(leaf);
-            leaf += usize::from(belongs_above);
+        let mut rank = self.rank_of(anchor);
+        if self.leaf(rank).is_full() {
+            self.split(blocks, rank);
+            rank += usize::from(anchor >= self.starts[rank + 1]);
         }
-        let there = &mut self.leaves[leaf];
-        there.insert(there.before(block.place()), block, id);
-        self.starts[leaf] = there.places[0];
-        self.bounds[leaf] = self.bounds[leaf].max(block.units);
+        self.leaf(rank).insert(blocks, id);
+        self.starts[rank] = self.starts[rank].min(anchor);
+        self.raise_bound(rank, Class::of(blocks[id].units));
     }
 
-    /// Removes the block at a position.
-    pub(crate) fn remove(&mut self, place: u64) {
-        let leaf = self.leaf_of(place);
-        let there = &mut self.leaves[leaf];
-        there.remove(there.before(place));
-        if there.count > 0 {
-            self.starts[leaf] = there.places[0];
-        } else {
-            self.drop_leaf(leaf);
+    /// Removes a block.
+    pub(crate) fn remove(&mut self, blocks: &mut BlockTable, id: BlockId) {
+        let slot = blocks[id].slot;
+        let leaf = &mut self.leaves[slot.leaf()];
+        leaf.clear(slot.at());
+        if leaf.count() < SPREAD / 2 {
+            let rank = leaf.rank;
+            self.thin_out(blocks, rank);
         }
-        self.thin_out(leaf);
-        self.thin_out(leaf.wrapping_sub(1));
     }
 
-    /// Finds the block at a position.
-    pub(crate) fn at(&self, place: u64) -> Entry {
-        let leaf = self.leaf_of(place);
-        let there = &self.leaves[leaf];
-        let at = there.before(place);
-        Entry { id: there.ids[at], leaf, at }
-    }
-
-    /// Replaces the block of an entry by `id`. No other block lies between the two.
-    pub(crate) fn replace(&mut self, blocks: &BlockTable, Entry { leaf, at, .. }: Entry, id: BlockId) {
-        let block = &blocks[id];
-        let there = &mut self.leaves[leaf];
-        there.set(at, block, id);
-        self.starts[leaf] = there.places[0];
-        self.bounds[leaf] = self.bounds[leaf].max(block.units);
+    /// Lists the block `id` in the slot of another one, which is no longer listed. No other block lies between the two.
+    #[inline]
+    pub(crate) fn replace(&mut self, blocks: &mut BlockTable, slot: Slot, id: BlockId) {
+        let block = &mut blocks[id];
+        let class = Class::of(block.units);
+        let leaf = &mut self.leaves[slot.leaf()];
+        let rank = leaf.rank;
+        if let Some(anchor) = leaf.replace(slot.at(), block, id) {
+            self.raise_start(rank + 1, anchor);
+        }
+        self.raise_bound(rank, class);
     }
 
     /// Every block, in order of position.
     pub(crate) fn iter(&self) -> impl Iterator<Item = BlockId> + '_ {
-        let leaves = self.leaves.iter();
-        leaves.flat_map(|leaf| leaf.ids[..leaf.count].iter().copied())
+        self.order.iter().flat_map(|number| self.leaves[*number].iter())
     }
 
-    /// Returns whether every entry matches its block, in order, and the start and the bound of every leaf its entries.
+    /// Returns whether every entry matches its block, in order, and what is known of every leaf its entries.
     pub(crate) fn agrees(&self, blocks: &BlockTable) -> bool {
-        let sorted = self.iter().is_sorted_by_key(|id| blocks[id].place());
-        let leaves = self.leaves.iter().enumerate().all(|(at, leaf)| {
-            let ids = leaf.ids[..leaf.count].iter().enumerate();
-            let same = |(at, id): (usize, &BlockId)| {
-                let block = &blocks[*id];
-                (leaf.places[at], leaf.units[at]) == (block.place(), block.units)
-            };
-            leaf.count > 0
-                && self.starts[at] == leaf.places[0]
-                && self.bounds[at] >= leaf.largest()
-                && ids.into_iter().all(same)
+        let leaves = self.order.iter().map(|number| &self.leaves[*number]);
+        let mut end = None;
+        let agree = leaves.enumerate().all(|(rank, leaf)| {
+            let (start, before) = (self.starts[rank], end);
+            let range = leaf.range();
+            end = range.map(|(_, end)| end);
+            leaf.agrees(blocks)
+                && leaf.rank == rank
+                && before < Some(start)
+                && range.is_some_and(|(first, _)| start <= first)
+                && self.bounds[rank / ENTRIES].get(rank % ENTRIES) >= leaf.highest()
         });
-        sorted && leaves
+        agree && self.order.len() + self.unused.len() == self.leaves.len()
     }
 
-    /// Returns the leaf for a position. The list must not be empty.
-    fn leaf_of(&self, place: u64) -> usize {
-        let after = self.starts.partition_point(|start| *start <= place);
+    fn leaf(&mut self, rank: usize) -> &mut Leaf {
+        &mut self.leaves[self.order[rank]]
+    }
+
+    /// Returns the rank of the leaf for an anchor. The list must not be empty.
+    fn rank_of(&self, anchor: u64) -> usize {
+        let after = self.starts.partition_point(|start| *start <= anchor);
         after.saturating_sub(1)
     }
 
-    /// Recomputes the start and the bound of a leaf.
-    fn refresh(&mut self, leaf: usize) {
-        let there = &self.leaves[leaf];
-        self.starts[leaf] = there.places[0];
-        self.bounds[leaf] = there.largest();
-    }
-
-    fn add_leaf(&mut self, at: usize, leaf: Box<AddressLeaf>) {
-        self.starts.insert(at, leaf.places[0]);
-        self.bounds.insert(at, leaf.largest());
-        self.leaves.insert(at, leaf);
-    }
-
-    fn drop_leaf(&mut self, at: usize) -> Box<AddressLeaf> {
-        self.starts.remove(at);
-        self.bounds.remove(at);
-        self.leaves.remove(at)
-    }
-
-    /// Merges this leaf with the next one, if both have few blocks.
-    fn thin_out(&mut self, leaf: usize) {
-        let (this, next) = (self.leaves.get(leaf), self.leaves.get(leaf.wrapping_add(1)));
-        let count = |leaf: Option<&Box<AddressLeaf>>| leaf.map_or(LEAF, |leaf| leaf.count);
-        if count(this) + count(next) > FEW {
-            return;
+    /// Notes that a leaf has a block of this class.
+    #[inline]
+    fn raise_bound(&mut self, rank: usize, class: Class) {
+        let bounds = &mut self.bounds[rank / ENTRIES];
+        // The next search waits for a byte that was just written.
+        if bounds.get(rank % ENTRIES) < class {
+            bounds.set(rank % ENTRIES, class);
         }
-        let mut next = self.drop_leaf(leaf + 1);
-        next.move_to(0, &mut self.leaves[leaf]);
-        self.refresh(leaf);
+    }
+
+    /// Notes that the leaves before this one have an anchor that is this high.
+    #[cold]
+    fn raise_start(&mut self, rank: usize, anchor: u64) {
+        if let Some(start) = self.starts.get_mut(rank) {
+            *start = (*start).max(anchor + 1);
+        }
+    }
+
+    /// Moves the upper half of a full leaf to a new one.
+    #[cold]
+    fn split(&mut self, blocks: &mut BlockTable, rank: usize) {
+        let ids: Vec<_> = self.leaf(rank).iter().collect();
+        let (lower, upper) = ids.split_at(SPREAD);
+        self.add_leaf(rank + 1);
+        self.fill(blocks, rank, lower);
+        self.fill(blocks, rank + 1, upper);
+    }
+
+    /// Removes a leaf without blocks, or merges a leaf with a neighbour if both have few.
+    fn thin_out(&mut self, blocks: &mut BlockTable, rank: usize) {
+        let count = |rank: usize| self.order.get(rank).map(|number| self.leaves[*number].count());
+        let few = |next: usize| count(next - 1).zip(count(next)).is_some_and(|(this, next)| this + next <= SPREAD);
+        if count(rank) == Some(0) {
+            self.drop_leaf(rank);
+        } else if let Some(next) = [rank, rank + 1].into_iter().find(|next| *next > 0 && few(*next)) {
+            let mut ids: Vec<_> = self.leaf(next - 1).iter().collect();
+            ids.extend(self.leaf(next).iter());
+            self.drop_leaf(next);
+            self.fill(blocks, next - 1, &ids);
+        }
+    }
+
+    /// Replaces the blocks of a leaf by these, in order.
+    fn fill(&mut self, blocks: &mut BlockTable, rank: usize, ids: &[BlockId]) {
+        let leaf = self.leaf(rank);
+        leaf.spread(blocks, ids);
+        let highest = leaf.highest();
+        if let Some((start, end)) = leaf.range() {
+            self.starts[rank] = start;
+            self.raise_start(rank + 1, end);
+        }
+        self.bounds[rank / ENTRIES].set(rank % ENTRIES, highest);
+    }
+
+    /// Adds an empty leaf, which the caller fills.
+    fn add_leaf(&mut self, rank: usize) {
+        let number = self.unused.pop().unwrap_or_else(|| {
+            self.leaves.push(Leaf::new(self.leaves.len()));
+            self.leaves.len() - 1
+        });
+        self.order.insert(rank, number);
+        self.starts.insert(rank, u64::MAX);
+        self.number_from(rank);
+    }
+
+    /// Removes a leaf.
+    fn drop_leaf(&mut self, rank: usize) {
+        self.unused.push(self.order.remove(rank));
+        self.starts.remove(rank);
+        self.number_from(rank);
+    }
+
+    /// Writes the rank and the class of all leaves from `rank` on.
+    fn number_from(&mut self, rank: usize) {
+        self.bounds.resize(self.order.len().div_ceil(ENTRIES), Classes::default());
+        for rank in rank..self.bounds.len() * ENTRIES {
+            let leaf = self.order.get(rank).map(|number| &mut self.leaves[*number]);
+            let highest = leaf.map_or(Class::NONE, |leaf| {
+                leaf.rank = rank;
+                leaf.highest()
+            });
+            self.bounds[rank / ENTRIES].set(rank % ENTRIES, highest);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The table of blocks, linked by index.
 
 use crate::blocks::SegmentId;
+use crate::blocks::address_list::Slot;
 use crate::label::Label;
 use crate::size::{SegmentKind, UNIT};
 
@@ -90,6 +91,8 @@ pub(crate) struct Block {
     pub(crate) left: BlockId,
     /// A link of the free structure: the next block of a list, or the right child in a tree.
     pub(crate) right: BlockId,
+    /// Where the address list contains the block; only while it does.
+    pub(crate) slot: Slot,
     /// The clock when the whole segment became free. The age of the segment counts from there.
     pub(crate) born: u32,
     pub(crate) state: BlockState,
@@ -125,6 +128,12 @@ impl Block {
         self.rank ^ (0xFFFF_FFFF << 32)
     }
 
+    /// The position of the last grain.
+    #[inline]
+    pub(crate) const fn last(&self) -> u64 {
+        self.place() + self.units as u64 - 1
+    }
+
     /// Size in bytes.
     #[inline]
     pub(crate) const fn bytes(&self) -> u64 {
@@ -139,6 +148,9 @@ impl Block {
 }
 
 const _: () = assert!(size_of::<Block>() == 64);
+
+/// The most blocks of a table, which has 32 GiB then. The address list has at most eight slots for each.
+const MOST: u32 = 1 << 29;
 
 /// The block `first` of a table and all blocks after it in their segment, by address.
 pub(crate) fn chain(blocks: &[Block], first: BlockId) -> impl Iterator<Item = (BlockId, &Block)> {
@@ -162,7 +174,7 @@ impl Default for BlockTable {
 
 impl BlockTable {
     /// Claims an index. The flags of the block are clear; the caller sets all other fields. Returns `None` if the table
-    /// already has four billion blocks.
+    /// already has [`MOST`] blocks.
     #[inline]
     pub(crate) fn claim(&mut self) -> Option<BlockId> {
         let id = self.vacant;
@@ -176,8 +188,8 @@ impl BlockTable {
 
     #[cold]
     fn extend(&mut self) -> Option<BlockId> {
-        let index = u32::try_from(self.blocks.len()).ok()?;
-        let id = BlockId(index).get()?;
+        let index = u32::try_from(self.blocks.len()).ok().filter(|index| *index < MOST)?;
+        let id = BlockId(index);
         self.blocks.push(Block {
             address: 0,
             rank: 0,
@@ -188,6 +200,7 @@ impl BlockTable {
             after: BlockId::NONE,
             left: BlockId::NONE,
             right: BlockId::NONE,
+            slot: Slot::NONE,
             born: 0,
             state: BlockState::Vacant,
             kind: SegmentKind::Small,

@@ -4,113 +4,171 @@ use proptest::prelude::*;
 
 use crate::blocks::address_list::*;
 
+/// The grains of all blocks together.
+const GRAINS: u32 = 20_000;
+
 #[derive(Clone, Debug)]
 enum Step {
-    /// Lists a block of so many grains at a place.
-    Insert {
-        place: u64,
-        units: u32,
-    },
-    Remove(usize),
-    /// Another block takes over: it begins so much later, and has so many grains.
-    Replace {
-        index: usize,
-        later: u64,
-        units: u32,
-    },
-    First(u32),
+    /// Allocates so many grains at the start of the first free block that fits.
+    Allocate(u32),
+    /// Allocates a whole free block.
+    Take(usize),
+    /// Frees an allocated block, and merges it with its free neighbours.
+    Free(usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        12 => (0..1000_u64, 1..50_u32).prop_map(|(place, units)| Step::Insert { place: place * 8, units }),
-        6 => any::<usize>().prop_map(Step::Remove),
-        4 => (any::<usize>(), 0..8_u64, 1..50_u32)
-            .prop_map(|(index, later, units)| Step::Replace { index, later, units }),
-        4 => (1..60_u32).prop_map(Step::First),
+        10 => (1..30_u32).prop_map(Step::Allocate),
+        2 => (1..2000_u32).prop_map(Step::Allocate),
+        1 => any::<usize>().prop_map(Step::Take),
+        10 => any::<usize>().prop_map(Step::Free),
     ];
-    prop::collection::vec(step, 1..600)
+    prop::collection::vec(step, 1..2000)
 }
 
-/// A block of so many grains at a place.
-fn block_at(blocks: &mut BlockTable, place: u64, units: u32) -> BlockId {
-    let id = blocks.claim().expect("there is room");
-    blocks[id].rank = place ^ (0xFFFF_FFFF << 32);
-    blocks[id].units = units;
-    assert_eq!(blocks[id].place(), place);
-    id
+/// Free and allocated ranges of grains, as the list and as two simple lists.
+struct Model {
+    places: AddressList,
+    blocks: BlockTable,
+    /// In order: the first grain, the end and the block.
+    free: Vec<(u32, u32, BlockId)>,
+    allocated: Vec<(u32, u32)>,
+}
+
+impl Model {
+    /// Every second block of `pieces` is free, and so is the end.
+    fn new(pieces: &[u32]) -> Self {
+        let mut model = Self {
+            places: AddressList::default(),
+            blocks: BlockTable::default(),
+            free: Vec::new(),
+            allocated: Vec::new(),
+        };
+        let mut at = 0;
+        for piece in pieces {
+            model.allocated.push((at, at + piece));
+            at += piece;
+        }
+        model.insert(at, GRAINS);
+        for index in (0..pieces.len()).step_by(2).rev() {
+            model.free(index);
+        }
+        model
+    }
+
+    fn block(&mut self, at: u32, end: u32) -> BlockId {
+        let id = self.blocks.claim().expect("there is room");
+        self.blocks[id].rank = u64::from(at) ^ (0xFFFF_FFFF << 32);
+        self.blocks[id].units = end - at;
+        id
+    }
+
+    fn insert(&mut self, at: u32, end: u32) {
+        let id = self.block(at, end);
+        self.places.insert(&mut self.blocks, id);
+        self.free.push((at, end, id));
+        self.free.sort_unstable();
+    }
+
+    fn remove(&mut self, index: usize) -> (u32, u32) {
+        let (at, end, id) = self.free.remove(index);
+        self.places.remove(&mut self.blocks, id);
+        self.blocks.remove(id);
+        (at, end)
+    }
+
+    /// The range takes over the slot of a free block.
+    fn replace(&mut self, index: usize, at: u32, end: u32) {
+        let old = self.free[index].2;
+        let slot = self.blocks[old].slot;
+        self.blocks.remove(old);
+        let id = self.block(at, end);
+        self.places.replace(&mut self.blocks, slot, id);
+        self.free[index] = (at, end, id);
+    }
+
+    fn allocate(&mut self, units: u32) {
+        let first = self.free.iter().position(|(at, end, _)| end - at >= units);
+        let found = self.places.first(&self.blocks, units);
+        assert_eq!(found, first.map(|index| self.free[index].2));
+        let Some(index) = first else { return };
+        let (at, end, _) = self.free[index];
+        if end - at > units {
+            self.replace(index, at + units, end);
+        } else {
+            self.remove(index);
+        }
+        self.allocated.push((at, at + units));
+    }
+
+    fn free(&mut self, index: usize) {
+        let (at, end) = self.allocated.swap_remove(index);
+        let before = self.free.iter().position(|(_, other, _)| *other == at);
+        let after = self.free.iter().position(|(other, ..)| *other == end);
+        match (before, after) {
+            (None, None) => self.insert(at, end),
+            (Some(before), None) => self.replace(before, self.free[before].0, end),
+            (None, Some(after)) => self.replace(after, at, self.free[after].1),
+            (Some(before), Some(after)) => {
+                let (_, end) = self.remove(after);
+                self.replace(before, self.free[before].0, end);
+            }
+        }
+    }
+
+    fn check(&self) {
+        assert!(self.places.agrees(&self.blocks));
+        assert!(self.places.iter().eq(self.free.iter().map(|(.., id)| *id)));
+    }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn the_list_finds_what_a_simple_one_finds(steps in steps()) {
-        let (mut places, mut blocks) = (AddressList::default(), BlockTable::default());
-        // By place: the block and its grains.
-        let mut model: Vec<(u64, BlockId, u32)> = Vec::new();
+    fn the_list_finds_what_a_simple_one_finds(pieces in prop::collection::vec(1..30_u32, 0..500), steps in steps()) {
+        let mut model = Model::new(&pieces);
         for step in steps {
             match step {
-                Step::Insert { place, units } => {
-                    // Whole multiples of 8, and what took one over.
-                    if model.iter().any(|(known, ..)| known / 8 == place / 8) {
-                        continue;
-                    }
-                    let id = block_at(&mut blocks, place, units);
-                    places.insert(&blocks, id);
-                    model.push((place, id, units));
-                    model.sort_unstable_by_key(|(place, ..)| *place);
+                Step::Allocate(units) => model.allocate(units),
+                Step::Take(index) if !model.free.is_empty() => {
+                    let range = model.remove(index % model.free.len());
+                    model.allocated.push(range);
                 }
-                Step::Remove(index) if !model.is_empty() => {
-                    let (place, id, _) = model.remove(index % model.len());
-                    places.remove(place);
-                    blocks.remove(id);
-                }
-                Step::Replace { index, later, units } if !model.is_empty() => {
-                    let index = index % model.len();
-                    let (place, old, _) = model[index];
-                    let id = block_at(&mut blocks, place / 8 * 8 + later, units);
-                    let entry = places.at(place);
-                    prop_assert_eq!(entry.id, old);
-                    places.replace(&blocks, entry, id);
-                    blocks.remove(old);
-                    model[index] = (place / 8 * 8 + later, id, units);
-                }
-                Step::Remove(_) | Step::Replace { .. } => {}
-                Step::First(units) => {
-                    let first = model.iter().position(|(.., has)| *has >= units);
-                    let found = places.first(units);
-                    prop_assert_eq!(found.map(|entry| entry.id), first.map(|index| model[index].1));
-                    // The rest of the block takes over, as after a split.
-                    if let (Some(entry), Some(index)) = (found, first) {
-                        let (place, old, has) = model[index];
-                        if has > units {
-                            let id = block_at(&mut blocks, place, has - units);
-                            places.replace(&blocks, entry, id);
-                            blocks.remove(old);
-                            model[index] = (place, id, has - units);
-                        }
-                    }
-                }
+                Step::Free(index) if !model.allocated.is_empty() => model.free(index % model.allocated.len()),
+                Step::Take(_) | Step::Free(_) => {}
             }
+            model.check();
         }
-        prop_assert!(places.agrees(&blocks));
-        let expected: Vec<_> = model.iter().map(|(_, id, _)| *id).collect();
-        prop_assert_eq!(places.iter().collect::<Vec<_>>(), expected);
     }
 }
 
 #[test]
+fn a_block_before_those_of_a_split_leaf_goes_there() {
+    let mut model = Model::new(&[]);
+    model.remove(0);
+    // Two leaves, both full; the second begins at 1600.
+    let halves = (0..16).chain(16..31).map(|hundred| hundred * 100 + 50);
+    for at in (0..33).map(|hundred| hundred * 100).chain(halves) {
+        model.insert(at, at + 1);
+    }
+    let second = model.free.iter().position(|(at, ..)| *at == 1600).expect("it is free");
+    model.remove(second);
+    model.insert(3250, 3251);
+    assert_eq!(model.places.order.len(), 2);
+    // It belongs before all blocks of the second leaf, and the first leaf has no room.
+    model.insert(1620, 1621);
+    model.check();
+}
+
+#[test]
 fn leaves_that_few_blocks_are_left_in_become_one() {
-    let (mut places, mut blocks) = (AddressList::default(), BlockTable::default());
-    for place in 0..10_000 {
-        let id = block_at(&mut blocks, place, 1);
-        places.insert(&blocks, id);
+    let mut model = Model::new(&vec![1; 10_000]);
+    model.check();
+    for index in (0..model.free.len()).rev().filter(|index| index % 50 != 0) {
+        model.remove(index);
     }
-    for place in (0..10_000).filter(|place| place % 100 != 0) {
-        places.remove(place);
-    }
-    assert!(places.agrees(&blocks));
-    assert_eq!(places.iter().count(), 100);
-    assert!(places.leaves.len() <= 10, "{} leaves", places.leaves.len());
+    model.check();
+    assert!(model.places.order.len() <= 20, "{} leaves", model.places.order.len());
 }

@@ -1,9 +1,9 @@
 //! The free blocks of elastic segments: their list, and the search for a request.
 //!
-//! Blocks are listed by address. A block that replaces another one at the same position takes over its entry, which
-//! costs less than a removal and an insertion.
+//! Blocks are listed by address. A block that replaces another one at the same position takes over its slot, which costs
+//! less than a removal and an insertion.
 
-use crate::blocks::address_list::Entry;
+use crate::blocks::address_list::Slot;
 use crate::blocks::table::Block;
 use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard};
 use crate::heap_policy::HeapPolicy;
@@ -14,17 +14,16 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     #[inline(never)]
     pub(crate) fn search_elastic(&mut self, policy: &HeapPolicy, units: u32) -> BlockId {
         self.coalesce();
-        let Some(entry) = self.chunk_map.as_mut().and_then(|chunk_map| chunk_map.places.first(units)) else {
-            return BlockId::NONE;
-        };
-        let id = entry.id;
+        let Some(chunk_map) = &mut self.chunk_map else { return BlockId::NONE };
+        let Some(id) = chunk_map.places.first(&self.blocks, units) else { return BlockId::NONE };
         let block = &self.blocks[id];
+        let slot = block.slot;
         let end = block.address + u64::from(units) * UNIT;
         let rest = (block.units > units && !policy.no_split).then(|| self.blocks.claim());
         match rest.flatten() {
             Some(rest) => {
                 self.split_off(id, rest, end);
-                self.take_entry_over(entry, rest);
+                self.take_slot_over(slot, rest);
             }
             None => self.withdraw(id),
         }
@@ -43,7 +42,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             Some(chunk_map) if state != BlockState::Free => {
                 chunk_map.holes.remove(&place);
             }
-            Some(chunk_map) => chunk_map.places.remove(place),
+            Some(chunk_map) => chunk_map.places.remove(&mut self.blocks, id),
             None => self.unlist(id, kind),
         }
     }
@@ -61,44 +60,46 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             Some(chunk_map) if state != BlockState::Free => {
                 chunk_map.holes.insert(place, id);
             }
-            Some(chunk_map) => chunk_map.places.insert(&self.blocks, id),
+            Some(chunk_map) => chunk_map.places.insert(&mut self.blocks, id),
             None => self.list(id, kind),
         }
     }
 
     /// Frees a block that has memory.
     ///
-    /// The block is merged with its free neighbours, and takes over the entry of one of them.
+    /// The block is merged with its free neighbours, and takes over the slot of one of them.
     pub(crate) fn become_free(&mut self, mut id: BlockId) {
         self.last_freed = BlockId::NONE;
         let (before, after) = (self.blocks[id].before, self.blocks[id].after);
-        let mut place = None;
-        if self.blocks.get(after).is_some_and(Block::is_free) {
-            place = Some(self.blocks[after].place());
+        let is_free = |neighbour: Option<&Block>| neighbour.is_some_and(Block::is_free);
+        let (merges_before, merges_after) = (is_free(self.blocks.get(before)), is_free(self.blocks.get(after)));
+        let mut slot = None;
+        if merges_after {
+            if merges_before {
+                self.withdraw(after);
+            } else {
+                slot = Some(self.blocks[after].slot);
+            }
             self.merge(id, after);
         }
-        if self.blocks.get(before).is_some_and(Block::is_free) {
-            if let Some(second) = place.replace(self.blocks[before].place())
-                && let Some(chunk_map) = &mut self.chunk_map
-            {
-                chunk_map.places.remove(second);
-            }
+        if merges_before {
+            slot = Some(self.blocks[before].slot);
             self.merge(before, id);
             id = before;
         }
-        match place.and_then(|place| self.chunk_map.as_ref().map(|chunk_map| chunk_map.places.at(place))) {
-            Some(entry) => self.take_entry_over(entry, id),
+        match slot {
+            Some(slot) => self.take_slot_over(slot, id),
             None => self.return_as(id, BlockState::Free),
         }
     }
 
-    /// Lists a free block in the entry of a block that it was merged with or split from. No other block lies between them.
-    fn take_entry_over(&mut self, entry: Entry, id: BlockId) {
+    /// Lists a free block in the slot of a block that it was merged with or split from. No other block lies between them.
+    fn take_slot_over(&mut self, slot: Slot, id: BlockId) {
         let block = &mut self.blocks[id];
         block.state = BlockState::Free;
         block.kind = SegmentKind::of(block.bytes());
         if let Some(chunk_map) = &mut self.chunk_map {
-            chunk_map.places.replace(&self.blocks, entry, id);
+            chunk_map.places.replace(&mut self.blocks, slot, id);
         }
     }
 }
