@@ -16,7 +16,7 @@ use crate::allocation::{Allocation, Answer};
 use crate::config::Config;
 use crate::device_state::DeviceState;
 use crate::error::Error;
-use crate::heap::{FastGuard, Heap, Request};
+use crate::heap::{Allocated, FastGuard, Heap, Request};
 use crate::heaps::Heaps;
 #[cfg(feature = "ipc")]
 use crate::ipc::import::IpcState;
@@ -159,19 +159,31 @@ impl<D: Device> Allocator<D> {
         request: Request,
         heap: &Arc<Heap<D>>,
     ) -> Result<A, Error> {
-        let bytes = request.requested;
-        let stream = || heap.stream_state.handle();
         match heap.allocate(held, request) {
-            Some(allocated) if !allocated.guarded => Ok(A::of_block(heap, &allocated, bytes, stream())),
-            // The memory of graphs does not bypass the cache: it must outlast its owners.
-            None if !self.shared().settings.caches.load(Relaxed) && !self.inner.serves_graphs(heap) => {
-                self.allocate_uncached(bytes, stream())
+            Some(allocated) if !allocated.guarded => {
+                Ok(A::of_block(heap, &allocated, request.requested, heap.stream_state.handle()))
             }
-            allocated => {
-                let FoundBlock { heap, allocated, .. } = self.inner.find_block_slow(heap, request, allocated)?;
-                Ok(A::of_block(&heap, &allocated, bytes, stream()))
-            }
+            allocated => self.allocate_rarely(allocated, request, heap),
         }
+    }
+
+    /// Serves a request for which no block fits, or whose block has guards.
+    #[cold]
+    #[inline(never)]
+    fn allocate_rarely<A: Answer<D>>(
+        &self,
+        allocated: Option<Allocated>,
+        request: Request,
+        heap: &Arc<Heap<D>>,
+    ) -> Result<A, Error> {
+        let (bytes, stream) = (request.requested, heap.stream_state.handle());
+        let bypasses_cache = allocated.is_none() && !self.shared().settings.caches.load(Relaxed);
+        // The memory of graphs does not bypass the cache: it must outlast its owners.
+        if bypasses_cache && !self.inner.serves_graphs(heap) {
+            return self.allocate_uncached(bytes, stream);
+        }
+        let FoundBlock { heap, allocated, .. } = self.inner.find_block_slow(heap, request, allocated)?;
+        Ok(A::of_block(&heap, &allocated, bytes, stream))
     }
 
     /// Serves requests of no bytes, of more than any device has, and those that bypass the cache.
