@@ -3,9 +3,11 @@
 use std::error::Error;
 
 use cachette::Allocator;
+use cachette_benches::Subject;
 use cachette_benches::random::LogUniform;
-use cachette_benches::subject::Owned;
+use cachette_benches::subject::{Owned, Raw};
 use cachette_benches::workload::Churn;
+use criterion::Criterion;
 
 mod setup;
 
@@ -20,17 +22,24 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("churn to 1MiB", LogUniform::TO_1_MIB, 1000),
         ("churn to 1MiB", LogUniform::TO_1_MIB, 10_000),
     ] {
-        let subject = Owned::new(Allocator::new(target.device.clone()), 1)?;
-        let mut churning = Churn { slots, sizes }.begin(&subject)?;
-        churning.run(WARM_UP)?;
-        let name = format!("{}/{name}/{slots}", target.backend);
-        criterion.bench_function(&name, |bencher| {
-            bencher.iter(|| {
-                churning.run(1).expect("the device has memory for one more step");
-            });
-        });
-        churning.end()?;
+        let churn = Churn { slots, sizes };
+        let owned = Owned::new(Allocator::new(target.device.clone()), 1)?;
+        bench(&mut criterion, &format!("{}/{name}/{slots}", target.backend), churn, &owned)?;
+        let raw = Raw::new(Allocator::new(target.device.clone()), 1)?;
+        bench(&mut criterion, &format!("{}/{name} by address/{slots}", target.backend), churn, &raw)?;
     }
     criterion.final_summary();
+    Ok(())
+}
+
+fn bench(criterion: &mut Criterion, name: &str, churn: Churn, subject: &impl Subject) -> Result<(), Box<dyn Error>> {
+    let mut churning = churn.begin(subject)?;
+    churning.run(WARM_UP)?;
+    criterion.bench_function(name, |bencher| {
+        bencher.iter(|| {
+            churning.run(1).expect("the device has memory for one more step");
+        });
+    });
+    churning.end()?;
     Ok(())
 }

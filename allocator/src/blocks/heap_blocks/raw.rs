@@ -18,10 +18,10 @@ impl<G> HeapBlocks<G> {
     /// Adds the block to the start index of its segment. Owners store their block, so only raw blocks need it.
     #[cold]
     fn index(&mut self, id: BlockId) {
-        let block = &mut self.blocks[id];
-        block.indexed = true;
+        self.blocks[id].indexed = true;
+        let block = &self.blocks[id];
         if let Some(segment) = self.segments.get_mut(block.segment) {
-            segment.starts.note(block.offset(), id);
+            segment.starts.note(&self.blocks, block.offset(), id);
         }
     }
 
