@@ -26,7 +26,7 @@ pub(crate) use leaf::Slot;
 pub(crate) struct AddressList {
     /// The leaves by number.
     leaves: Vec<Leaf>,
-    /// The numbers of leaves that are not in use.
+    /// The numbers of leaves that are not in use. These are empty.
     unused: Vec<usize>,
     /// The numbers of the others, in order. None of these is empty.
     order: Vec<usize>,
@@ -112,7 +112,8 @@ impl AddressList {
                 && range.is_some_and(|(first, _)| start <= first)
                 && self.bounds[rank / ENTRIES].get(rank % ENTRIES) >= leaf.highest()
         });
-        agree && self.order.len() + self.unused.len() == self.leaves.len()
+        let empty = self.unused.iter().all(|number| self.leaves[*number].count() == 0);
+        agree && empty && self.order.len() + self.unused.len() == self.leaves.len()
     }
 
     fn leaf(&mut self, rank: usize) -> &mut Leaf {
@@ -162,6 +163,7 @@ impl AddressList {
         } else if let Some(next) = [rank, rank + 1].into_iter().find(|next| *next > 0 && few(*next)) {
             let mut ids: Vec<_> = self.leaf(next - 1).iter().collect();
             ids.extend(self.leaf(next).iter());
+            self.leaf(next).spread(blocks, &[]);
             self.drop_leaf(next);
             self.fill(blocks, next - 1, &ids);
         }
