@@ -18,7 +18,7 @@ pub(crate) struct Fence<D: Device> {
     stream: Arc<StreamState<D>>,
     /// `None` only during a drop.
     event: Option<Event>,
-    /// A later point has a higher number.
+    /// A later point of the stream has a higher number.
     order: u64,
 }
 
@@ -42,9 +42,14 @@ impl<D: Device> Fence<D> {
         let shared = stream.shared();
         let idle = shared.events().pop();
         let event = idle.map_or_else(|| shared.device.create_event(), Ok)?;
-        let order = shared.totals.points.fetch_add(1, Relaxed);
-        let mut fence = Self { stream: Arc::clone(stream), event: Some(event), order };
-        match fence.mark() {
+        let mut fence = Self { stream: Arc::clone(stream), event: Some(event), order: 0 };
+        let marked = {
+            // Numbers have the order of the points: no other thread marks one between the two lines.
+            let _alone = stream.marking();
+            fence.order = shared.totals.points.fetch_add(1, Relaxed);
+            fence.mark()
+        };
+        match marked {
             Err(error) if error.kind() == ErrorKind::InvalidHandle => {
                 shared.device.synchronize_device()?;
                 // An event that was never recorded has passed.

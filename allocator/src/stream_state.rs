@@ -1,11 +1,12 @@
 //! The state of a stream in the allocator.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard};
 
 use cachette_hal::{self as hal, CaptureId, CaptureNode, CaptureStatus, Device, StreamRef};
 
 use crate::device_state::{DeviceState, Settings};
+use crate::sync::Mutex;
 
 /// The state of a stream. Every heap of the stream keeps it alive.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct StreamState<D: Device> {
     number: u64,
     /// The handle, if the allocator created the stream and must destroy it.
     owned: Option<hal::Stream>,
+    /// Held by the thread that marks a point.
+    marking: Mutex<()>,
 }
 
 impl<D: Device> StreamState<D> {
@@ -31,7 +34,12 @@ impl<D: Device> StreamState<D> {
     pub(crate) fn adopt(shared: Arc<DeviceState<D>>, stream: StreamRef) -> Self {
         /// Relaxed: only the numbers must differ.
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self { shared, stream, number: NEXT.fetch_add(1, Ordering::Relaxed), owned: None }
+        Self { shared, stream, number: NEXT.fetch_add(1, Ordering::Relaxed), owned: None, marking: Mutex::default() }
+    }
+
+    /// Keeps other threads from marking a point in the stream.
+    pub(crate) fn marking(&self) -> MutexGuard<'_, ()> {
+        self.marking.lock()
     }
 
     pub(crate) const fn number(&self) -> u64 {

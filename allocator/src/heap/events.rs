@@ -40,8 +40,8 @@ pub(crate) struct PendingFrees<D: Device> {
 struct PendingQueue<D: Device> {
     /// The number of the stream state.
     stream_state: u64,
-    /// In the order in which the fences were recorded. A stream runs in order, so a fence that has passed covers those
-    /// before it.
+    /// In the order in which the fences were recorded, whichever thread was the first to list its own. A stream runs in
+    /// order, so a fence that has passed covers those before it.
     blocks: VecDeque<PendingBlock<D>>,
     /// Whether the next poll is for the last fence, and not for the first.
     polls_last: bool,
@@ -77,10 +77,11 @@ impl<D: Device> PendingFrees<D> {
     fn push(&mut self, block: BlockId, fences: Vec<Fence<D>>) {
         self.left.insert(block, u32::try_from(fences.len()).unwrap_or(u32::MAX));
         for fence in fences {
-            let (stream_state, _) = fence.point();
+            let (stream_state, order) = fence.point();
             let waiting = PendingBlock { fence: Arc::new(fence), block };
             if let Some(queue) = self.queues.iter_mut().find(|queue| queue.stream_state == stream_state) {
-                queue.blocks.push_back(waiting);
+                let at = queue.blocks.partition_point(|known| known.fence.point().1 < order);
+                queue.blocks.insert(at, waiting);
             } else {
                 let blocks = VecDeque::from([waiting]);
                 self.queues.push(PendingQueue { stream_state, blocks, polls_last: true });
@@ -384,5 +385,37 @@ impl<D: Device> Heap<D> {
         let done = done.into_iter().map(|id| (id, Vec::new())).collect();
         self.become_free(state, done);
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cachette_hal::Ordinal;
+    use cachette_hal_host::{HostBackend, HostConfig};
+
+    use super::*;
+    use crate::Allocator;
+
+    #[test]
+    fn a_fence_covers_only_earlier_ones_even_if_it_was_listed_last() {
+        let device = HostBackend::new(HostConfig::default()).unwrap().device(Ordinal(0)).unwrap();
+        let allocator = Allocator::new(device);
+        let stream = allocator.create_stream().unwrap();
+        let user = &stream.heap.stream_state;
+        // One thread records a fence. Another one queues work, and lists its own, later fence first.
+        let earlier = Fence::record(user).unwrap();
+        earlier.wait().unwrap();
+        let hold = allocator.device().hold(user.handle()).unwrap();
+        let later = Fence::record(user).unwrap();
+        let mut pending = PendingFrees::default();
+        pending.push(BlockId::new(1), vec![later]);
+        pending.push(BlockId::new(2), vec![earlier]);
+        for all in [false, true] {
+            let mut done = Vec::new();
+            pending.passed(all, &mut done).unwrap();
+            pending.passed(all, &mut done).unwrap();
+            assert!(!done.contains(&BlockId::new(1)), "its fence has not passed");
+        }
+        drop(hold);
     }
 }
