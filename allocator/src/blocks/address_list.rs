@@ -4,16 +4,15 @@
 //! block, nor does a block that takes over the slot of another one. An insertion moves the blocks up to the nearest
 //! empty slot.
 //!
-//! Each slot has the size class of its block in one byte, and each leaf the highest of its classes. A search compares
-//! eight of these bytes at a time, without branches. The class of a leaf may be too high after its largest block has
-//! shrunk or gone. A search that finds no block there lowers it: most classes rise again before a search looks at them.
+//! Each slot has the size class of its block in one byte, and a search compares eight of these at a time. Each leaf has a
+//! bound on the size of its blocks. It may be too high after the largest one has shrunk or gone. A search that finds no
+//! block in the leaf lowers it: most bounds rise again before a search looks at them.
 //!
 //! Blocks are ordered by *anchors*: positions inside them. A block that grows or shrinks keeps its anchor while it can.
 
 mod classes;
 mod leaf;
 
-use classes::{Class, Classes, ENTRIES};
 use leaf::{Leaf, SPREAD};
 
 use crate::blocks::BlockId;
@@ -26,31 +25,32 @@ pub(crate) use leaf::Slot;
 pub(crate) struct AddressList {
     /// The leaves by number.
     leaves: Vec<Leaf>,
+    /// By number: how many leaves are before this one.
+    ranks: Vec<usize>,
     /// The numbers of leaves that are not in use. These are empty.
     unused: Vec<usize>,
     /// The numbers of the others, in order. None of these is empty.
     order: Vec<usize>,
     /// A position for each of them: at most its anchors, and above those of the leaves before.
     starts: Vec<u64>,
-    /// A class for each of them that no block there exceeds.
-    bounds: Vec<Classes>,
+    /// The grains that no block in each of them exceeds.
+    bounds: Vec<u32>,
 }
 
 impl AddressList {
     /// Finds the first block of at least `units`.
     #[inline(never)]
     pub(crate) fn first(&mut self, blocks: &BlockTable, units: u32) -> Option<BlockId> {
-        let class = Class::of(units);
-        for (bounds, order) in self.bounds.iter_mut().zip(self.order.chunks(ENTRIES)) {
-            for at in bounds.at_least(class) {
-                match self.leaves[order[at]].first(blocks, units, class) {
-                    Ok(id) => return Some(id),
-                    Err(true) => {}
-                    Err(false) => bounds.set(at, class.lower()),
-                }
+        let mut from = 0;
+        loop {
+            let rank = from + first_at_least(&self.bounds[from..], units)?;
+            let found = self.leaf(rank).first(blocks, units);
+            if found.is_some() {
+                return found;
             }
+            self.bounds[rank] = units - 1;
+            from = rank + 1;
         }
-        None
     }
 
     /// Inserts a free block.
@@ -66,7 +66,7 @@ impl AddressList {
         }
         self.leaf(rank).insert(blocks, id);
         self.starts[rank] = self.starts[rank].min(anchor);
-        self.raise_bound(rank, Class::of(blocks[id].units));
+        self.raise_bound(rank, blocks[id].units);
     }
 
     /// Removes a block.
@@ -75,8 +75,7 @@ impl AddressList {
         let leaf = &mut self.leaves[slot.leaf()];
         leaf.clear(slot.at());
         if leaf.count() < SPREAD / 2 {
-            let rank = leaf.rank;
-            self.thin_out(blocks, rank);
+            self.thin_out(blocks, self.ranks[slot.leaf()]);
         }
     }
 
@@ -84,13 +83,12 @@ impl AddressList {
     #[inline]
     pub(crate) fn replace(&mut self, blocks: &mut BlockTable, slot: Slot, id: BlockId) {
         let block = &mut blocks[id];
-        let class = Class::of(block.units);
-        let leaf = &mut self.leaves[slot.leaf()];
-        let rank = leaf.rank;
-        if let Some(anchor) = leaf.replace(slot.at(), block, id) {
+        let units = block.units;
+        let rank = self.ranks[slot.leaf()];
+        if let Some(anchor) = self.leaves[slot.leaf()].replace(slot.at(), block, id) {
             self.raise_start(rank + 1, anchor);
         }
-        self.raise_bound(rank, class);
+        self.raise_bound(rank, units);
     }
 
     /// Every block, in order of position.
@@ -100,17 +98,16 @@ impl AddressList {
 
     /// Returns whether every entry matches its block, in order, and what is known of every leaf its entries.
     pub(crate) fn agrees(&self, blocks: &BlockTable) -> bool {
-        let leaves = self.order.iter().map(|number| &self.leaves[*number]);
         let mut end = None;
-        let agree = leaves.enumerate().all(|(rank, leaf)| {
-            let (start, before) = (self.starts[rank], end);
+        let agree = self.order.iter().enumerate().all(|(rank, number)| {
+            let (leaf, start, before) = (&self.leaves[*number], self.starts[rank], end);
             let range = leaf.range();
             end = range.map(|(_, end)| end);
             leaf.agrees(blocks)
-                && leaf.rank == rank
+                && self.ranks[*number] == rank
                 && before < Some(start)
                 && range.is_some_and(|(first, _)| start <= first)
-                && self.bounds[rank / ENTRIES].get(rank % ENTRIES) >= leaf.highest()
+                && leaf.iter().all(|id| blocks[id].units <= self.bounds[rank])
         });
         let empty = self.unused.iter().all(|number| self.leaves[*number].count() == 0);
         agree && empty && self.order.len() + self.unused.len() == self.leaves.len()
@@ -126,14 +123,10 @@ impl AddressList {
         after.saturating_sub(1)
     }
 
-    /// Notes that a leaf has a block of this class.
+    /// Notes that a leaf has a block of this size.
     #[inline]
-    fn raise_bound(&mut self, rank: usize, class: Class) {
-        let bounds = &mut self.bounds[rank / ENTRIES];
-        // The next search waits for a byte that was just written.
-        if bounds.get(rank % ENTRIES) < class {
-            bounds.set(rank % ENTRIES, class);
-        }
+    fn raise_bound(&mut self, rank: usize, units: u32) {
+        self.bounds[rank] = self.bounds[rank].max(units);
     }
 
     /// Notes that the leaves before this one have an anchor that is this high.
@@ -173,44 +166,53 @@ impl AddressList {
     fn fill(&mut self, blocks: &mut BlockTable, rank: usize, ids: &[BlockId]) {
         let leaf = self.leaf(rank);
         leaf.spread(blocks, ids);
-        let highest = leaf.highest();
         if let Some((start, end)) = leaf.range() {
             self.starts[rank] = start;
             self.raise_start(rank + 1, end);
         }
-        self.bounds[rank / ENTRIES].set(rank % ENTRIES, highest);
+        self.bounds[rank] = ids.iter().map(|id| blocks[*id].units).max().unwrap_or_default();
     }
 
     /// Adds an empty leaf, which the caller fills.
     fn add_leaf(&mut self, rank: usize) {
         let number = self.unused.pop().unwrap_or_else(|| {
             self.leaves.push(Leaf::new(self.leaves.len()));
+            self.ranks.push(0);
             self.leaves.len() - 1
         });
         self.order.insert(rank, number);
         self.starts.insert(rank, u64::MAX);
-        self.number_from(rank);
+        self.bounds.insert(rank, 0);
+        self.rank_from(rank);
     }
 
     /// Removes a leaf.
     fn drop_leaf(&mut self, rank: usize) {
         self.unused.push(self.order.remove(rank));
         self.starts.remove(rank);
-        self.number_from(rank);
+        self.bounds.remove(rank);
+        self.rank_from(rank);
     }
 
-    /// Writes the rank and the class of all leaves from `rank` on.
-    fn number_from(&mut self, rank: usize) {
-        self.bounds.resize(self.order.len().div_ceil(ENTRIES), Classes::default());
-        for rank in rank..self.bounds.len() * ENTRIES {
-            let leaf = self.order.get(rank).map(|number| &mut self.leaves[*number]);
-            let highest = leaf.map_or(Class::NONE, |leaf| {
-                leaf.rank = rank;
-                leaf.highest()
-            });
-            self.bounds[rank / ENTRIES].set(rank % ENTRIES, highest);
+    /// Writes the ranks of all leaves from `rank` on.
+    fn rank_from(&mut self, rank: usize) {
+        for (rank, number) in self.order.iter().enumerate().skip(rank) {
+            self.ranks[*number] = rank;
         }
     }
+}
+
+/// Finds the first bound of at least `units`.
+#[inline]
+#[expect(clippy::needless_bitwise_bool, reason = "without branches, the processor compares several at once")]
+fn first_at_least(bounds: &[u32], units: u32) -> Option<usize> {
+    let (rows, rest) = bounds.as_chunks::<16>();
+    let fits = |row: &[u32; 16]| row.iter().fold(false, |any, bound| any | (*bound >= units));
+    let (skipped, row) = match rows.iter().position(fits) {
+        Some(row) => (row, &rows[row][..]),
+        None => (rows.len(), rest),
+    };
+    row.iter().position(|bound| *bound >= units).map(|at| skipped * 16 + at)
 }
 
 #[cfg(test)]

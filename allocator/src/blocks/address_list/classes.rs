@@ -1,4 +1,4 @@
-//! The size classes of 32 entries, compared eight at a time.
+//! Size classes, compared eight at a time.
 
 /// The entries of one [`Classes`].
 pub(super) const ENTRIES: usize = WORDS * 8;
@@ -9,7 +9,7 @@ const UPPERMOST: u64 = 0x8080_8080_8080_8080;
 /// The size class of a block. A larger block has the same class or a higher one.
 ///
 /// Each power of two has four classes. The highest is 123, so the uppermost bit of the byte is clear.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(super) struct Class(u8);
 
 impl Class {
@@ -23,12 +23,13 @@ impl Class {
         let shift = (units | 1).ilog2().saturating_sub(2);
         Self((shift * 4 + (units >> shift)) as u8)
     }
+}
 
-    /// The next lower class.
-    #[inline]
-    pub(super) const fn lower(self) -> Self {
-        Self(self.0 - 1)
-    }
+/// Compares eight classes at once. The uppermost bit of a byte says whether it is `class` or higher.
+#[inline]
+fn compare(word: [u8; 8], class: Class) -> u64 {
+    // No byte borrows from the next one: each has its uppermost bit set before the subtraction.
+    ((u64::from_le_bytes(word) | UPPERMOST) - u64::from(class.0) * 0x0101_0101_0101_0101) & UPPERMOST
 }
 
 /// The classes of 32 entries.
@@ -42,14 +43,8 @@ impl Classes {
     /// Finds the entries of this class or a higher one, in order.
     #[inline]
     pub(super) fn at_least(&self, class: Class) -> Entries {
-        let compared = u64::from(class.0) * 0x0101_0101_0101_0101;
-        let mut bits = 0;
-        for (at, word) in self.0.iter().enumerate() {
-            // No byte borrows from the next one: each has its uppermost bit set before the subtraction.
-            let word = (u64::from_le_bytes(*word) | UPPERMOST) - compared;
-            bits |= (word & UPPERMOST) >> (7 - at);
-        }
-        Entries(bits)
+        let words = self.0.iter().enumerate();
+        Entries(words.fold(0, |bits, (at, word)| bits | compare(*word, class) >> (7 - at)))
     }
 
     #[inline]
@@ -60,11 +55,6 @@ impl Classes {
     #[inline]
     pub(super) const fn set(&mut self, at: usize, class: Class) {
         self.0[at % WORDS][at / WORDS % 8] = class.0;
-    }
-
-    /// The highest class of all entries.
-    pub(super) fn highest(&self) -> Class {
-        Class(self.0.as_flattened().iter().fold(0, |most, class| most.max(*class)))
     }
 }
 
@@ -107,7 +97,6 @@ mod tests {
             }
             let expected: Vec<_> = (0..ENTRIES).filter(|at| known[*at] >= class).collect();
             prop_assert_eq!(classes.at_least(Class(class)).collect::<Vec<_>>(), expected);
-            prop_assert_eq!(Some(classes.highest().0), known.into_iter().max());
         }
     }
 

@@ -35,8 +35,6 @@ impl Slot {
 pub(super) struct Leaf {
     /// The first slot. The blocks store its successors.
     first: Slot,
-    /// The number of leaves before this one.
-    pub(super) rank: usize,
     /// One bit per slot, set if it has a block.
     used: u32,
     /// [`Class::NONE`] in empty slots.
@@ -51,7 +49,7 @@ impl Leaf {
     #[expect(clippy::cast_possible_truncation, reason = "a table with that many blocks is full")]
     pub(super) fn new(number: usize) -> Self {
         let (anchors, ids) = ([u64::MAX; SLOTS], [BlockId::NONE; SLOTS]);
-        Self { first: Slot((number * SLOTS) as u32), rank: 0, used: 0, classes: Classes::default(), anchors, ids }
+        Self { first: Slot((number * SLOTS) as u32), used: 0, classes: Classes::default(), anchors, ids }
     }
 
     pub(super) const fn is_full(&self) -> bool {
@@ -61,11 +59,6 @@ impl Leaf {
     /// The number of blocks.
     pub(super) const fn count(&self) -> usize {
         self.used.count_ones() as usize
-    }
-
-    /// The highest class of a block.
-    pub(super) fn highest(&self) -> Class {
-        self.classes.highest()
     }
 
     /// The anchors of the first and the last block.
@@ -84,20 +77,12 @@ impl Leaf {
         (0..SLOTS).filter(|at| self.used >> at & 1 == 1)
     }
 
-    /// Finds the first block of at least `units`, whose class is `class`. If there is none, returns whether a block has
-    /// this class.
+    /// Finds the first block of at least `units`.
     #[inline]
-    pub(super) fn first(&self, blocks: &BlockTable, units: u32, class: Class) -> Result<BlockId, bool> {
-        let mut has_class = false;
-        for at in self.classes.at_least(class) {
-            let id = self.ids[at];
-            // A block of the same class may still be smaller.
-            if blocks[id].units >= units {
-                return Ok(id);
-            }
-            has_class = true;
-        }
-        Err(has_class)
+    pub(super) fn first(&self, blocks: &BlockTable, units: u32) -> Option<BlockId> {
+        let fitting = self.classes.at_least(Class::of(units)).map(|at| self.ids[at]);
+        // A block of the same class may still be smaller.
+        fitting.into_iter().find(|id| blocks[*id].units >= units)
     }
 
     /// Lists a block in the slot of another one. No other block lies between the two. Returns the anchor, if it is new.

@@ -163,6 +163,19 @@ fn a_block_before_those_of_a_split_leaf_goes_there() {
 }
 
 #[test]
+fn a_search_lowers_a_bound_even_if_blocks_have_the_class_of_the_request() {
+    let mut pieces = vec![17; 200];
+    pieces[0] = 30;
+    let mut model = Model::new(&pieces);
+    model.remove(model.free.len() - 1);
+    model.remove(0);
+    assert_eq!(model.places.bounds[0], 30);
+    model.allocate(18);
+    assert!(model.places.bounds.iter().all(|bound| *bound == 17), "{:?}", model.places.bounds);
+    model.check();
+}
+
+#[test]
 fn leaves_that_few_blocks_are_left_in_become_one() {
     let mut model = Model::new(&vec![1; 10_000]);
     model.check();
