@@ -172,3 +172,32 @@ impl<D: Device> Drop for Fence<D> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use cachette_hal::Ordinal;
+    use cachette_hal_host::{HostBackend, HostConfig};
+
+    use super::*;
+    use crate::Allocator;
+
+    #[test]
+    fn no_other_thread_marks_a_point_between_a_number_and_its_record() {
+        let device = HostBackend::new(HostConfig::default()).unwrap().device(Ordinal(0)).unwrap();
+        let stream = Allocator::new(device).create_stream().unwrap();
+        let user = &stream.heap.stream_state;
+        let points = &user.shared().totals.points;
+        thread::scope(|scope| {
+            let marking = user.marking();
+            let before = points.load(Relaxed);
+            let other = scope.spawn(|| Fence::record(user).unwrap().point());
+            thread::sleep(Duration::from_millis(50));
+            assert_eq!(points.load(Relaxed), before, "a number was drawn while a point was marked");
+            drop(marking);
+            assert_eq!(other.join().unwrap(), (user.number(), before));
+        });
+    }
+}
