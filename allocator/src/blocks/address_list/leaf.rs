@@ -31,7 +31,7 @@ impl Slot {
 }
 
 /// Adjacent blocks.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Leaf {
     /// The first slot. The blocks store its successors.
     first: Slot,
