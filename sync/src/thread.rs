@@ -12,10 +12,13 @@ use crate::owner_slot;
 struct Thread {
     slot: Cell<&'static OwnerSlot>,
     entered_pools: Cell<usize>,
+    last_heap: Cell<u32>,
 }
 
 thread_local! {
-    static THREAD: Thread = const { Thread { slot: Cell::new(&owner_slot::NONE), entered_pools: Cell::new(0) } };
+    static THREAD: Thread = const {
+        Thread { slot: Cell::new(&owner_slot::NONE), entered_pools: Cell::new(0), last_heap: Cell::new(0) }
+    };
 }
 
 /// This thread's slot, or one that owns no lock.
@@ -38,4 +41,18 @@ pub fn entered_pools() -> usize {
 /// Sets the number of pools that this thread has entered and not left.
 pub fn set_entered_pools(number: usize) {
     THREAD.with(|thread| thread.entered_pools.set(number));
+}
+
+/// The number of the heap that last allocated raw memory for this thread, of any allocator: a guess whose block is freed
+/// next.
+#[inline(always)]
+#[must_use]
+pub fn last_heap() -> u32 {
+    THREAD.with(|thread| thread.last_heap.get())
+}
+
+/// Sets the number of the heap that last allocated raw memory for this thread.
+#[inline(always)]
+pub fn set_last_heap(number: u32) {
+    THREAD.with(|thread| thread.last_heap.set(number));
 }

@@ -14,6 +14,7 @@ use crate::label::Label;
 use crate::observe::probes;
 use crate::pool::route;
 use crate::size::TOO_LARGE;
+use crate::sync::thread;
 use crate::uncached::Uncached;
 
 /// An address that the caller frees; zero for no bytes.
@@ -27,6 +28,7 @@ impl<D: Device> Answer<D> for Address {
     #[inline(always)]
     fn of_block(heap: &Arc<Heap<D>>, block: &Allocated, requested: u64, stream: StreamRef) -> Self {
         probes::malloc(&heap.shared.device, block.address, requested, stream);
+        thread::set_last_heap(heap.number);
         Self(block.address)
     }
 
@@ -89,8 +91,20 @@ impl<D: Device> Allocator<D> {
     ///
     /// After a failure of the driver the memory still counts as freed, and becomes available later. In a forked child
     /// the call does nothing.
-    #[inline]
+    #[inline(always)]
     pub fn free_raw(&self, address: u64) -> Result<(), Error> {
+        // A lookup takes most of the time of a free, and temporary memory is freed before anything else is allocated.
+        if let Some(heap) = self.inner().heaps.get(thread::last_heap())
+            && let Some(freed) = heap.free_last_found(address)
+        {
+            return freed.end().map_err(Error::from);
+        }
+        self.free_raw_at_home(address)
+    }
+
+    /// Frees memory that is not the newest of this thread.
+    #[inline(never)]
+    fn free_raw_at_home(&self, address: u64) -> Result<(), Error> {
         if let Some((heap, segment)) = self.likely_home(address)
             && let Some(freed) = heap.free_at(segment, address)
         {

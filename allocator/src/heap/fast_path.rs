@@ -272,6 +272,14 @@ impl<D: Device> Heap<D> {
         }
     }
 
+    /// Frees the raw block at `address` if the last search returned it and this thread owns the lock's bias.
+    #[inline(always)]
+    pub(crate) fn free_last_found(&self, address: u64) -> Option<Freed<D>> {
+        let mut state = self.state.enter()?;
+        let id = state.blocks().0.last_found_raw(address)?;
+        Some(self.free_locked(state, id))
+    }
+
     /// Frees the raw block that begins at `address`, if there is one; not in a forked child.
     #[inline(always)]
     pub(crate) fn free_at(&self, segment: SegmentId, address: u64) -> Option<Freed<D>> {

@@ -41,6 +41,27 @@ fn s18_a_second_free_is_refused() {
 }
 
 #[test]
+fn raw_memory_is_freed_wherever_its_thread_allocated_last() {
+    let tests: [_; 2] = std::array::from_fn(|_| TestAllocator::new().with_streams::<2>());
+    for freed in 0..4 {
+        // Each of the four heaps is the last one once, and frees its newest memory or an older one.
+        let memory = |place: usize| tests[place / 2].0.allocate_raw(MIB, &tests[place / 2].1[place % 2]);
+        let older: [u64; 4] = std::array::from_fn(memory);
+        let newest: [u64; 4] = std::array::from_fn(memory);
+        for place in (0..4).map(|place| (place + freed) % 4) {
+            let allocator = &tests[place / 2].0.allocator;
+            let before = allocator.allocated_bytes();
+            allocator.free_raw(newest[place]).unwrap();
+            assert_eq!(allocator.allocated_bytes(), before - MIB);
+            assert_eq!(refusal(&tests[place / 2].0, newest[place]), PointerProblem::Free);
+            allocator.free_raw(older[place]).unwrap();
+            assert_eq!(allocator.allocated_bytes(), before - 2 * MIB);
+        }
+        tests.iter().for_each(|(test, _)| test.assert_sound());
+    }
+}
+
+#[test]
 fn s18_e1_pending_memory_is_refused_as_freed_twice() {
     for interface in Interface::BOTH {
         let (test, [stream, side]) = TestAllocator::new().with_streams();

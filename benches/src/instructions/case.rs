@@ -54,7 +54,7 @@ macro_rules! cases {
 
 cases! {
     Pair = "pair 1KiB", Some(195);
-    PairRaw = "pair 1KiB by address", Some(285);
+    PairRaw = "pair 1KiB by address", Some(235);
     PairInside = "pair 1KiB inside a pool", Some(235);
     PairPinned = "pair 1KiB of pinned memory", Some(140);
     PairTwoStreams = "pair 1KiB, two streams in turn", None;

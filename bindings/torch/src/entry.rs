@@ -28,7 +28,7 @@ static LABEL: LazyLock<Label> = LazyLock::new(|| Label::new("torch"));
 pub unsafe extern "C-unwind" fn cachette_torch_alloc(size: usize, device: c_int, stream: *mut c_void) -> *mut c_void {
     let stream = StreamRef::from_raw(stream as usize);
     // SAFETY: 1. and 2. are the caller's promises.
-    match guarded(|| unsafe { allocate(size, device, stream) }) {
+    match process::guarded(|| unsafe { allocate(size, device, stream) }) {
         Ok(address) => pointer(address),
         Err(error) => {
             throw::raise(&error);
@@ -50,7 +50,7 @@ pub unsafe extern "C-unwind" fn cachette_torch_free(ptr: *mut c_void, size: usiz
     if ptr.is_null() || is_forked() {
         return;
     }
-    if let Err(error) = guarded(|| free(ptr as u64, device)) {
+    if let Err(error) = process::guarded(|| free(ptr as u64, device)) {
         tell_of_free(&error);
     }
 }
@@ -59,22 +59,22 @@ pub unsafe extern "C-unwind" fn cachette_torch_free(ptr: *mut c_void, size: usiz
 ///
 /// As for [`cachette_torch_alloc`].
 #[inline]
-unsafe fn allocate(size: usize, device: c_int, stream: StreamRef) -> Result<u64, Error> {
+unsafe fn allocate(size: usize, device: c_int, stream: StreamRef) -> Result<u64, Box<Error>> {
     if size == 0 {
         return Ok(0);
     }
     let allocator = allocator_of(device)?;
     // SAFETY: 1. and 2. are the caller's promises; allocators of the plug-in live as long as the process.
     let allocated = unsafe { allocator.allocate_raw_as(size as u64, stream, *LABEL) };
-    allocated.map_err(|error| of_memory(allocator, error))
+    allocated.map_err(|error| of_memory(allocator, error).into())
 }
 
 #[inline]
-fn free(address: u64, device: c_int) -> Result<(), Error> {
+fn free(address: u64, device: c_int) -> Result<(), Box<Error>> {
     let allocator = usize::try_from(device).ok().and_then(process::find);
     let allocator = allocator.ok_or(Error::Unopened { device: device.into() })?;
     let freed = allocator.free_raw(address);
-    freed.map_err(|error| of_memory(allocator, error))
+    freed.map_err(|error| of_memory(allocator, error).into())
 }
 
 /// The allocator of a device, by PyTorch's number.

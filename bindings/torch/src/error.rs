@@ -70,6 +70,13 @@ impl From<Panicked> for Error {
     }
 }
 
+/// Allocating and freeing box their errors: a result that fits into registers is not copied through memory.
+impl From<Panicked> for Box<Error> {
+    fn from(panic: Panicked) -> Self {
+        Self::new(panic.into())
+    }
+}
+
 impl Error {
     /// Returns whether device memory was short.
     #[must_use]

@@ -30,8 +30,18 @@ impl<G> HeapBlocks<G> {
     pub(crate) fn find_raw(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
         let record = self.segments.get(segment)?;
         let grain = u32::try_from(address.checked_sub(record.base)? / UNIT).ok()?;
-        let id = record.starts.hint(grain).get()?;
-        let block = &self.blocks[id];
+        self.if_raw_at(record.starts.hint(grain), address)
+    }
+
+    /// The block that the last search returned, if it is allocated, raw and begins at `address`.
+    #[inline(always)]
+    pub(crate) fn last_found_raw(&self, address: u64) -> Option<BlockId> {
+        self.if_raw_at(self.last_freed, address)
+    }
+
+    #[inline(always)]
+    fn if_raw_at(&self, id: BlockId, address: u64) -> Option<BlockId> {
+        let block = self.blocks.get(id)?;
         let is_raw = block.state == BlockState::Allocated && block.label.is_raw();
         (block.address == address && is_raw).then_some(id)
     }

@@ -18,28 +18,30 @@ use crate::error::Error;
 /// 1. Work in the stream of the allocation, and in streams recorded for it, is all that uses the memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_adapter_free(ptr: *mut c_void) {
-    if ptr.is_null() || process::is_forked() {
-        return;
-    }
-    if let Err(error) = guarded(|| free(ptr as u64)) {
+    if let Err(error) = process::guarded(|| free(ptr as u64)) {
         tell_of_free(&error);
     }
 }
 
 #[inline]
-fn free(address: u64) -> Result<(), Error> {
-    shares::withdraw(address);
+fn free(address: u64) -> Result<(), Box<Error>> {
     // Most processes use only the first device.
-    match process::find(0).map(|allocator| (allocator, allocator.free_raw(address))) {
-        Some((_, Ok(()))) => Ok(()),
-        None | Some((_, Err(cachette::Error::InvalidPointer { .. }))) => free_elsewhere(address),
-        Some((allocator, Err(error))) => Err(of_memory(allocator, error)),
+    let Some(allocator) = process::find(0) else { return free_elsewhere(address) };
+    shares::withdraw(address);
+    match allocator.free_raw(address) {
+        Ok(()) => Ok(()),
+        Err(cachette::Error::InvalidPointer { .. }) => free_elsewhere(address),
+        Err(error) => Err(of_memory(allocator, error).into()),
     }
 }
 
 #[cold]
-fn free_elsewhere(address: u64) -> Result<(), Error> {
-    ask_owner(|allocator| allocator.free_raw(address))
+fn free_elsewhere(address: u64) -> Result<(), Box<Error>> {
+    if address == 0 || process::is_forked() {
+        return Ok(());
+    }
+    shares::withdraw(address);
+    Ok(ask_owner(|allocator| allocator.free_raw(address))?)
 }
 
 /// The size of the block at an address, and its device; 0 and no device if the address is unknown.

@@ -27,10 +27,15 @@ fn exported() -> MutexGuard<'static, Option<HashMap<u64, SharedMemory>>> {
 #[inline]
 pub(super) fn withdraw(address: u64) {
     if ANY.load(Relaxed) {
-        let withdrawn = exported().as_mut().and_then(|all| all.remove(&address));
-        // Without the lock, as the drop may free memory.
-        drop(withdrawn);
+        withdraw_exported(address);
     }
+}
+
+#[cold]
+fn withdraw_exported(address: u64) {
+    let withdrawn = exported().as_mut().and_then(|all| all.remove(&address));
+    // Without the lock, as the drop may free memory.
+    drop(withdrawn);
 }
 
 /// Memory of another process, opened here.
