@@ -1,6 +1,7 @@
 // Memory, and the installation.
 #include "allocator.hpp"
 #include <c10/core/impl/GPUTrace.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include <dlfcn.h>
 #include <atomic>
 #include <limits>
@@ -26,6 +27,7 @@ void report(void* memory, int64_t bytes, int device) {
 }
 
 C10_NOINLINE void report_gain(void* memory) {
+  if (!c10::memoryProfilingEnabled()) return;
   profiled.store(true, std::memory_order_relaxed);
   int device = 0;
   const auto bytes = static_cast<int64_t>(cachette_adapter_bytes(memory, &device));
@@ -76,7 +78,7 @@ void* get(size_t bytes, c10::DeviceIndex device, cudaStream_t stream) {
   if (C10_UNLIKELY(c10::impl::GPUTrace::haveState))
     if (const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace())
       (*interpreter)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(memory));
-  if (C10_UNLIKELY(c10::memoryProfilingEnabled())) report_gain(memory);
+  if (C10_UNLIKELY(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) != nullptr)) report_gain(memory);
   return memory;
 }
 
