@@ -8,8 +8,8 @@
 //! A chunk of another heap moves only after that heap's stream has finished its last use: see `elastic::donors`.
 
 use std::cell::OnceCell;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, MutexGuard};
 use std::{mem, ptr};
 
 use cachette_hal::{self as hal, Device, ErrorKind};
@@ -83,9 +83,14 @@ impl<D: Device> Heap<D> {
         tuning.recycles &= !capturing && self.shared.device.virtual_memory()?.aliases().is_ok();
         tuning.whole = self.pool().is_some_and(|pool| pool.whole_segments);
         for tries in 0.. {
+            let mapping = self.shared.chunks.mapping.lock();
+            // Other threads may have freed memory before this one had its turn.
+            if let Some(allocated) = self.allocate_after_events(request)? {
+                return Ok(Some(allocated));
+            }
             // A chunk of this heap that must be unmapped before it moves is no use while the stream is busy.
             let single = self.shared.chunks.has_single() && self.is_idle()?;
-            match self.try_to_fill(request, others, tuning, (pressed, single))? {
+            match self.try_to_fill(request, others, tuning, (pressed, single), mapping)? {
                 Tried::Served(allocated) => return Ok(Some(allocated)),
                 // The driver can refuse every move while memory is available.
                 Tried::Refused => tuning.recycles &= tries < PATIENCE,
@@ -102,6 +107,7 @@ impl<D: Device> Heap<D> {
         others: &[Arc<Self>],
         tuning: Tuning,
         (pressed, single): (bool, bool),
+        mapping: MutexGuard<'_, ()>,
     ) -> hal::Result<Tried> {
         let mut offers: Option<Vec<DonorOffer<'_, D>>> = None;
         let heaps = others.iter().filter(|heap| heap.reserved() > 0).count();
@@ -111,7 +117,7 @@ impl<D: Device> Heap<D> {
                 Ok(mut held) => match borrow(&held.plan, offers.as_deref().unwrap_or_default())? {
                     Ok(lent) => {
                         held.moved.splice(0..0, lent);
-                        return self.carry_out(request, held);
+                        return self.carry_out(request, held, mapping);
                     }
                     // Every round has one donor fewer.
                     Err(late) => {
@@ -197,7 +203,12 @@ impl<D: Device> Heap<D> {
     }
 
     /// Carries out a plan. Returns [`Tried::NoMemory`] if the device or the limit refuses.
-    fn carry_out(self: &Arc<Self>, request: Request, mut held: HeldPlan<'_, D>) -> hal::Result<Tried> {
+    fn carry_out(
+        self: &Arc<Self>,
+        request: Request,
+        mut held: HeldPlan<'_, D>,
+        mapping: MutexGuard<'_, ()>,
+    ) -> hal::Result<Tried> {
         let new = held.plan.new_bytes();
         let totals = &self.shared.totals;
         let Some(reservation) = self.shared.reserve(new) else { return Ok(Tried::NoMemory) };
@@ -217,6 +228,8 @@ impl<D: Device> Heap<D> {
             let filled = map::fill(&self.shared, &held.plan.fills, held.plan.kind(), vacate)?;
             Ok((fence, filled))
         });
+        // Trackers are called from here on.
+        drop(mapping);
         match filled {
             Ok((fence, Filled { chunks, vacated })) => {
                 reservation.keep(new);

@@ -17,10 +17,11 @@ const FEW: u64 = 16;
 const PART_OF_ROOM: u64 = 2048;
 /// The same for a very large request.
 const VERY_LARGE_PART_OF_ROOM: u64 = 256;
-/// So many heaps can have the largest chunks. More heaps get smaller ones, since each heap has partly used chunks.
+/// So many heaps can have the largest chunks. With twice as many, chunks have at most a quarter of that size, since each
+/// heap has partly used chunks.
 const FEW_HEAPS: u64 = 4;
 /// The largest chunk is at least this part of the tuning's, however many heaps there are.
-const LEAST_PART: u64 = 4;
+const LEAST_PART: u64 = 8;
 /// A request for more than this part of the memory that the device can still provide must use idle chunks first.
 const SCARCE: u64 = 16;
 
@@ -202,9 +203,9 @@ fn largest_new(facts: &Facts<'_>) -> u64 {
     let Spending { requests, chunks, .. } = facts.spending;
     let debt = chunks.saturating_mul(tuning.price) * 16 / requests.max(1);
     let earned = facts.page.saturating_mul(debt.saturating_mul(debt) / 256);
-    let shared = (tuning.largest.saturating_mul(FEW_HEAPS) / facts.heaps.max(1))
-        .clamp(tuning.largest / LEAST_PART, tuning.largest);
-    let most = shared.max(request / 32);
+    let crowd = facts.heaps.max(FEW_HEAPS);
+    let shared = tuning.largest.saturating_mul(FEW_HEAPS * FEW_HEAPS) / crowd.saturating_mul(crowd);
+    let most = shared.max(tuning.largest / LEAST_PART).max(request / 32);
     let least = if request < VERY_LARGE { 0 } else { request.div_ceil(FEW) };
     let bytes = earned.min(most).min(facts.left() / PART_OF_ROOM).max(least.next_multiple_of(facts.page));
     let bytes = bytes.min(facts.left() / VERY_LARGE_PART_OF_ROOM).max(facts.page);

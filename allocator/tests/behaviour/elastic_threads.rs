@@ -1,7 +1,8 @@
 //! Many streams request each other's idle chunks: a request that comes too late gets other memory.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use cachette::Allocator;
 use cachette::hal::{Call, CaptureMode, Device, DevicePtr};
@@ -53,6 +54,25 @@ fn a_request_that_always_loses_its_chunks_gets_new_memory() {
     assert_eq!(taken.len(), OWNERS, "it was late each time");
     assert!(memory.is_ok(), "{memory:?}");
     assert_consistent(&test.allocator);
+}
+
+#[test]
+fn a_request_that_waits_to_map_memory_uses_what_was_freed_meanwhile() {
+    let (test, hook) = TestAllocator::hooked(HostConfig::default().stepped(5), ELASTIC);
+    let [growing, waiting] = test.streams();
+    let freed = test.allocate(4 * MIB, &waiting);
+    let (also, (served, result)) = (test.allocator.clone(), mpsc::channel());
+    hook.set(Call::CreateBacking, None, move || {
+        // This stream is mapping memory, and another one needs some, too.
+        thread::spawn(move || served.send(also.allocate(4 * MIB, &waiting).map(|memory| memory.address())));
+        // If it did not wait, it would end in this time.
+        thread::sleep(Duration::from_millis(200));
+        drop(freed);
+    });
+    let memory = test.allocate(8 * MIB, &growing);
+    assert!(result.recv().expect("the other thread has ended").is_ok());
+    assert_eq!(test.allocator.stats().reserved_bytes.all.peak, 12 * MIB);
+    drop(memory);
 }
 
 const THREADS: u64 = 6;

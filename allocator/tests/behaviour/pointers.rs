@@ -57,7 +57,9 @@ fn raw_memory_is_freed_wherever_its_thread_allocated_last() {
             allocator.free_raw(older[place]).unwrap();
             assert_eq!(allocator.allocated_bytes(), before - 2 * MIB);
         }
-        tests.iter().for_each(|(test, _)| test.assert_sound());
+        for (test, _) in &tests {
+            test.assert_sound();
+        }
     }
 }
 
