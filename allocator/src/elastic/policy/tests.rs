@@ -374,7 +374,7 @@ fn a_very_large_request_gets_at_most_sixteen_chunks() {
 fn the_more_heaps_there_are_the_smaller_their_chunks_are() {
     let mib = 1 << 20;
     let largest = |heaps| sizes(&Moment { heaps, ..growing(ElasticSetting::Default, 64 * mib) })[0];
-    assert_eq!([1, 4, 8, 16, 1000].map(largest), [64 * mib, 64 * mib, 16 * mib, 8 * mib, 8 * mib]);
+    assert_eq!([1, 4, 8, 16, 1000].map(largest), [64 * mib, 64 * mib, 16 * mib, 4 * mib, 4 * mib]);
 }
 
 #[test]
