@@ -192,7 +192,7 @@ impl<D: Device> Freed<D> {
 
 impl<D: Device> Heap<D> {
     /// Allocates the last-freed block on the fast path. The calling thread owns the lock's bias, the previous request
-    /// had the same size, the block has no guard, and no peak is exceeded.
+    /// had the same size and was no smaller, the block has no guard, and no peak is exceeded.
     ///
     /// Otherwise nothing changes, and [`allocate`](Self::allocate) continues with the lock, if it is held.
     #[inline(always)]
@@ -207,7 +207,8 @@ impl<D: Device> Heap<D> {
         if let Some(last_freed) = blocks.last_freed(units)
             && !last_freed.block.guarded
             && (last_freed.block.indexed || !request.label.is_raw())
-            && self.counters.allocated_below_peak(last_freed.block.kind, last_freed.block.bytes(), request.requested)
+            && request.requested <= last_freed.block.requested
+            && self.counters.allocated_again(last_freed.block.kind, last_freed.block.bytes(), request.requested)
         {
             let id = last_freed.id;
             return Ok(Allocated::note(last_freed.take(), id, request));
@@ -308,7 +309,7 @@ impl<D: Device> Heap<D> {
         let (blocks, _) = state.blocks();
         probes::free(|| blocks.block(id).address);
         if fast_path && let Some(block) = blocks.set_last_freed(id) {
-            self.counters.freed(block.kind, block.bytes(), block.requested);
+            self.counters.freed_last(block.kind, block.bytes(), block.requested);
             return Freed::DONE;
         }
         self.free_coalesced(state, id)

@@ -76,31 +76,35 @@ pub(crate) struct Counters {
     cells: [[Cell; 2]; Counted::COUNT],
     /// The bounds of the sums of both kinds.
     sums: [Bound; Counted::COUNT],
+    /// How often the peak tracker has lowered a limit.
+    lowered: AtomicU64,
+    /// The value of `lowered` at the last call of [`freed_last`](Self::freed_last), plus one; zero if another block was
+    /// allocated since. Only the holder of the heap's lock writes it.
+    freed_at: AtomicU64,
 }
 
 impl Counters {
     /// Counts an allocated block. Returns `true` if the peak tracker must look for a new peak.
     #[inline(always)]
     pub(crate) fn allocated(&self, kind: SegmentKind, bytes: u64, requested: u64) -> bool {
-        let below = self.allocated_below_peak(kind, bytes, requested);
-        if !below {
-            self.put_allocated(kind, bytes, requested);
-        }
-        !below
+        self.freed_at.store(0, Relaxed);
+        self.put_allocated(kind, bytes, requested);
+        let passes = |counted: Counted| self.passes(counted, kind, self.cell(counted, kind).now.load(Relaxed));
+        passes(Counted::Allocations) || passes(Counted::AllocatedBytes) || passes(Counted::RequestedBytes)
     }
 
-    /// Does the same, unless the peak tracker must run. Returns whether the block was counted.
+    /// Counts the block of the last call of [`freed_last`](Self::freed_last), which is allocated again as it is, for a
+    /// request of at most the previous bytes. Returns `false`, and counts nothing, if the peak tracker may have to run.
+    ///
+    /// No counter rises above its value before that call. All of them were within their limits then, or the peak
+    /// tracker was about to run.
     #[inline(always)]
-    pub(crate) fn allocated_below_peak(&self, kind: SegmentKind, bytes: u64, requested: u64) -> bool {
-        let below =
-            |counted: Counted, by: u64| !self.passes(counted, kind, self.cell(counted, kind).now.load(Relaxed) + by);
-        let all = below(Counted::Allocations, 1)
-            && below(Counted::AllocatedBytes, bytes)
-            && below(Counted::RequestedBytes, requested);
-        if all {
+    pub(crate) fn allocated_again(&self, kind: SegmentKind, bytes: u64, requested: u64) -> bool {
+        let same_limits = self.freed_at.load(Relaxed) == self.lowered.load(Relaxed) + 1;
+        if same_limits {
             self.put_allocated(kind, bytes, requested);
         }
-        all
+        same_limits
     }
 
     #[inline(always)]
@@ -120,6 +124,13 @@ impl Counters {
         self.lower(Counted::Allocations, kind, 1);
         self.lower(Counted::AllocatedBytes, kind, bytes);
         self.lower(Counted::RequestedBytes, kind, requested);
+    }
+
+    /// Does the same for the last-freed block, which [`allocated_again`](Self::allocated_again) may count next.
+    #[inline(always)]
+    pub(crate) fn freed_last(&self, kind: SegmentKind, bytes: u64, requested: u64) {
+        self.freed_at.store(self.lowered.load(Relaxed) + 1, Relaxed);
+        self.freed(kind, bytes, requested);
     }
 
     /// Counts an increase. Returns `true` if the peak tracker must look for a new peak.
@@ -228,7 +239,11 @@ impl Counters {
     }
 
     pub(crate) fn set_limit(&self, row: Row, counted: Counted, limit: u64) {
-        self.bound(row, counted).limit.store(limit, Relaxed);
+        let known = &self.bound(row, counted).limit;
+        if limit < known.load(Relaxed) {
+            self.lowered.fetch_add(1, Relaxed);
+        }
+        known.store(limit, Relaxed);
     }
 
     const fn bound(&self, row: Row, counted: Counted) -> &Bound {

@@ -163,6 +163,18 @@ fn t1_peaks_are_exact_without_reads_between() {
 }
 
 #[test]
+fn t1_peaks_are_exact_if_one_block_serves_requests_of_several_sizes() {
+    let (test, [stream]) = TestAllocator::new().with_streams();
+    for requested in [900, 900, 1000, 950] {
+        drop(test.allocate(requested, &stream));
+    }
+    assert_eq!(test.stats().requested_bytes.all.peak, 1000);
+    test.allocator.reset_peaks();
+    drop(test.allocate(940, &stream));
+    assert_eq!(test.stats().requested_bytes.all.peak, 940);
+}
+
+#[test]
 fn t1_what_waits_counts_into_the_active_peak_only() {
     let (test, [stream, side]) = TestAllocator::new().with_streams();
     let hold = test.hold(&side);

@@ -53,16 +53,16 @@ macro_rules! cases {
 }
 
 cases! {
-    Pair = "pair 1KiB", Some(195);
-    PairRaw = "pair 1KiB by address", Some(235);
-    PairInside = "pair 1KiB inside a pool", Some(235);
+    Pair = "pair 1KiB", Some(155);
+    PairRaw = "pair 1KiB by address", Some(195);
+    PairInside = "pair 1KiB inside a pool", Some(195);
     PairPinned = "pair 1KiB of pinned memory", Some(140);
     PairTwoStreams = "pair 1KiB, two streams in turn", None;
-    PairPending = "pair 1KiB while a block is pending", Some(254);
-    PairHistory = "pair 1KiB with history", Some(955);
+    PairPending = "pair 1KiB while a block is pending", Some(198);
+    PairHistory = "pair 1KiB with history", Some(945);
     PairHistoryCallers = "pair 1KiB with history and callers", None;
-    Churn1k = "churn 512B-64MiB, 1k live", Some(605);
-    Churn10k = "churn 512B-64MiB, 10k live", Some(605);
+    Churn1k = "churn 512B-64MiB, 1k live", Some(595);
+    Churn10k = "churn 512B-64MiB, 10k live", Some(595);
     Churn100k = "churn 512B-64MiB, 100k live", None;
     Churn1M = "churn 512B-64MiB, 1M live", None;
     SmallChurn1k = "churn 512B-1MiB, 1k live", Some(600);

@@ -16,6 +16,10 @@ enum Step {
     Allocate(Index, bool, u64),
     /// The oldest allocation of a heap becomes free, or pending first.
     Free(Index, bool),
+    /// The newest allocation becomes free and is kept for the next request, unless another one is kept already.
+    FreeLast(Index),
+    /// The kept block is allocated again.
+    AllocateAgain(Index),
     /// The oldest pending block becomes free.
     Settle(Index),
     Segment(Index, bool, u64),
@@ -29,6 +33,8 @@ enum Step {
 struct Model {
     counters: Arc<Counters>,
     allocated: Vec<(SegmentKind, u64)>,
+    /// The last-freed block.
+    kept: Option<(SegmentKind, u64)>,
     pending: Vec<(SegmentKind, u64)>,
     segments: Vec<(SegmentKind, u64)>,
     split: [(u64, u64); 2],
@@ -79,6 +85,7 @@ impl Model {
             Step::Free(_, pends) if !self.allocated.is_empty() => {
                 let (kind, bytes) = self.allocated.remove(0);
                 if !pends {
+                    self.kept = None;
                     counters.freed(kind, bytes, bytes / 2);
                     return false;
                 }
@@ -87,6 +94,18 @@ impl Model {
                 counters.lower(Counted::AllocatedBytes, kind, bytes);
                 let one = counters.raise(Counted::Pending, kind, 1);
                 counters.raise(Counted::PendingBytes, kind, bytes) | one
+            }
+            Step::FreeLast(_) if self.kept.is_none() => {
+                self.kept = self.allocated.pop();
+                if let Some((kind, bytes)) = self.kept {
+                    counters.freed_last(kind, bytes, bytes / 2);
+                }
+                false
+            }
+            Step::AllocateAgain(_) => {
+                let Some((kind, bytes)) = self.kept.take() else { return false };
+                self.allocated.push((kind, bytes));
+                !counters.allocated_again(kind, bytes, bytes / 2) && counters.allocated(kind, bytes, bytes / 2)
             }
             Step::Settle(_) if !self.pending.is_empty() => {
                 let (kind, bytes) = self.pending.remove(0);
@@ -139,6 +158,8 @@ impl Bench {
             Step::Retire(which)
             | Step::Allocate(which, ..)
             | Step::Free(which, _)
+            | Step::FreeLast(which)
+            | Step::AllocateAgain(which)
             | Step::Settle(which)
             | Step::Segment(which, ..)
             | Step::Release(which)
@@ -187,6 +208,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => which().prop_map(Step::Retire),
         8 => (which(), any::<bool>(), bytes.clone()).prop_map(|(at, kind, by)| Step::Allocate(at, kind, by)),
         7 => (which(), any::<bool>()).prop_map(|(at, pends)| Step::Free(at, pends)),
+        4 => which().prop_map(Step::FreeLast),
+        5 => which().prop_map(Step::AllocateAgain),
         3 => which().prop_map(Step::Settle),
         3 => (which(), any::<bool>(), bytes).prop_map(|(at, kind, by)| Step::Segment(at, kind, by)),
         2 => which().prop_map(Step::Release),
@@ -206,6 +229,20 @@ proptest! {
             bench.take(step);
         }
     }
+}
+
+#[test]
+fn a_block_that_is_freed_and_allocated_again_is_counted_without_the_tracker_below_the_peak() {
+    let counters = Arc::new(Counters::default());
+    let tracker = PeakTracker::default();
+    tracker.enlist(&counters);
+    assert!(counters.allocated(SegmentKind::Small, 512, 500));
+    tracker.note(&counters);
+    counters.freed_last(SegmentKind::Small, 512, 500);
+    assert!(counters.allocated_again(SegmentKind::Small, 512, 500));
+    counters.freed_last(SegmentKind::Small, 512, 500);
+    tracker.reset_peaks();
+    assert!(!counters.allocated_again(SegmentKind::Small, 512, 500));
 }
 
 #[test]
