@@ -58,15 +58,17 @@ void* ask(size_t bytes, c10::DeviceIndex device, cudaStream_t stream) {
 }
 
 // The handle of this thread's current stream. The stream itself would set and restore the current device for every
-// answer, which takes as long as an allocation. Its handle never changes, so the last one is kept.
+// answer, which takes as long as an allocation. Its handle never changes, so the last one is kept. The default stream,
+// number 0, has no handle.
 cudaStream_t current_stream(c10::DeviceIndex device) {
   struct Known {
     c10::StreamId stream;
     c10::DeviceIndex device;
     cudaStream_t handle;
   };
-  thread_local Known known{0, -1, nullptr};
   const auto stream = c10::cuda::getCurrentCUDAStream(device);
+  if (C10_LIKELY(stream.id() == 0)) return nullptr;
+  thread_local Known known{0, -1, nullptr};
   if (C10_UNLIKELY(known.device != device || known.stream != stream.id()))
     known = {stream.id(), device, stream.stream()};
   return known.handle;
