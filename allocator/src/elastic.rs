@@ -26,6 +26,7 @@ pub(crate) mod placement;
 pub(crate) mod policy;
 pub(crate) mod state;
 pub(crate) mod tuning;
+pub(crate) mod turn;
 pub(crate) mod unmap;
 
 pub use addresses::ElasticSegment;

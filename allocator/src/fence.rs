@@ -28,9 +28,12 @@ impl<D: Device> Fence<D> {
     /// If the driver no longer recognises the stream, it was destroyed too early, and its work may still run. The host
     /// then waits for the whole device, and the fence has passed.
     pub(crate) fn record(stream: &Arc<StreamState<D>>) -> Result<Self> {
-        let fence = Self::record_also_captured(stream)?;
-        fence.check_not_captured()?;
-        Ok(fence)
+        Self::record_also_captured(stream)?.unless_captured()
+    }
+
+    /// Does the same, but fails with `InvalidHandle` instead of a wait.
+    pub(crate) fn record_at_once(stream: &Arc<StreamState<D>>) -> Result<Self> {
+        Self::mark_end(stream)?.unless_captured()
     }
 
     /// Makes later work in `to` wait for all work that is queued in `from`. Both may be captured.
@@ -39,26 +42,36 @@ impl<D: Device> Fence<D> {
     }
 
     fn record_also_captured(stream: &Arc<StreamState<D>>) -> Result<Self> {
+        match Self::mark_end(stream) {
+            Err(error) if error.kind() == ErrorKind::InvalidHandle => {
+                let shared = stream.shared();
+                shared.device.synchronize_device()?;
+                // An event that was never recorded has passed.
+                let passed = shared.device.create_event()?;
+                let order = shared.totals.points.fetch_add(1, Relaxed);
+                Ok(Self { stream: Arc::clone(stream), event: Some(passed), order })
+            }
+            marked => marked,
+        }
+    }
+
+    fn mark_end(stream: &Arc<StreamState<D>>) -> Result<Self> {
         let shared = stream.shared();
         let idle = shared.events().pop();
         let event = idle.map_or_else(|| shared.device.create_event(), Ok)?;
         let mut fence = Self { stream: Arc::clone(stream), event: Some(event), order: 0 };
-        let marked = {
+        {
             // Numbers have the order of the points: no other thread marks one between the two lines.
             let _alone = stream.marking();
             fence.order = shared.totals.points.fetch_add(1, Relaxed);
-            fence.mark()
-        };
-        match marked {
-            Err(error) if error.kind() == ErrorKind::InvalidHandle => {
-                shared.device.synchronize_device()?;
-                // An event that was never recorded has passed.
-                let passed = shared.device.create_event()?;
-                shared.events().extend(fence.event.replace(passed));
-                Ok(fence)
-            }
-            marked => marked.map(|()| fence),
+            fence.mark()?;
         }
+        Ok(fence)
+    }
+
+    fn unless_captured(self) -> Result<Self> {
+        self.check_not_captured()?;
+        Ok(self)
     }
 
     /// Records the event at the current end of the stream.

@@ -212,6 +212,11 @@ impl<D: Device> Heap<D> {
     #[cold]
     pub(crate) fn tell_alloc(&self, allocated: &Allocated, requested: u64, before: CallbackOutcome) {
         let outcome = before.and(self.tell(TraceAction::Alloc, allocated.address, requested));
+        self.put_back_after_panic(allocated, &outcome);
+    }
+
+    /// Frees a block if a sink panicked when it was notified of the allocation.
+    pub(crate) fn put_back_after_panic(&self, allocated: &Allocated, outcome: &CallbackOutcome) {
         if outcome.is_panic() {
             let guards = self.guards_of(allocated, &self.stream_state);
             self.put_back(*allocated, guards);

@@ -268,9 +268,12 @@ impl<'a, D: Device> Retry<'a, D> {
         self.tried.set(self.shared.in_flight.begin_attempt());
         if self.heap.elastic.is_some() {
             let own = self.heap.pool().map(|pool| pool.id);
-            let mut others = self.donors();
-            others.retain(|heap| own.is_none() || heap.pool().map(|pool| pool.id) == own);
-            return self.end(self.heap.fill_for(self.request, &others, pressed)?);
+            let others = || {
+                let mut others = self.donors();
+                others.retain(|heap| own.is_none() || heap.pool().map(|pool| pool.id) == own);
+                others
+            };
+            return self.end(self.heap.fill_for(self.request, others, pressed)?);
         }
         let bytes = self.segment;
         let Some(reservation) = self.shared.reserve(bytes) else { return Ok(()) };

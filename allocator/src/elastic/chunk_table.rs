@@ -11,9 +11,8 @@ use crate::sync::Mutex;
 #[derive(Debug, Default)]
 pub(crate) struct ChunkTable {
     table: Mutex<ChunkSlots>,
-    /// Held by the one request that maps memory. Several at once would create memory for what the others return, and
-    /// drivers are no faster with several.
-    pub(crate) mapping: Mutex<()>,
+    /// Held by the [`MappingTurn`](crate::elastic::turn::MappingTurn).
+    pub(crate) turns: Mutex<()>,
     /// Bytes of all chunks. Relaxed, since no reader combines it with another value.
     bytes: AtomicU64,
     /// Number of address ranges reserved so far. Later ranges are smaller.

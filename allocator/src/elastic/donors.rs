@@ -139,14 +139,15 @@ impl<D: Device> Heap<D> {
     }
 
     /// Marks the end of the heap's stream. Returns `None` if the stream is captured, since the event would become part
-    /// of its graph.
+    /// of its graph, and if the stream no longer exists.
     fn mark_end(&self) -> hal::Result<Option<Fence<D>>> {
         if self.stream_state.ask_capturing()? {
             return Ok(None);
         }
-        match Fence::record(&self.stream_state) {
-            // Another thread has begun a capture in the meantime.
-            Err(error) if error.kind() == ErrorKind::CaptureForbids => Ok(None),
+        match Fence::record_at_once(&self.stream_state) {
+            // Another thread has begun a capture in the meantime, or the stream is gone. A wait for the device would
+            // delay the requests of all streams.
+            Err(error) if matches!(error.kind(), ErrorKind::CaptureForbids | ErrorKind::InvalidHandle) => Ok(None),
             marked => marked.map(Some),
         }
     }

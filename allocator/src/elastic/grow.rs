@@ -8,8 +8,8 @@
 //! A chunk of another heap moves only after that heap's stream has finished its last use: see `elastic::donors`.
 
 use std::cell::OnceCell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, MutexGuard};
 use std::{mem, ptr};
 
 use cachette_hal::{self as hal, Device, ErrorKind};
@@ -20,6 +20,7 @@ use crate::elastic::donors::{DonorOffer, HeldChunks, borrow};
 use crate::elastic::map::{self, Filled, Leftover, Unfilled};
 use crate::elastic::policy::{self, Facts, Obstacle, Plan};
 use crate::elastic::state::PendingUnmap;
+use crate::elastic::turn::MappingTurn;
 use crate::elastic::{self, Tuning};
 use crate::fence::Fence;
 use crate::heap::{Allocated, Heap, HeapState, Request};
@@ -62,36 +63,34 @@ enum Tried {
 impl<D: Device> Heap<D> {
     /// Serves a request by filling unmapped ranges. Returns `None` if there is not enough memory.
     ///
-    /// `others` are the heaps whose idle chunks can be moved. When `pressed`, the plan uses every idle chunk before the
+    /// `others` returns the heaps whose idle chunks can be moved. When `pressed`, the plan uses every idle chunk before the
     /// request fails. The caller holds [`lock_growth`](Self::lock_growth), on a thread whose driver calls no capture
     /// restricts.
     pub(crate) fn fill_for(
         self: &Arc<Self>,
         request: Request,
-        others: &[Arc<Self>],
+        others: impl Fn() -> Vec<Arc<Self>>,
         pressed: bool,
     ) -> hal::Result<Option<Allocated>> {
         // No device has more memory.
         if self.policy().round(request.requested) > self.shared.device.info().total_memory {
             return Ok(None);
         }
-        let capturing = self.stream_state.ask_capturing()?;
-        if !capturing {
+        if !self.stream_state.ask_capturing()? {
             self.unmap_pending();
         }
         let mut tuning = self.shared.settings.tuning();
-        tuning.recycles &= !capturing && self.shared.device.virtual_memory()?.aliases().is_ok();
+        tuning.recycles &= self.shared.device.virtual_memory()?.aliases().is_ok();
         tuning.whole = self.pool().is_some_and(|pool| pool.whole_segments);
         for tries in 0.. {
-            let mapping = self.shared.chunks.mapping.lock();
-            // Other threads may have freed memory before this one had its turn.
-            if let Some(allocated) = self.allocate_after_events(request)? {
-                return Ok(Some(allocated));
-            }
-            // A chunk of this heap that must be unmapped before it moves is no use while the stream is busy.
-            let single = self.shared.chunks.has_single() && self.is_idle()?;
-            match self.try_to_fill(request, others, tuning, (pressed, single), mapping)? {
-                Tried::Served(allocated) => return Ok(Some(allocated)),
+            let turn = MappingTurn::begin(&self.shared);
+            let tried = self.search_and_fill(request, &others, tuning, pressed);
+            let told = turn.end();
+            match tried? {
+                Tried::Served(allocated) => {
+                    self.put_back_after_panic(&allocated, &told);
+                    return Ok(Some(allocated));
+                }
                 // The driver can refuse every move while memory is available.
                 Tried::Refused => tuning.recycles &= tries < PATIENCE,
                 Tried::NoMemory => break,
@@ -100,14 +99,30 @@ impl<D: Device> Heap<D> {
         Ok(None)
     }
 
+    /// Serves a request in its turn. Other threads may have freed memory, added heaps or begun a capture before.
+    fn search_and_fill(
+        self: &Arc<Self>,
+        request: Request,
+        others: &impl Fn() -> Vec<Arc<Self>>,
+        mut tuning: Tuning,
+        pressed: bool,
+    ) -> hal::Result<Tried> {
+        if let Some(allocated) = self.allocate_after_events(request)? {
+            return Ok(Tried::Served(allocated));
+        }
+        tuning.recycles &= !self.stream_state.ask_capturing()?;
+        // A chunk of this heap that must be unmapped before it moves is no use while the stream is busy.
+        let single = self.shared.chunks.has_single() && self.is_idle()?;
+        self.fill(request, &others(), tuning, (pressed, single))
+    }
+
     /// Serves a request with one plan.
-    fn try_to_fill(
+    fn fill(
         self: &Arc<Self>,
         request: Request,
         others: &[Arc<Self>],
         tuning: Tuning,
         (pressed, single): (bool, bool),
-        mapping: MutexGuard<'_, ()>,
     ) -> hal::Result<Tried> {
         let mut offers: Option<Vec<DonorOffer<'_, D>>> = None;
         let heaps = others.iter().filter(|heap| heap.reserved() > 0).count();
@@ -117,7 +132,7 @@ impl<D: Device> Heap<D> {
                 Ok(mut held) => match borrow(&held.plan, offers.as_deref().unwrap_or_default())? {
                     Ok(lent) => {
                         held.moved.splice(0..0, lent);
-                        return self.carry_out(request, held, mapping);
+                        return self.carry_out(request, held);
                     }
                     // Every round has one donor fewer.
                     Err(late) => {
@@ -203,12 +218,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Carries out a plan. Returns [`Tried::NoMemory`] if the device or the limit refuses.
-    fn carry_out(
-        self: &Arc<Self>,
-        request: Request,
-        mut held: HeldPlan<'_, D>,
-        mapping: MutexGuard<'_, ()>,
-    ) -> hal::Result<Tried> {
+    fn carry_out(self: &Arc<Self>, request: Request, mut held: HeldPlan<'_, D>) -> hal::Result<Tried> {
         let new = held.plan.new_bytes();
         let totals = &self.shared.totals;
         let Some(reservation) = self.shared.reserve(new) else { return Ok(Tried::NoMemory) };
@@ -228,8 +238,6 @@ impl<D: Device> Heap<D> {
             let filled = map::fill(&self.shared, &held.plan.fills, held.plan.kind(), vacate)?;
             Ok((fence, filled))
         });
-        // Trackers are called from here on.
-        drop(mapping);
         match filled {
             Ok((fence, Filled { chunks, vacated })) => {
                 reservation.keep(new);

@@ -1,10 +1,12 @@
 //! Callbacks: sinks of trace events, observers of failed requests and of leaks, and helpers under memory pressure.
 //!
-//! They are called on the thread of the request, with no lock held.
+//! They are called on the thread of the request. No other stream waits meanwhile: no lock is held, except the one under
+//! which a single request adds memory to the stream.
 
 #![forbid(unsafe_code)]
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -56,6 +58,11 @@ type OomCallback = dyn Fn(&OutOfMemory) + Send + Sync;
 type LeakCallback = dyn Fn(&[LeakedAllocation]) + Send + Sync;
 type FreeMemoryCallback = dyn Fn() -> bool + Send + Sync;
 
+thread_local! {
+    /// The events that this thread tells the sinks later; `None` while it tells them at once.
+    static POSTPONED: RefCell<Option<Vec<TraceEvent>>> = const { RefCell::new(None) };
+}
+
 /// Every callback of an allocator.
 #[derive(Default)]
 pub(crate) struct Callbacks {
@@ -81,9 +88,29 @@ impl Callbacks {
         self.wanted.load(Relaxed) & bit(action) != 0
     }
 
-    /// Calls every sink that receives the action.
+    /// Makes this thread keep its events until [`tell_postponed`](Self::tell_postponed).
+    pub(crate) fn postpone() {
+        // During thread exit the list is gone, and events are told at once.
+        let _ = POSTPONED.try_with(|postponed| postponed.replace(Some(Vec::new())));
+    }
+
+    /// Calls the sinks for every event since [`postpone`](Self::postpone).
+    pub(crate) fn tell_postponed(&self) -> CallbackOutcome {
+        let events = POSTPONED.try_with(RefCell::take).ok().flatten().unwrap_or_default();
+        events.iter().fold(CallbackOutcome::default(), |all, event| all.and(self.call_sinks(event)))
+    }
+
+    /// Calls every sink that receives the action, now or after the thread's turn.
     #[cold]
     pub(crate) fn event(&self, event: &TraceEvent) -> CallbackOutcome {
+        let is_postponed = POSTPONED.try_with(|postponed| {
+            let mut postponed = postponed.borrow_mut();
+            postponed.as_mut().map(|events| events.push(*event)).is_some()
+        });
+        if is_postponed.unwrap_or(false) { CallbackOutcome::default() } else { self.call_sinks(event) }
+    }
+
+    fn call_sinks(&self, event: &TraceEvent) -> CallbackOutcome {
         let mut all = CallbackOutcome::default();
         for (_, sink) in copy(&self.sinks).iter().filter(|(actions, _)| actions & bit(event.action) != 0) {
             let called = catch_unwind(AssertUnwindSafe(|| sink(event)));

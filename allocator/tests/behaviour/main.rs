@@ -29,6 +29,7 @@ mod elastic_pointers;
 mod elastic_recycling;
 mod elastic_switching;
 mod elastic_threads;
+mod elastic_turns;
 mod events;
 mod failures;
 mod fixture;
