@@ -13,6 +13,8 @@ use crate::size::{LARGE_SEGMENT, SegmentKind};
 const VERY_LARGE: u64 = 256 << 20;
 /// The limit on their number, since another process opens chunks one by one.
 const FEW: u64 = 16;
+/// A new chunk is at most this part of the memory held with it, so a small program has small chunks.
+const PART_OF_HELD: u64 = 20;
 /// A new chunk is at most this part of the memory that the device can still provide, so the last chunks are small.
 const PART_OF_ROOM: u64 = 2048;
 /// The same for a very large request.
@@ -194,7 +196,7 @@ fn best_spare(idle_chunks: &[Chunk], wanted: u64, room: u64) -> Option<usize> {
 
 /// Returns the largest permitted size of a new chunk. It is one page while the requests have paid for all chunks, and
 /// grows with the chunks beyond that. The limit is that of the tuning, or a part of it if there are many heaps, or a part
-/// of a very large request.
+/// of the memory held.
 fn largest_new(facts: &Facts<'_>) -> u64 {
     let Facts { request, tuning, .. } = *facts;
     if tuning.largest == 0 {
@@ -205,7 +207,7 @@ fn largest_new(facts: &Facts<'_>) -> u64 {
     let earned = facts.page.saturating_mul(debt.saturating_mul(debt) / 256);
     let crowd = facts.heaps.max(FEW_HEAPS);
     let shared = tuning.largest.saturating_mul(FEW_HEAPS * FEW_HEAPS) / crowd.saturating_mul(crowd);
-    let most = shared.max(tuning.largest / LEAST_PART).max(request / 32);
+    let most = shared.max(tuning.largest / LEAST_PART).min((facts.held + request) / PART_OF_HELD);
     let least = if request < VERY_LARGE { 0 } else { request.div_ceil(FEW) };
     let bytes = earned.min(most).min(facts.left() / PART_OF_ROOM).max(least.next_multiple_of(facts.page));
     let bytes = bytes.min(facts.left() / VERY_LARGE_PART_OF_ROOM).max(facts.page);

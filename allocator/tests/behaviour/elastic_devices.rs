@@ -85,7 +85,7 @@ fn a_thousand_streams_share_what_they_free() {
 fn a_request_gets_one_chunk_and_several_if_there_are_many_streams() {
     let test = TestAllocator::phantom(141 * GIB, "expandable_segments:True");
     let stream = test.stream();
-    let live = RefCell::new(vec![test.allocate(64 * MIB, &stream)]);
+    let live = RefCell::new(vec![test.allocate(2 * GIB, &stream)]);
     let created = || test.calls_of(Call::CreateBacking, || live.borrow_mut().push(test.allocate(64 * MIB, &stream)));
     // Few requests have paid for the chunks of the first one.
     assert_eq!(created(), 1);

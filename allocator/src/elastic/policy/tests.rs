@@ -331,7 +331,7 @@ fn growing(setting: ElasticSetting, request: u64) -> Moment {
         runs: vec![run_of(&shape, 64 * PAGE)],
         idle_chunks: Vec::new(),
         offered: Some(Vec::new()),
-        used: 0,
+        used: 4 << 30,
         requests: 1000,
         spent: 10_000,
         room: 1 << 50,
@@ -352,9 +352,9 @@ fn sizes(moment: &Moment) -> Vec<u64> {
 fn a_request_gets_one_new_chunk_until_it_is_very_large() {
     let default = ElasticSetting::Default;
     let mib = 1 << 20;
-    assert_eq!(pieces(default, 38 * mib, 1 << 30), [38 * mib; 1]);
-    assert_eq!(pieces(default, 64 * mib, 1 << 30), [64 * mib; 1]);
-    assert_eq!(pieces(default, 128 * mib, 0), [64 * mib; 2]);
+    assert_eq!(pieces(default, 38 * mib, 2 << 30), [38 * mib; 1]);
+    assert_eq!(pieces(default, 64 * mib, 2 << 30), [64 * mib; 1]);
+    assert_eq!(pieces(default, 128 * mib, 2 << 30), [64 * mib; 2]);
     assert_eq!(pieces(default, 1024 * mib, 0), [64 * mib; 16]);
     assert_eq!(pieces(default, 8192 * mib, 0), [512 * mib; 16]);
     assert_eq!(pieces(ElasticSetting::Compact, 64 * mib, 80 << 30), [2 * mib; 32]);
@@ -375,6 +375,20 @@ fn the_more_heaps_there_are_the_smaller_their_chunks_are() {
     let mib = 1 << 20;
     let largest = |heaps| sizes(&Moment { heaps, ..growing(ElasticSetting::Default, 64 * mib) })[0];
     assert_eq!([1, 4, 8, 16, 1000].map(largest), [64 * mib, 64 * mib, 16 * mib, 4 * mib, 4 * mib]);
+}
+
+#[test]
+fn chunks_are_small_where_little_memory_is_held() {
+    let mib = 1 << 20;
+    let largest = |used| sizes(&Moment { used, ..growing(ElasticSetting::Default, 40 * mib) })[0];
+    assert_eq!([0, 40 * mib, 360 * mib, 4 << 30].map(largest), [2 * mib, 4 * mib, 20 * mib, 40 * mib]);
+}
+
+#[test]
+fn chunks_grow_with_the_debt_beyond_what_was_paid_for() {
+    let tuning = Tuning { price: 100, ..Tuning::default() };
+    let largest = |spent| sizes(&Moment { spent, tuning, ..growing(ElasticSetting::Default, 60 << 20) })[0] / PAGE;
+    assert_eq!([0, 10, 20, 50, 10_000].map(largest), [1, 1, 4, 25, 30]);
 }
 
 #[test]
