@@ -133,6 +133,11 @@ impl Counters {
         self.freed(kind, bytes, requested);
     }
 
+    /// Makes the next call of [`allocated_again`](Self::allocated_again) fail, unless a later free precedes it.
+    pub(crate) fn distrust_freed_last(&self) {
+        self.lowered.fetch_add(1, Relaxed);
+    }
+
     /// Counts an increase. Returns `true` if the peak tracker must look for a new peak.
     #[inline(always)]
     pub(crate) fn raise(&self, counted: Counted, kind: SegmentKind, by: u64) -> bool {

@@ -121,6 +121,8 @@ impl PeakTracker {
                 state.deal(group, passed, Some(heap));
             }
         }
+        // A block that was freed since the heap passed a limit must not be counted again without a look at the limits.
+        heap.distrust_freed_last();
     }
 
     pub(crate) fn stat(&self, measure: Counted) -> StatArray {

@@ -246,6 +246,20 @@ fn a_block_that_is_freed_and_allocated_again_is_counted_without_the_tracker_belo
 }
 
 #[test]
+fn a_block_that_is_allocated_again_after_a_late_look_at_the_peaks_counts() {
+    let (tracker, counters) = <(PeakTracker, Arc<Counters>)>::default();
+    let kind = SegmentKind::Small;
+    tracker.enlist(&counters);
+    assert!(counters.allocated(kind, 512, 500));
+    tracker.note(&counters);
+    // One thread allocates a second block. Before it looks at the peaks, another one frees the first block.
+    assert!(counters.allocated(kind, 512, 500));
+    counters.freed_last(kind, 512, 500);
+    tracker.note(&counters);
+    assert!(!counters.allocated_again(kind, 512, 500), "two blocks were never seen at once");
+}
+
+#[test]
 fn a_new_heap_has_no_share_and_asks_at_its_first_step() {
     let (ledger, first, second) = <(PeakTracker, Arc<Counters>, Arc<Counters>)>::default();
     ledger.enlist(&first);
