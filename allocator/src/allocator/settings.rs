@@ -91,7 +91,7 @@ impl<D: Device> Allocator<D> {
 
     /// Calls `tracker` for every memory event, on the thread where it happens.
     ///
-    /// It must not call the allocator.
+    /// It must not call the allocator, nor wait for a thread that does.
     pub fn track(&self, tracker: impl Fn(&TraceEvent) + Send + Sync + 'static) {
         if self.is_inherited() {
             return;

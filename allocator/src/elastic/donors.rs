@@ -41,13 +41,25 @@ impl<D: Device> HeldChunks<'_, D> {
     ///
     /// The heap no longer counts the chunks that are `lost`. `left` says what remains of each.
     pub(crate) fn abandon(
-        mut self,
+        self,
         fences: &[Arc<Fence<D>>],
         lost: impl Fn(&Chunk) -> bool,
         left: impl Fn(Chunk) -> Leftover,
     ) -> (Vec<Arc<Fence<D>>>, CallbackOutcome) {
+        let heap = self.heap;
+        let (guards, chunks) = self.abandon_untold(fences, lost, left);
+        (guards, heap.tell_unmapped(&chunks))
+    }
+
+    /// Does the same without a call of the sinks. Returns the chunks to tell them of.
+    pub(crate) fn abandon_untold(
+        mut self,
+        fences: &[Arc<Fence<D>>],
+        lost: impl Fn(&Chunk) -> bool,
+        left: impl Fn(Chunk) -> Leftover,
+    ) -> (Vec<Arc<Fence<D>>>, Vec<Chunk>) {
         let (heap, chunks) = (self.heap, mem::take(&mut self.chunks));
-        let (mut all_guards, mut outcome) = (Vec::new(), CallbackOutcome::default());
+        let mut all_guards = Vec::new();
         let mut state = heap.state.lock();
         for (chunk, held) in &chunks {
             let guards = state.blocks.abandon(*held);
@@ -63,10 +75,8 @@ impl<D: Device> HeldChunks<'_, D> {
         }
         heap.flush_stats(&mut state.blocks);
         drop(state);
-        for (chunk, _) in &chunks {
-            outcome = outcome.and(heap.tell(TraceAction::SegmentUnmap, chunk.at, chunk.bytes));
-        }
-        (all_guards, outcome)
+        // The end of `self` ends the move. A sink may wait for a thread that puts the pool to sleep.
+        (all_guards, chunks.into_iter().map(|(chunk, _)| chunk).collect())
     }
 }
 
@@ -105,12 +115,16 @@ impl<D: Device> Drop for HeldChunks<'_, D> {
 }
 
 impl<D: Device> Heap<D> {
+    /// Notifies the sinks of chunks that the heap no longer has.
+    pub(crate) fn tell_unmapped(&self, chunks: &[Chunk]) -> CallbackOutcome {
+        let tell = |chunk: &Chunk| self.tell(TraceAction::SegmentUnmap, chunk.at, chunk.bytes);
+        chunks.iter().map(tell).fold(CallbackOutcome::default(), CallbackOutcome::and)
+    }
+
     /// Collects the idle chunks of other elastic heaps whose stream is idle.
     pub(crate) fn offers<'a>(&self, others: &'a [Arc<Self>]) -> hal::Result<Vec<DonorOffer<'a, D>>> {
         let (mut offers, mut ends) = (Vec::new(), Vec::new());
         for heap in others.iter().filter(|heap| !ptr::eq(&raw const ***heap, self) && heap.elastic.is_some()) {
-            // The memory of pending blocks is idle once their events have passed. The heap itself reports a failure.
-            let _ = heap.process_events();
             let mut state = heap.state.lock();
             let chunks: Vec<_> = state.blocks.idle_chunks().into_iter().map(|(chunk, _)| chunk).collect();
             let allocations = heap.allocations();

@@ -51,10 +51,23 @@ impl<D: Device> Drop for HeldPlan<'_, D> {
     }
 }
 
+/// How far a request has come.
+#[derive(Clone, Copy, Debug)]
+struct Stage {
+    /// Whether memory is short, so that every idle chunk must be used.
+    pressed: bool,
+    /// Whether the events of other heaps were processed before the turn.
+    asked: bool,
+    /// Whether the request tries again if further events have passed.
+    patient: bool,
+}
+
 /// The result of one attempt to serve a request.
 #[derive(Debug)]
 enum Tried {
     Served(Allocated),
+    /// Events have passed that must be processed before the turn, or those of other heaps are needed, too.
+    TooEarly,
     /// The driver refused to map an idle chunk a second time, and it could not be unmapped first.
     Refused,
     NoMemory,
@@ -82,21 +95,39 @@ impl<D: Device> Heap<D> {
         let mut tuning = self.shared.settings.tuning();
         tuning.recycles &= self.shared.device.virtual_memory()?.aliases().is_ok();
         tuning.whole = self.pool().is_some_and(|pool| pool.whole_segments);
-        for tries in 0.. {
+        let (mut early, mut refusals, mut asked) = (0, 0, pressed);
+        loop {
+            // This comes before the turn, so that sinks hear of every free at once.
+            if let Some(allocated) = self.allocate_after_events(request)? {
+                return Ok(Some(allocated));
+            }
+            if asked {
+                // The memory of pending blocks is idle once their events have passed. The heap itself reports a failure.
+                for heap in others() {
+                    let _ = heap.process_events();
+                }
+            }
             let turn = MappingTurn::begin(&self.shared);
-            let tried = self.search_and_fill(request, &others, tuning, pressed);
+            let stage = Stage { pressed, asked, patient: early < TRIES };
+            let tried = self.search_and_fill(request, &others, tuning, stage);
             let told = turn.end();
             match tried? {
                 Tried::Served(allocated) => {
                     self.put_back_after_panic(&allocated, &told);
                     return Ok(Some(allocated));
                 }
+                Tried::TooEarly => {
+                    asked = true;
+                    early += 1;
+                }
                 // The driver can refuse every move while memory is available.
-                Tried::Refused => tuning.recycles &= tries < PATIENCE,
-                Tried::NoMemory => break,
+                Tried::Refused => {
+                    tuning.recycles &= refusals < PATIENCE;
+                    refusals += 1;
+                }
+                Tried::NoMemory => return Ok(None),
             }
         }
-        Ok(None)
     }
 
     /// Serves a request in its turn. Other threads may have freed memory, added heaps or begun a capture before.
@@ -105,15 +136,20 @@ impl<D: Device> Heap<D> {
         request: Request,
         others: &impl Fn() -> Vec<Arc<Self>>,
         mut tuning: Tuning,
-        pressed: bool,
+        stage: Stage,
     ) -> hal::Result<Tried> {
-        if let Some(allocated) = self.allocate_after_events(request)? {
+        if let Some(allocated) = self.allocate_slow_locked(self.state.lock(), request) {
             return Ok(Tried::Served(allocated));
+        }
+        let others = others();
+        let donors = others.iter().filter(|_| stage.pressed);
+        if stage.patient && donors.chain([self]).any(|heap| heap.has_passed_events().unwrap_or(false)) {
+            return Ok(Tried::TooEarly);
         }
         tuning.recycles &= !self.stream_state.ask_capturing()?;
         // A chunk of this heap that must be unmapped before it moves is no use while the stream is busy.
         let single = self.shared.chunks.has_single() && self.is_idle()?;
-        self.fill(request, &others(), tuning, (pressed, single))
+        self.fill(request, &others, tuning, stage, single)
     }
 
     /// Serves a request with one plan.
@@ -122,7 +158,8 @@ impl<D: Device> Heap<D> {
         request: Request,
         others: &[Arc<Self>],
         tuning: Tuning,
-        (pressed, single): (bool, bool),
+        Stage { pressed, asked, .. }: Stage,
+        single: bool,
     ) -> hal::Result<Tried> {
         let mut offers: Option<Vec<DonorOffer<'_, D>>> = None;
         let heaps = others.iter().filter(|heap| heap.reserved() > 0).count();
@@ -147,6 +184,7 @@ impl<D: Device> Heap<D> {
                         break;
                     }
                 }
+                Err(Obstacle::AskOthers) if !asked => return Ok(Tried::TooEarly),
                 Err(Obstacle::AskOthers) => offers = Some(self.offers(others)?),
                 Err(Obstacle::NoMemory) => break,
             }
@@ -186,7 +224,7 @@ impl<D: Device> Heap<D> {
             requests,
             peak,
             spending: self.shared.chunks.spending(requests),
-            room: self.shared.room(request),
+            room: self.shared.room(request.next_multiple_of(page)),
             total: self.shared.device.info().total_memory,
             pressed,
             tuning,

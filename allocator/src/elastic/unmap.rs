@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::owned::RelaxedCapture;
-use cachette_hal::{self as hal, Device, VirtualMemory};
+use cachette_hal::{self as hal, Device, ErrorKind, VirtualMemory};
 
 use crate::elastic::map::{self, Leftover};
 use crate::elastic::state::PendingUnmap;
@@ -107,15 +107,24 @@ impl<D: Device> Heap<D> {
         }
         // A capture of another stream may be active.
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        // This comes before the chunks leave the lists. A request that finds none of them waits until they are pending.
+        let release = self.shared.in_flight.release();
         let held = self.hold_chunks(|_| true);
         if held.chunks.is_empty() {
             drop(held);
+            release.cancel();
             return Ok(self.unmap_pending());
         }
-        let fence = Arc::new(Fence::record(&self.stream_state)?);
-        // A panic of a tracker continues after the chunks are released.
+        let fence = match Fence::record(&self.stream_state) {
+            // Another thread has begun a capture in the meantime.
+            Err(error) if error.kind() == ErrorKind::CaptureForbids => return Ok(0),
+            fence => Arc::new(fence?),
+        };
         let released = |chunk| Leftover { chunk, last: true, mapped: true };
-        let _told = held.abandon(slice::from_ref(&fence), |_| false, released);
+        let (_, chunks) = held.abandon_untold(slice::from_ref(&fence), |_| false, released);
+        drop(release);
+        // A panic of a tracker continues after the chunks are released.
+        let _told = self.tell_unmapped(&chunks);
         fence.passes_soon()?;
         Ok(self.unmap_pending())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::owned::RelaxedCapture;
-use cachette_hal::{self as hal, Device, DevicePtr};
+use cachette_hal::{self as hal, Device, DevicePtr, Progress};
 
 use crate::blocks::{BlockId, BlockState};
 use crate::fence::Fence;
@@ -71,6 +71,12 @@ impl<D: Device> PendingFrees<D> {
     #[inline]
     pub(crate) fn has_pending_events(&self) -> bool {
         !self.queues.is_empty() || !self.unmarked.is_empty() || !self.deferred.is_empty()
+    }
+
+    /// Returns whether [`Heap::process_events`] would find a fence that has passed.
+    fn has_passed(&self) -> bool {
+        let first = |queue: &PendingQueue<D>| queue.blocks.front().map(|waiting| waiting.fence.poll());
+        self.queues.iter().filter_map(first).any(|polled| polled.is_ok_and(Progress::is_done))
     }
 
     /// Makes a block wait for fences.
@@ -359,6 +365,16 @@ impl<D: Device> Heap<D> {
         (state, polled)
     }
 
+    /// Returns whether a fence has passed that [`process_events`](Self::process_events) has not processed. It calls no
+    /// sink, and does not wait for the device.
+    pub(crate) fn has_passed_events(&self) -> hal::Result<bool> {
+        if !self.state.lock().pending.has_pending_events() || self.stream_state.ask_capturing()? {
+            return Ok(false);
+        }
+        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        Ok(self.state.lock().pending.has_passed())
+    }
+
     /// Records the fences that failed before, and frees the blocks that wait for no fence any more.
     #[cold]
     pub(crate) fn process_events(&self) -> hal::Result<()> {
@@ -367,18 +383,21 @@ impl<D: Device> Heap<D> {
         }
         // Another stream may be captured, which forbids a query of an event.
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let mut result = Ok(());
+        // While these blocks are in no list, a request that finds no memory waits for this call.
+        let release = self.shared.in_flight.release();
         let (unmarked, deferred) = {
             let pending = &mut self.state.lock().pending;
             pending.reach = Ancestors::default();
             (std::mem::take(&mut pending.unmarked), std::mem::take(&mut pending.deferred))
         };
-        let mut result = Ok(());
         for (id, uses) in unmarked {
             result = result.and(self.mark(id, uses));
         }
         for Deferred { block, uses, .. } in deferred {
             result = result.and(self.mark_after_capture(block, uses));
         }
+        release.cancel();
         let mut state = self.state.lock();
         let mut done = Vec::new();
         result = result.and(state.pending.passed(true, &mut done));

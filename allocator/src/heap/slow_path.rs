@@ -43,7 +43,12 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    fn allocate_slow_locked(self: &Arc<Self>, mut state: HeapGuard<'_, D>, request: Request) -> Option<Allocated> {
+    /// Allocates the best fit among the free blocks.
+    pub(crate) fn allocate_slow_locked(
+        self: &Arc<Self>,
+        mut state: HeapGuard<'_, D>,
+        request: Request,
+    ) -> Option<Allocated> {
         if state.redirect.asleep {
             return None;
         }
