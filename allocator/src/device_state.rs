@@ -42,9 +42,19 @@ pub(crate) struct DeviceState<D: Device> {
     /// Whether a route to a pool exists. Every capture that this crate or a framework announces has one. Relaxed: a
     /// thread that uses a captured stream is ordered after the begin of the capture.
     pub(crate) routed: AtomicBool,
-    peers: RwLock<Vec<Ordinal>>,
+    peers: RwLock<Vec<Peer>>,
     /// Unused events, the most recently used first. They are destroyed with the allocator.
     events: Mutex<Vec<Event>>,
+}
+
+/// A device that may access the memory.
+#[derive(Debug)]
+struct Peer {
+    device: Ordinal,
+    /// The number of threads that grant it access to memory that was mapped before.
+    granting: u32,
+    /// Whether one of them has succeeded.
+    complete: bool,
 }
 
 impl<D: Device> DeviceState<D> {
@@ -99,21 +109,31 @@ impl<D: Device> DeviceState<D> {
     /// The devices that may access memory that is mapped from now on: the device, and its peers.
     pub(crate) fn access(&self) -> Vec<Access> {
         let peers = self.peers.read();
-        std::iter::once(self.device.info().ordinal).chain(peers.iter().copied()).map(Access::ReadWrite).collect()
+        let all = std::iter::once(self.device.info().ordinal).chain(peers.iter().map(|peer| peer.device));
+        all.map(Access::ReadWrite).collect()
     }
 
-    /// Lets a peer access memory that is mapped from now on. Returns `false` if it already may.
-    pub(crate) fn add_peer(&self, peer: Ordinal) -> bool {
+    /// Lets a peer access memory that is mapped from now on. Returns `false` if it may already access all memory.
+    /// Otherwise the caller grants access to the other memory, and calls [`end_grant`](Self::end_grant).
+    pub(crate) fn begin_grant(&self, device: Ordinal) -> bool {
         let mut peers = self.peers.write();
-        let new = !peers.contains(&peer);
-        if new {
-            peers.push(peer);
+        match peers.iter_mut().find(|peer| peer.device == device) {
+            Some(peer) if peer.complete => return false,
+            // Another thread grants access, too, and may fail.
+            Some(peer) => peer.granting += 1,
+            None => peers.push(Peer { device, granting: 1, complete: false }),
         }
-        new
+        true
     }
 
-    pub(crate) fn remove_peer(&self, peer: Ordinal) {
-        self.peers.write().retain(|known| *known != peer);
+    /// Records whether a peer has access to all memory now. After the last failure it is no peer.
+    pub(crate) fn end_grant(&self, device: Ordinal, granted: bool) {
+        let mut peers = self.peers.write();
+        if let Some(peer) = peers.iter_mut().find(|peer| peer.device == device) {
+            peer.granting -= 1;
+            peer.complete |= granted;
+        }
+        peers.retain(|peer| peer.complete || peer.granting > 0);
     }
 
     pub(crate) fn events(&self) -> MutexGuard<'_, Vec<Event>> {

@@ -35,14 +35,15 @@ impl<D: Device> Allocator<D> {
         let inner = self.inner();
         let _relaxed = inner.shared.relax_capture();
         access.enable_peer(own.ordinal)?;
-        if self.device().virtual_memory().is_err() || !inner.shared.add_peer(other.ordinal) {
+        if self.device().virtual_memory().is_err() || !inner.shared.begin_grant(other.ordinal) {
             return Ok(());
         }
         let heaps = inner.heaps.all();
         let granted = heaps.iter().filter(|heap| heap.elastic.is_some()).try_for_each(|heap| inner.grant(heap));
         #[cfg(feature = "ipc")]
         let granted = granted.and_then(|()| Ok(inner.ipc.grant()?));
-        granted.inspect_err(|_| inner.shared.remove_peer(other.ordinal))
+        inner.shared.end_grant(other.ordinal, granted.is_ok());
+        granted
     }
 }
 

@@ -192,7 +192,7 @@ impl<D: Device> Pool<D> {
     /// Pins the memory of the pool until its last user is gone, as a capture does. No segment is released, and no chunk
     /// moves. It is for graphs that the caller captures without this crate.
     pub fn keep(&self) {
-        let _ = self.state.keep();
+        self.state.keep();
     }
 
     /// Records that graphs launched without this crate may use the memory of the pool, in any stream of the allocator.

@@ -91,16 +91,27 @@ impl<D: Device> Pool<D> {
     /// Does the same as [`wake`](Self::wake), and reports progress.
     pub fn wake_with(&self, mut progress: impl FnMut(Progress)) -> Result<u64, Error> {
         let inner = self.allocator().inner();
-        match inner.wake_up(&self.state, &mut progress) {
-            Err(Error::Pool { why: PoolProblem::NoMemory { .. }, .. }) => {
-                self.allocator().empty_cache()?;
-                if !inner.shared.settings.never_block.load(Relaxed) {
-                    let donors = inner.heaps.all();
-                    donors.iter().filter(|heap| heap.gives_back()).try_for_each(|heap| heap.wait_and_unmap())?;
-                }
-                inner.wake_up(&self.state, &mut progress)
+        let in_flight = &inner.shared.in_flight;
+        let short =
+            |woken: &Result<u64, Error>| matches!(woken, Err(Error::Pool { why: PoolProblem::NoMemory { .. }, .. }));
+        let first = inner.wake_up(&self.state, &mut progress);
+        if !short(&first) {
+            return first;
+        }
+        self.allocator().empty_cache()?;
+        let waits = !inner.shared.settings.never_block.load(Relaxed);
+        if waits {
+            let donors = inner.heaps.all();
+            donors.iter().filter(|heap| heap.gives_back()).try_for_each(|heap| heap.wait_and_unmap())?;
+        }
+        loop {
+            let tried = in_flight.begin_attempt();
+            let woken = inner.wake_up(&self.state, &mut progress);
+            if !short(&woken) || !waits || !in_flight.may_change(tried) {
+                return woken;
             }
-            woken => woken,
+            // Other threads are returning memory.
+            in_flight.wait(tried);
         }
     }
 

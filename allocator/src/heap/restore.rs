@@ -23,6 +23,15 @@ pub(crate) struct SavedHeap {
     pub(crate) borrower: Option<StreamRef>,
 }
 
+/// The addresses of the blocks that a restore of one heap has changed.
+#[derive(Debug, Default)]
+pub(crate) struct RestoredHeap {
+    pub(crate) freed: Vec<u64>,
+    pub(crate) allocated: Vec<u64>,
+    /// Saved blocks whose memory another thread has used or released since the check.
+    pub(crate) missing: Vec<u64>,
+}
+
 impl SavedHeap {
     /// Returns whether both have owners and lie at the same addresses.
     fn is_still(&self, other: &Self) -> bool {
@@ -87,16 +96,15 @@ impl<D: Device> Heap<D> {
         Ok(())
     }
 
-    /// Frees the current allocations and allocates the saved ones. Returns the addresses of both. Memory that its owner
-    /// still has is kept, and so is a block in use by other streams that was saved unchanged. Other such blocks become
-    /// pending.
+    /// Frees the current allocations and allocates the saved ones. Memory that its owner still has is kept, and so is a
+    /// block in use by other streams that was saved unchanged. Other such blocks become pending.
     ///
     /// `stream_state_of` finds the stream that had borrowed a block.
     pub(crate) fn restore(
         self: &Arc<Self>,
         saved: &[SavedHeap],
         stream_state_of: impl Fn(StreamRef) -> Option<Arc<StreamState<D>>>,
-    ) -> (Vec<u64>, Vec<u64>) {
+    ) -> RestoredHeap {
         let mut state = self.state.lock();
         let mut saved = saved.to_vec();
         let (mut freed, mut restored) = (Vec::new(), Vec::new());
@@ -118,13 +126,22 @@ impl<D: Device> Heap<D> {
             match state.take_uses(id) {
                 Some(uses) => {
                     self.become_pending(&mut state, id);
-                    behind.push((id, uses));
+                    if uses.exports == 0 {
+                        behind.push((id, uses));
+                    } else {
+                        // Another thread has shared it since the check. The end of the last export continues the free.
+                        state.pending.exported.insert(id, uses);
+                    }
                 }
                 None => self.become_free_now(&mut state, id, Vec::new()),
             }
         }
+        let mut missing = Vec::new();
         for block in saved {
-            let Some(id) = state.blocks.allocate_at(block.address, block.bytes) else { continue };
+            let Some(id) = state.blocks.allocate_at(block.address, block.bytes) else {
+                missing.push(block.address);
+                continue;
+            };
             // No owner in Rust has it any more.
             let label = if block.label.is_raw() { block.label } else { Label::NONE };
             let request = Request { requested: block.requested, label };
@@ -144,7 +161,7 @@ impl<D: Device> Heap<D> {
             let addresses = blocks.into_iter().map(|block| block.address);
             addresses.chain(stays.iter().copied()).collect()
         };
-        (addresses(freed), addresses(restored))
+        RestoredHeap { freed: addresses(freed), allocated: addresses(restored), missing }
     }
 
     /// Notifies the trackers of a restore, and records the fences of the pending blocks.

@@ -1,5 +1,6 @@
 //! Blocks that other processes can open.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use cachette_hal::{AnyDevice, Device, DeviceInfo, DevicePtr, ErrorKind, IpcToken, Sharing, Vendor};
@@ -102,7 +103,8 @@ impl<D: Device> ExportedBlock<D> {
 
 impl<D: Device> Drop for ExportedBlock<D> {
     fn drop(&mut self) {
-        self.heap.end_export(self.id);
+        // It may be the thread that serves the importers, which must survive a tracker that panics.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.heap.end_export(self.id)));
     }
 }
 

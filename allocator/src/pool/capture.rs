@@ -55,15 +55,14 @@ impl<D: Device> Pool<D> {
         // The pool comes first: memory that the capture itself needs must come from it.
         user.allocator.begin_allocate_to_pool(user.id(), Filter::Stream(stream.handle()))?;
         // Another thread may allocate and free memory as soon as the capture has begun.
-        let was_kept = user.state.keep();
+        user.state.keep_for_now();
         // SAFETY: 1. the handle keeps the stream alive.
         if let Err(error) = unsafe { capture.begin_capture(stream.handle(), mode) } {
-            if !was_kept {
-                user.state.end_keep();
-            }
+            user.state.end_keep_for_now();
             user.allocator.end_allocate_to_pool(user.id())?;
             return Err(error.into());
         }
+        user.state.keep();
         let begun = Capture { user, stream: stream.clone(), open: true };
         // The capture has an id now, so that all streams that join it are served.
         if let Some(id) = stream.stream_state.capture()? {
@@ -96,8 +95,15 @@ impl<D: Device> Capture<D> {
         let capture = shared.device.capture()?;
         // SAFETY: 1. the handle keeps the stream alive.
         let graph = unsafe { capture.end_capture(self.stream.handle()) };
-        self.user.allocator.end_allocate_to_pool(self.user.id())?;
-        Ok(graph?)
+        let ended = self.user.allocator.end_allocate_to_pool(self.user.id());
+        match (graph, ended) {
+            (Ok(graph), Err(error)) => {
+                // SAFETY: 1. the capture above produced the graph, and no other code has its handle.
+                let _ = unsafe { capture.destroy_graph(graph) };
+                Err(error)
+            }
+            (graph, _) => Ok(graph?),
+        }
     }
 }
 

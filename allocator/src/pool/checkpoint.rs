@@ -68,13 +68,15 @@ impl<D: Device> Pool<D> {
     /// Restores a state: frees the current allocations, and allocates the saved ones.
     ///
     /// Segments obtained since then stay, unused. Memory with the same owner then and now stays unchanged. A restore
-    /// fails while memory has an owner that the checkpoint does not contain. After an error nothing has changed.
+    /// fails while memory has an owner that the checkpoint does not contain. After an error nothing has changed, unless
+    /// another thread used or released memory of the checkpoint during the call; then all other memory is restored.
     pub fn restore(&self, checkpoint: &Checkpoint) -> Result<Restored, Error> {
         self.inner().shared.origin.check()?;
         if checkpoint.pool != self.id() {
             return Err(PoolProblem::Foreign.of(self.id()));
         }
-        self.state.check_awake()?;
+        // A thread that puts the pool to sleep waits for the end of the restore.
+        let _awake = self.state.stay_awake()?;
         let heaps = self.inner().heaps_of(self.id());
         let saved = |heap: &Heap<D>| {
             let found = checkpoint.heaps.iter().find(|(number, _)| *number == heap.number);
@@ -91,11 +93,15 @@ impl<D: Device> Pool<D> {
             let mut borrowers = borrowers.filter_map(stream_state_of);
             borrowers.try_for_each(|stream_state| Fence::order(&heap.stream_state, &stream_state))?;
         }
-        let mut restored = Restored::default();
+        let (mut restored, mut missing) = (Restored::default(), Vec::new());
         for heap in &heaps {
-            let (freed, allocated) = heap.restore(saved(heap), stream_state_of);
-            restored.freed.extend(freed);
-            restored.allocated.extend(allocated);
+            let of_heap = heap.restore(saved(heap), stream_state_of);
+            restored.freed.extend(of_heap.freed);
+            restored.allocated.extend(of_heap.allocated);
+            missing.extend(of_heap.missing);
+        }
+        if let Some(address) = missing.into_iter().min() {
+            return Err(PoolProblem::Changed { address }.of(self.id()));
         }
         restored.freed.sort_unstable();
         restored.allocated.sort_unstable();

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, MutexGuard};
 use std::thread::{self, ThreadId};
 
@@ -35,7 +35,7 @@ pub(crate) struct PoolState {
     /// Whether free blocks serve requests of other pools before those fail.
     pub(super) use_on_oom: AtomicBool,
     /// Whether graphs may use the memory, so that no segment is released before the last user is gone.
-    kept: AtomicBool,
+    kept: AtomicU8,
     /// Whether graphs that use the memory may still run; changed under the lock of the launches.
     pub(super) running: AtomicBool,
     /// Whether memory must stay at its addresses because a checkpoint contains them.
@@ -59,6 +59,11 @@ pub(crate) struct PoolState {
     /// The number of open entries by threads. A guard can be forgotten, or outlive the last user.
     pub(super) entered: AtomicU64,
 }
+
+/// The values of `PoolState::kept`.
+const RELEASED: u8 = 0;
+const FOR_NOW: u8 = 1;
+const KEPT: u8 = 2;
 
 impl PoolState {
     pub(super) fn new(id: PoolId, options: &PoolOptions) -> Self {
@@ -120,7 +125,7 @@ impl PoolState {
 
     /// Returns whether unused segments may be released: the pool has no users, or its memory is not kept.
     pub(crate) fn gives_back(&self) -> bool {
-        !self.is_used() || !self.kept.load(Relaxed)
+        !self.is_used() || !self.keeps()
     }
 
     /// Returns whether the pool has no users and no graph uses its memory any more.
@@ -129,7 +134,7 @@ impl PoolState {
     }
 
     pub(crate) fn keeps(&self) -> bool {
-        self.kept.load(Relaxed)
+        self.kept.load(Relaxed) != RELEASED
     }
 
     /// Returns whether the pool sleeps, or is about to.
@@ -183,14 +188,24 @@ impl PoolState {
         !self.keeps() || self.is_left()
     }
 
-    /// Keeps every segment until the last user is gone. Returns whether it was set before.
-    pub(super) fn keep(&self) -> bool {
-        self.kept.swap(true, Relaxed)
+    /// Keeps every segment until the last user is gone.
+    pub(super) fn keep(&self) {
+        self.kept.store(KEPT, Relaxed);
+    }
+
+    /// Keeps every segment for a capture that is about to begin. A pool has at most one of these.
+    pub(super) fn keep_for_now(&self) {
+        let _ = self.kept.compare_exchange(RELEASED, FOR_NOW, Relaxed, Relaxed);
+    }
+
+    /// Ends `keep_for_now` after the capture has not begun, unless another thread keeps the memory.
+    pub(super) fn end_keep_for_now(&self) {
+        let _ = self.kept.compare_exchange(FOR_NOW, RELEASED, Relaxed, Relaxed);
     }
 
     /// Ends `keep`: no graph uses the memory any more.
     pub(crate) fn end_keep(&self) {
-        self.kept.store(false, Relaxed);
+        self.kept.store(RELEASED, Relaxed);
     }
 
     pub(crate) fn is_pinned(&self) -> bool {

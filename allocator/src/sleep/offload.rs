@@ -96,6 +96,20 @@ impl<D: Device> OffloadState<D> {
         });
     }
 
+    /// Returns the memory of chunks that are half awake, after the driver has refused it before. No heap can release
+    /// it. For pools that nobody wakes any more.
+    pub(super) fn return_half_awake(&mut self) {
+        if self.settle().is_err() && self.copies.is_some() {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let Ok(memory) = shared.device.virtual_memory() else { return };
+        let half_awake = Stage::Backed..Stage::Filled;
+        for entry in self.entries.iter_mut().filter(|entry| half_awake.contains(&entry.stage)) {
+            let _ = entry.send_away(memory);
+        }
+    }
+
     fn heaps(&self) -> Vec<Arc<Heap<D>>> {
         let mut heaps: Vec<_> = self.entries.iter().map(|entry| Arc::clone(&entry.heap)).collect();
         heaps.dedup_by(|a, b| Arc::ptr_eq(a, b));
@@ -218,6 +232,7 @@ impl<D: Device> OffloadState<D> {
 
 impl<D: Device> Drop for OffloadState<D> {
     fn drop(&mut self) {
+        self.return_half_awake();
         // Slabs that a copy may still use are never freed.
         if self.settle().is_err() && self.copies.is_some() {
             let _ = ManuallyDrop::new(mem::take(&mut self.slabs));

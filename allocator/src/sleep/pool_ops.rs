@@ -144,8 +144,14 @@ impl<D: Device> AllocatorState<D> {
                 continue;
             }
             done.push(stream_state.number());
-            Fence::record(stream_state)?.wait()?;
+            match Fence::record(stream_state) {
+                // Another thread has begun a capture in the meantime.
+                Err(error) if error.kind() == ErrorKind::CaptureForbids => {}
+                fence => fence?.wait()?,
+            }
         }
+        // The work of a stream whose capture has begun since may still use the memory.
+        self.check_sleepiness(state)?;
         Ok(self.heaps_of(state.id).iter().try_for_each(|heap| heap.process_events())?)
     }
 
@@ -161,6 +167,9 @@ impl<D: Device> AllocatorState<D> {
 
     /// Removes the chunks and contents of a pool that were freed while it slept, unless graphs may use them.
     fn forget_freed(&self, state: &PoolState) {
+        if let Some(offload) = self.offload(state).filter(|_| !state.is_used()) {
+            offload.lock().return_half_awake();
+        }
         if state.gives_back() {
             for heap in self.heaps_of(state.id) {
                 heap.forget_idle_chunks();
