@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use cachette::hal::{Call, ErrorKind};
 use cachette::{OutOfMemory, TraceAction, TraceEvent};
+use cachette_hal_host::HostConfig;
 
-use crate::fixture::{MIB, TestAllocator};
+use crate::fixture::{ELASTIC, MIB, TestAllocator};
 
 type Seen<T> = Arc<Mutex<Vec<T>>>;
 
@@ -54,6 +55,27 @@ fn e2_the_end_of_a_free_is_told_when_other_streams_are_done() {
     let again = test.allocate(MIB, &stream);
     assert_eq!(told(&seen), [(TraceAction::FreeCompleted, at, MIB), (TraceAction::Alloc, at, MIB)]);
     drop(again);
+}
+
+#[test]
+fn e2_the_end_of_a_free_is_told_before_the_block_is_allocated_again() {
+    let (test, hook) = TestAllocator::hooked(HostConfig::default(), ELASTIC);
+    let [owner, side, late] = test.streams();
+    let _neighbour = test.allocate(MIB, &owner);
+    let memory = test.allocate(MIB, &owner);
+    let (at, seen) = (memory.address(), track(&test));
+    memory.record_stream(&side);
+    drop(memory);
+    side.synchronize().unwrap();
+    // The late stream looks for idle memory of the owner first, then it maps some.
+    let (also, own) = (test.allocator.clone(), owner.clone());
+    let again = hook.start(Call::CreateBacking, None, move || also.allocate(MIB, &own));
+    let _late = test.allocate(8 * MIB, &late);
+    let again = again.result().unwrap();
+    // The block may have been pending until the end of the late request.
+    let _next = (again.address() != at).then(|| test.allocate(MIB, &owner));
+    let actions: Vec<_> = told(&seen).into_iter().filter(|told| told.1 == at).map(|told| told.0).collect();
+    assert_eq!(actions, [TraceAction::FreeRequested, TraceAction::FreeCompleted, TraceAction::Alloc]);
 }
 
 #[test]

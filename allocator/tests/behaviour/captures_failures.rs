@@ -1,11 +1,13 @@
 //! Captures that fail: refused by the driver, broken, dropped, or disturbed by other calls.
 
+use std::sync::Arc;
+
 use cachette::Error;
 use cachette::hal::{Call, CaptureMode, Device, ErrorKind};
 use cachette::pool::PoolProblem;
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{Capture, MIB, Pool, Stream, TestAllocator, begin_capture, launch};
+use crate::fixture::{Capture, ELASTIC, MIB, Pool, Stream, TestAllocator, begin_capture, launch};
 
 /// Checks that streams, pool and allocator can be used as if nothing had happened.
 fn assert_usable(test: &TestAllocator, pool: &Pool, stream: &Stream) {
@@ -152,6 +154,35 @@ fn p12_a_capture_that_the_driver_refuses_changes_nothing() {
     let emptied = pool.empty_cache().expect("nothing fails");
     assert_eq!(emptied, 12 * MIB, "no graph was made that needs it");
     assert_usable(&test, &pool, &stream);
+}
+
+#[test]
+fn p12_a_capture_that_the_driver_refuses_leaves_the_keep_of_another_thread() {
+    for text in ["", ELASTIC] {
+        let (test, hook) = TestAllocator::hooked(HostConfig::default(), text);
+        let (stream, pool) = (test.stream(), Arc::new(test.allocator.create_capture_pool()));
+        let memory = pool.allocate(4 * MIB, &stream).expect("there is room");
+        test.device.fail_next(Call::BeginCapture, 1, ErrorKind::Other);
+        let also = Arc::clone(&pool);
+        let kept = hook.start(Call::BeginCapture, None, move || also.keep());
+        let refused = pool.begin_capture(&stream, CaptureMode::Global);
+        assert_eq!(kind(refused), Some(ErrorKind::Other), "{text}");
+        kept.result();
+        drop(memory);
+        stream.synchronize().expect("it runs dry");
+        assert_eq!(pool.empty_cache(), Ok(0), "{text}: graphs may use the memory");
+    }
+}
+
+#[test]
+fn p12_a_capture_whose_route_was_ended_loses_no_graph() {
+    let (test, [stream]) = TestAllocator::new().with_streams();
+    let (pool, capture) = test.capture(&stream);
+    test.allocator.end_allocate_to_pool(pool.id()).expect("the capture has begun it");
+    capture.end().expect_err("the route is gone");
+    assert_eq!(test.device.live().graphs, 0);
+    drop((pool, stream));
+    test.assert_returns_everything();
 }
 
 #[test]

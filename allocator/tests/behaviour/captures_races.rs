@@ -1,9 +1,10 @@
 //! Captures that another thread begins in the middle of a call: no memory waits for an event of a graph.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 
 use cachette::Allocator;
 use cachette::hal::{Call, CaptureMode, Device, DevicePtr};
+use cachette::sleep::Contents;
 use cachette_hal_host::HostConfig;
 
 use crate::fixture::{Allocation, ELASTIC, Graph, MIB, Pool, Stream, TestAllocator, assert_consistent, launch};
@@ -119,4 +120,21 @@ fn a_graph_captured_amid_its_pools_emptying_keeps_its_memory() {
     for text in TEXTS {
         capture_whole_amid(text, with_idle_memory, |pool| drop(pool.empty_cache()));
     }
+}
+
+#[test]
+fn a_capture_begun_amid_a_sleep_of_another_streams_pool_does_not_fail_it() {
+    let (test, hook) = TestAllocator::hooked(HostConfig::default(), ELASTIC);
+    let [own, other] = test.streams();
+    let (pool, graphs) = (test.allocator.create_pool(), test.allocator.create_capture_pool());
+    let _memory = pool.allocate(4 * MIB, &own).unwrap();
+    let _elsewhere = test.allocate(MIB, &other);
+    let (also, (tell, told)) = (other.clone(), mpsc::channel());
+    hook.set(Call::CaptureStatus, Some(other.handle()), move || {
+        tell.send(graphs.begin_capture(&also, CaptureMode::Relaxed)).unwrap();
+    });
+    let slept = pool.sleep(Contents::Keep);
+    let capture = told.try_recv().expect("the allocator has asked").unwrap();
+    assert!(slept.is_ok(), "{slept:?}");
+    capture.end().expect("it is whole");
 }

@@ -53,7 +53,7 @@ fn a_request_that_waits_to_map_memory_uses_what_was_freed_meanwhile() {
 }
 
 /// A sink that sends a message at the first event that is `wanted`, and then waits for a lock of the program.
-fn waiting_sink(
+pub(crate) fn waiting_sink(
     test: &TestAllocator,
     wanted: impl Fn(&TraceEvent) -> bool + Send + Sync + 'static,
 ) -> (Arc<Mutex<()>>, mpsc::Receiver<()>) {
@@ -149,6 +149,19 @@ fn a_capture_that_begins_while_a_request_waits_does_not_fail_it() {
     drop((memory, kept));
 }
 
+/// Returns whether another pool serves `second` while a request of `first` may wait for the device.
+fn is_served_beside(test: &TestAllocator, first: &Stream, second: Stream) -> bool {
+    let calls = test.device.calls(Call::SynchronizeDevice);
+    let _first = request(&test.allocator, 8 * MIB, first);
+    let start = Instant::now();
+    while test.device.calls(Call::SynchronizeDevice) == calls && start.elapsed() < SHORT {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let (pool, (served, result)) = (test.allocator.create_pool(), mpsc::channel());
+    thread::spawn(move || served.send(pool.allocate(2 * MIB, &second).is_ok()));
+    result.recv_timeout(LONG) == Ok(true)
+}
+
 #[test]
 fn a_stream_destroyed_too_early_makes_no_other_pool_wait_for_the_device() {
     let (test, [first, busy, second]) = TestAllocator::with(ELASTIC).with_streams();
@@ -161,15 +174,28 @@ fn a_stream_destroyed_too_early_makes_no_other_pool_wait_for_the_device() {
     let memory = test.allocate(2 * MIB, &busy);
     let hold = test.hold(&busy);
     test.fill(&memory, 1, &busy);
-    let calls = test.device.calls(Call::SynchronizeDevice);
-    let _first = request(&test.allocator, 8 * MIB, &first);
-    let start = Instant::now();
-    while test.device.calls(Call::SynchronizeDevice) == calls && start.elapsed() < SHORT {
-        thread::sleep(Duration::from_millis(1));
-    }
-    let (pool, (served, result)) = (test.allocator.create_pool(), mpsc::channel());
-    thread::spawn(move || served.send(pool.allocate(2 * MIB, &second).is_ok()));
-    assert_eq!(result.recv_timeout(LONG), Ok(true));
+    assert!(is_served_beside(&test, &first, second), "another pool waits for the device");
+    hold.release();
+}
+
+#[test]
+fn a_missing_fence_makes_no_other_pool_wait_for_the_device() {
+    let (test, [own, busy, first, second]) = TestAllocator::with(ELASTIC).with_streams();
+    let gone = test.device.create_stream().unwrap();
+    let memory = test.allocate_raw(4 * MIB, &own);
+    // SAFETY: 1. the stream is live. 2. is broken below, on purpose.
+    unsafe { test.allocator.record_stream_raw(memory, gone.borrow()) }.unwrap();
+    let used = test.allocate(2 * MIB, &busy);
+    let graphs = test.allocator.create_capture_pool();
+    let capture = graphs.begin_capture(&own, CaptureMode::Relaxed).unwrap();
+    // No fence is recorded during the capture, and later the stream is gone.
+    test.allocator.free_raw(memory).unwrap();
+    drop(capture.end().unwrap());
+    // SAFETY: 1. the stream was created above.
+    unsafe { test.device.destroy_stream(gone) }.unwrap();
+    let hold = test.hold(&busy);
+    test.fill(&used, 1, &busy);
+    assert!(is_served_beside(&test, &first, second), "another pool waits for the device");
     hold.release();
 }
 

@@ -1,12 +1,13 @@
 //! A callback in the middle of an allocator call.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 
 use cachette::hal::{Call, StreamRef};
 use cachette_hal_host::HostConfig;
 use cachette_hal_testing::traced::{DriverCall, Observer};
 
 use crate::fixture::TestAllocator;
+use crate::fixture::threads::{PATIENCE, is_waiting, start};
 
 /// A function that runs once, after a driver call of one kind.
 #[derive(Default)]
@@ -20,6 +21,36 @@ impl Hook {
     /// Runs `act` after the next such call. Without a stream, the call of any stream counts.
     pub(crate) fn set(&self, call: Call, stream: Option<StreamRef>, act: impl FnOnce() + Send + 'static) {
         *self.act.lock().expect("no test failed in it") = Some((call, stream, Box::new(act)));
+    }
+
+    /// Starts `work` on another thread after the next such call. The call returns when the work has ended or waits.
+    pub(crate) fn start<T: Send + 'static>(
+        &self,
+        call: Call,
+        stream: Option<StreamRef>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Amid<T> {
+        let (tell, told) = mpsc::channel();
+        self.set(call, stream, move || {
+            let (answer, answers) = mpsc::channel();
+            is_waiting(&start(move || answer.send(work()).is_ok()));
+            // A test that has failed does not listen.
+            let _ = tell.send(answers);
+        });
+        Amid { told }
+    }
+}
+
+/// Work that begins in the middle of an allocator call, on another thread.
+pub(crate) struct Amid<T> {
+    told: mpsc::Receiver<mpsc::Receiver<T>>,
+}
+
+impl<T> Amid<T> {
+    /// What the work returns, now that the allocator call has ended.
+    pub(crate) fn result(self) -> T {
+        let answers = self.told.try_recv().expect("the driver call was made");
+        answers.recv_timeout(PATIENCE).expect("it ends")
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
-use cachette::hal::{Device, DevicePtr};
+use cachette::hal::{Call, Device, DevicePtr, ErrorKind};
 use cachette::source::{AllocContext, FunctionSource, SourceError};
 use cachette::{Error, PoolOptions};
+use cachette_hal_host::HostConfig;
 
 use crate::fixture::threads::{Started, in_time, is_waiting, start};
 use crate::fixture::{ELASTIC, MIB, Pool, TestAllocator};
@@ -74,6 +75,36 @@ fn m10_requests_wait_for_segments_on_their_way_back() {
 }
 
 #[test]
+fn m10_a_request_gets_what_another_thread_releases() {
+    let (test, hook) = TestAllocator::hooked(HostConfig::default().capacity(64 * MIB), ELASTIC);
+    let [one, two] = test.streams();
+    drop(test.allocate(48 * MIB, &one));
+    one.synchronize().unwrap();
+    // The chunks are in no list while their fence is recorded.
+    let also = test.allocator.clone();
+    let request = hook.start(Call::Record, Some(one.handle()), move || also.allocate(32 * MIB, &two).map(drop));
+    test.allocator.empty_cache().unwrap();
+    request.result().expect("all memory is free");
+}
+
+#[test]
+fn m10_a_request_waits_for_a_block_whose_fence_another_thread_records() {
+    for text in ["", ELASTIC] {
+        let (test, hook) = TestAllocator::hooked(HostConfig::default().capacity(20 * MIB), text);
+        let [own, side] = test.streams();
+        let memory = test.allocate(20 * MIB, &own);
+        memory.record_stream(&side);
+        test.device.fail_next(Call::Record, 1, ErrorKind::Other);
+        drop(memory);
+        // The next call records the missing fence.
+        let also = test.allocator.clone();
+        let request = hook.start(Call::Record, Some(side.handle()), move || also.allocate(20 * MIB, &own).map(drop));
+        test.allocator.empty_cache().unwrap();
+        request.result().expect("all memory is free");
+    }
+}
+
+#[test]
 fn m10_a_request_that_may_not_block_waits_for_no_release() {
     let (test, [stream]) = TestAllocator::of(24 * MIB, "never_block:True").with_streams();
     drop(test.allocate(24 * MIB, &stream));
@@ -104,6 +135,21 @@ fn m4_an_attempt_that_fails_takes_no_room_from_others() {
         let served = other.recv().expect("it answers");
         assert!(served.is_ok(), "{text}: nothing is held: {served:?}");
     }
+}
+
+#[test]
+fn m4_a_request_of_less_than_a_page_waits_for_room_for_a_page() {
+    let test = TestAllocator::with(ELASTIC);
+    test.allocator.set_memory_limit(Some(61 * MIB));
+    let slow = Slow::new(&test, || ());
+    let (pool, stream) = (slow.pool, test.stream());
+    let attempt = start(move || pool.allocate(60 * MIB, &stream).map(drop));
+    slow.entered.recv().expect("the source is asked");
+    let other = ask(&test, MIB);
+    assert!(is_waiting(&other), "a page is larger than what is left");
+    slow.answer.send(false).expect("the source listens");
+    attempt.recv().expect("it answers").expect_err("it is refused");
+    other.recv().expect("it answers").expect("nothing is held");
 }
 
 #[test]

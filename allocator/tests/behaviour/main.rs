@@ -13,6 +13,7 @@ mod captures_reuse;
 mod captures_status;
 mod captures_uses;
 mod checkpoints;
+mod checkpoints_threads;
 mod checkpoints_uses;
 mod defects;
 mod determinism;

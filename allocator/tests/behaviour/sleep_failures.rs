@@ -1,5 +1,6 @@
 //! Pools that cannot sleep or wake lose nothing, and may try again.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use cachette::pool::{PoolOptions, PoolProblem};
 use cachette::sleep::Contents;
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{Allocation, MIB, Stream, TestAllocator, fail_call};
+use crate::fixture::{Allocation, ELASTIC, MIB, Stream, TestAllocator, fail_call};
 use crate::sleep::{assert_asleep_sound, assert_filled, filled, filled_with, problem};
 
 #[test]
@@ -48,6 +49,27 @@ fn waking_waits_for_free_memory_that_a_stream_still_uses() {
     });
     assert_filled(&test, &memory, &stream);
     test.assert_elastic_sound();
+}
+
+#[test]
+fn waking_waits_for_memory_that_another_thread_returns() {
+    // The hook runs before all memory counts as returned: chunks in the first case, a segment in the second.
+    for (no_split, call) in [(false, Call::Unmap), (true, Call::Free)] {
+        let (test, hook) = TestAllocator::hooked(HostConfig::default().capacity(64 * MIB), ELASTIC);
+        let [own, other] = test.streams();
+        let pool = Arc::new(test.allocator.create_pool());
+        let memory = pool.allocate(32 * MIB, &own).expect("there is room");
+        pool.sleep(Contents::Keep).expect("it can sleep");
+        let options = PoolOptions::new().no_split(no_split);
+        let emptied = test.allocator.create_pool_with(options).expect("it is new");
+        drop(emptied.allocate(48 * MIB, &other).expect("there is room"));
+        other.synchronize().expect("nothing fails");
+        let also = Arc::clone(&pool);
+        let woken = hook.start(call, None, move || also.wake());
+        emptied.empty_cache().expect("nothing fails");
+        assert_eq!(woken.result(), Ok(32 * MIB), "{call}");
+        drop(memory);
+    }
 }
 
 #[test]
@@ -158,6 +180,40 @@ fn a_sleep_that_fails_half_way_is_undone_at_once() {
         assert_filled(&test, &memory, &stream);
         drop(pool.allocate(MIB, &stream).expect("it serves"));
     }
+}
+
+#[test]
+fn a_chunk_that_the_driver_does_not_map_back_returns_with_its_pool() {
+    for failing in 1..=4 {
+        let test = TestAllocator::elastic_on(HostConfig::default(), "");
+        let (stream, pool, memory) = filled_with(&test, [3 * MIB, MIB / 2, 3 * MIB]);
+        for nth in 1..=failing {
+            test.device.fail_next(Call::DestroyBacking, nth, ErrorKind::Other);
+        }
+        test.device.fail_next(Call::Map, 1, ErrorKind::Other);
+        assert!(pool.sleep(Contents::Keep).is_err(), "{failing} failed");
+        test.device.clear_failures();
+        drop((memory, pool, stream));
+        test.assert_returns_everything();
+    }
+}
+
+#[test]
+fn a_pool_that_is_dropped_half_awake_returns_its_memory() {
+    let test = TestAllocator::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled_with(&test, [3 * MIB, MIB / 2, 3 * MIB]);
+    pool.sleep(Contents::Keep).expect("it can sleep");
+    // The second failure is in the undoing of the wake.
+    test.device.fail_next(Call::SetAccess, 1, ErrorKind::Other);
+    test.device.fail_next(Call::Unmap, 1, ErrorKind::Other);
+    pool.wake().expect_err("the driver refuses");
+    test.device.clear_failures();
+    drop((memory, pool));
+    test.allocator.empty_cache().expect("nothing fails any more");
+    assert_eq!(test.stats().reserved_bytes.all.current, 0);
+    assert_eq!(test.device.physical_bytes(), 0);
+    drop(stream);
+    test.assert_returns_everything();
 }
 
 #[test]

@@ -4,12 +4,14 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use cachette::Error;
 use cachette::hal::{AnyDevice, Call};
 use cachette::sleep::{Contents, SleepStats};
+use cachette::{Error, TraceAction};
 use cachette_hal_host::{HostConfig, HostDevice};
 use cachette_hal_testing::{Checked, Traced};
 
+use crate::elastic_turns::waiting_sink;
+use crate::fixture::threads::{in_time, start};
 use crate::fixture::{ELASTIC, MIB, Pool, Stream, TestAllocator, assert_consistent};
 use crate::hook::Hook;
 
@@ -111,4 +113,21 @@ fn a_sleep_waits_for_chunks_that_move_to_another_stream() {
             drop(scene.test.allocate(2 * MIB, &scene.streams[1]));
         });
     }
+}
+
+#[test]
+fn a_sink_that_hears_of_a_release_stops_no_sleep() {
+    let (test, [stream]) = TestAllocator::with(ELASTIC).with_streams();
+    let pool = Arc::new(test.allocator.create_pool());
+    drop(pool.allocate(4 * MIB, &stream).unwrap());
+    stream.synchronize().unwrap();
+    let (log, in_sink) = waiting_sink(&test, |event| event.action == TraceAction::SegmentUnmap);
+    let held = log.lock().unwrap();
+    let also = Arc::clone(&pool);
+    let emptied = start(move || also.empty_cache());
+    in_sink.recv().expect("the sink hears of it");
+    let slept = in_time(move || pool.sleep(Contents::Keep).map(drop));
+    drop(held);
+    assert_eq!(slept, Some(Ok(())), "the sleep waits for the sink");
+    emptied.recv().unwrap().unwrap();
 }

@@ -1,8 +1,11 @@
 //! How long shared memory stays, and for whom.
 
-use cachette::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
 use cachette::ipc::{IpcError, OpenError};
 use cachette::sleep::Contents;
+use cachette::{Error, TraceAction};
 
 use crate::bytes::{from_hex, holds, put};
 use crate::second::Second;
@@ -242,4 +245,26 @@ fn a_recorded_use_outlasts_a_share_that_is_over() {
     other.synchronize().unwrap();
     test.allocator.empty_cache().unwrap();
     assert_eq!(active(), 0);
+}
+
+#[test]
+fn a_tracker_that_panics_on_the_exporters_thread_ends_no_service() {
+    let (test, importer) = (TestAllocator::new(ELASTIC), TestAllocator::new(ELASTIC));
+    let (first, second) = (test.allocate(4 * MIB), test.allocate(4 * MIB));
+    let [closed, kept] = [&first, &second].map(|memory| test.allocator.share(memory).unwrap());
+    let opened = importer.allocator.open_shared(&closed.handle()).unwrap();
+    drop((closed, first));
+    let armed = Arc::new(AtomicBool::new(true));
+    let also = Arc::clone(&armed);
+    test.allocator.track(move |event| {
+        let panics = event.action == TraceAction::FreeCompleted && also.swap(false, SeqCst);
+        assert!(!panics, "this tracker fails");
+    });
+    // The exporter's thread frees the memory, since the importer was the last user.
+    drop(opened);
+    eventually("the tracker is called", || !armed.load(SeqCst));
+    drop(importer.allocator.open_shared(&kept.handle()).unwrap());
+    eventually("the importer has closed it", || kept.readers() == 0);
+    drop((kept, second));
+    test.assert_returns_everything();
 }

@@ -1,11 +1,15 @@
 //! Other devices that may touch an allocator's memory.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use cachette::hal::{AnyDevice, Call, Device, DevicePtr, ErrorKind, Feature, Ordinal};
 use cachette::sleep::Contents;
 use cachette::{Allocation, Allocator, Error};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
+use cachette_hal_testing::Traced;
+use cachette_hal_testing::traced::DriverCall;
 
 use crate::bytes::{from_hex, holds, put};
 use crate::second::Second;
@@ -137,4 +141,34 @@ fn a_failure_leaves_all_as_it_was_and_may_be_tried_again() {
     allocator.allow_peer(&two).unwrap();
     assert!(copies_from(&two, memory.address(), memory.bytes(), 1));
     assert!(copies_from(&two, later.address(), later.bytes(), 2));
+}
+
+#[test]
+fn a_failure_of_one_thread_does_not_remove_the_peer_of_another() {
+    let [one, two] = devices(HostConfig::default());
+    let (amid, (tell, told)) = (Arc::new(Mutex::new(None::<Allocator>)), mpsc::channel());
+    let (waits, fails, peer) = (Arc::clone(&amid), one.clone(), two.clone());
+    let observer = move |call: &DriverCall| {
+        let first = if call.call == Call::SetAccess { waits.lock().unwrap().take() } else { None };
+        let Some(allocator) = first else { return };
+        let (peer, (sent, answer)) = (peer.clone(), mpsc::channel());
+        thread::spawn(move || sent.send(allocator.allow_peer(&peer)));
+        // The other thread may wait for this one, which fails at its next chunk.
+        let early = answer.recv_timeout(Duration::from_millis(100));
+        fails.fail_next(Call::SetAccess, 1, ErrorKind::Other);
+        tell.send((early, answer)).unwrap();
+    };
+    let config = ELASTIC.parse().unwrap();
+    let allocator = Allocator::with_config(Arc::new(Traced::new(one.clone(), observer)) as AnyDevice, &config);
+    let stream = allocator.create_stream().unwrap();
+    let before = allocator.allocate(6 * MIB, &stream).unwrap();
+    put(&one, before.address(), before.bytes(), 1);
+    *amid.lock().unwrap() = Some(allocator.clone());
+    assert!(allocator.allow_peer(&two).is_err());
+    let (early, answer) = told.try_recv().expect("access was granted");
+    early.or_else(|_| answer.recv()).expect("it ends").unwrap();
+    let after = allocator.allocate(40 * MIB, &stream).unwrap();
+    put(&one, after.address(), after.bytes(), 2);
+    assert!(copies_from(&two, before.address(), before.bytes(), 1), "what was there");
+    assert!(copies_from(&two, after.address(), after.bytes(), 2), "what came");
 }
