@@ -31,7 +31,7 @@ impl Tuning {
     /// The parameters of each setting. docs/elastic.md lists their costs and savings.
     pub(crate) const fn of_setting(setting: ElasticSetting) -> Self {
         let (largest, price, slack, calm) = match setting {
-            ElasticSetting::Default => (64 * MIB, 50, 5, 5),
+            ElasticSetting::Default => (64 * MIB, 70, 5, 5),
             ElasticSetting::Compact => (0, 0, 0, 0),
         };
         Self { largest, price, slack, calm, recycles: true, whole: false }
