@@ -76,10 +76,10 @@ pub(crate) struct Counters {
     cells: [[Cell; 2]; Counted::COUNT],
     /// The bounds of the sums of both kinds.
     sums: [Bound; Counted::COUNT],
-    /// How often the peak tracker has lowered a limit.
-    lowered: AtomicU64,
-    /// The value of `lowered` at the last call of [`freed_last`](Self::freed_last), plus one; zero if another block was
-    /// allocated since. Only the holder of the heap's lock writes it.
+    /// How often the peak tracker has lowered a limit, or looked for a peak of this heap. Only the tracker writes it.
+    revisions: AtomicU64,
+    /// The value of `revisions` at the last call of [`freed_last`](Self::freed_last), plus one; zero if another block
+    /// was allocated since. Only the holder of the heap's lock writes it.
     freed_at: AtomicU64,
 }
 
@@ -100,7 +100,7 @@ impl Counters {
     /// tracker was about to run.
     #[inline(always)]
     pub(crate) fn allocated_again(&self, kind: SegmentKind, bytes: u64, requested: u64) -> bool {
-        let same_limits = self.freed_at.load(Relaxed) == self.lowered.load(Relaxed) + 1;
+        let same_limits = self.freed_at.load(Relaxed) == self.revisions.load(Relaxed) + 1;
         if same_limits {
             self.put_allocated(kind, bytes, requested);
         }
@@ -129,13 +129,13 @@ impl Counters {
     /// Does the same for the last-freed block, which [`allocated_again`](Self::allocated_again) may count next.
     #[inline(always)]
     pub(crate) fn freed_last(&self, kind: SegmentKind, bytes: u64, requested: u64) {
-        self.freed_at.store(self.lowered.load(Relaxed) + 1, Relaxed);
+        self.freed_at.store(self.revisions.load(Relaxed) + 1, Relaxed);
         self.freed(kind, bytes, requested);
     }
 
     /// Makes the next call of [`allocated_again`](Self::allocated_again) fail, unless a later free precedes it.
     pub(crate) fn distrust_freed_last(&self) {
-        self.lowered.fetch_add(1, Relaxed);
+        self.revisions.fetch_add(1, Relaxed);
     }
 
     /// Counts an increase. Returns `true` if the peak tracker must look for a new peak.
@@ -246,7 +246,7 @@ impl Counters {
     pub(crate) fn set_limit(&self, row: Row, counted: Counted, limit: u64) {
         let known = &self.bound(row, counted).limit;
         if limit < known.load(Relaxed) {
-            self.lowered.fetch_add(1, Relaxed);
+            self.distrust_freed_last();
         }
         known.store(limit, Relaxed);
     }
