@@ -222,8 +222,28 @@ type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 #[test]
 fn a_request_gets_what_a_pool_left_while_it_waited() {
+    gets_what_was_freed_meanwhile(|test, stream| {
+        let pool = test.allocator.create_pool();
+        let memory = pool.allocate(48 * MIB, stream).unwrap();
+        Box::new(move || drop((pool, memory)))
+    });
+}
+
+#[test]
+fn a_request_gets_what_another_stream_finished_while_it_waited() {
+    gets_what_was_freed_meanwhile(|test, stream| {
+        let (memory, side) = (test.allocate(48 * MIB, stream), test.stream());
+        Box::new(move || {
+            memory.record_stream(&side);
+            drop(memory);
+        })
+    });
+}
+
+/// A request waits for its turn while another thread frees the memory that `hold` has allocated on a stream.
+fn gets_what_was_freed_meanwhile(hold: impl Fn(&TestAllocator, &Stream) -> Box<dyn FnOnce() + Send>) {
     // The thread is disturbed at each query of its stream's capture in turn. One of them precedes its last attempt.
-    for nth in 1..=4 {
+    for nth in 1..=5 {
         let (queries, on_query, on_create) = (Arc::new(AtomicU64::new(u64::MAX)), Hook::default(), Hook::default());
         let (left, query, create) = (Arc::clone(&queries), Arc::clone(&on_query), Arc::clone(&on_create));
         let observer = move |call: &DriverCall| {
@@ -232,7 +252,7 @@ fn a_request_gets_what_a_pool_left_while_it_waited() {
                 (Call::CreateBacking, Some("maps")) => &create,
                 _ => return,
             };
-            let act = hook.lock().unwrap().take();
+            let act = hook.lock().expect("no thread panicked").take();
             if let Some(act) = act {
                 act();
             }
@@ -241,28 +261,32 @@ fn a_request_gets_what_a_pool_left_while_it_waited() {
         // Retry steps that wait could also serve the request.
         let test = TestAllocator::traced(host, &format!("{ELASTIC},never_block:True"), observer);
         let [inside, waits, maps] = test.streams();
-        let pool = test.allocator.create_pool();
-        let memory = pool.allocate(48 * MIB, &inside).unwrap();
+        let free = hold(&test, &inside);
         let (device, (mapping, is_mapping)) = (test.device.clone(), mpsc::channel());
-        *on_create.lock().unwrap() = Some(Box::new(move || {
+        *on_create.lock().expect("no thread panicked") = Some(Box::new(move || {
             // The other thread may not wait for this message any more.
             let _ = mapping.send(());
             thread::sleep(SHORT);
-            drop((pool, memory));
+            free();
             device.run_until_idle();
         }));
         let (also, waited) = (test.allocator.clone(), Arc::new(AtomicBool::new(false)));
         let will_wait = Arc::clone(&waited);
-        *on_query.lock().unwrap() = Some(Box::new(move || {
+        *on_query.lock().expect("no thread panicked") = Some(Box::new(move || {
             let map = move || also.allocate(2 * MIB, &maps).map(std::mem::forget);
-            thread::Builder::new().name("maps".into()).spawn(map).unwrap();
+            thread::Builder::new().name("maps".into()).spawn(map).expect("a thread starts");
             // If this thread has its turn already, the other one waits.
             will_wait.store(is_mapping.recv_timeout(SHORT).is_ok(), SeqCst);
         }));
         queries.store(nth, SeqCst);
         let also = test.allocator.clone();
         let wait = move || also.allocate(32 * MIB, &waits).map(std::mem::forget);
-        let served = thread::Builder::new().name("waits".into()).spawn(wait).unwrap().join().unwrap();
+        let served = thread::Builder::new()
+            .name("waits".into())
+            .spawn(wait)
+            .expect("a thread starts")
+            .join()
+            .expect("it returns");
         assert!(served.is_ok() || !waited.load(SeqCst), "query {nth}: {:?}", served.err());
     }
 }
