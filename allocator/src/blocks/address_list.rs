@@ -1,10 +1,10 @@
 //! Free blocks in order of position, with a search for the first that is large enough.
 //!
-//! The list consists of leaves of 32 slots, some of them empty. A block stores its slot. So a removal moves no other
+//! The list consists of leaves of 64 slots, some of them empty. A block stores its slot. So a removal moves no other
 //! block, nor does a block that takes over the slot of another one. An insertion moves the blocks up to the nearest
 //! empty slot.
 //!
-//! Each slot has the size class of its block in one byte, and a search compares eight of these at a time. Each leaf has a
+//! Each slot has the size class of its block in one byte, and a search compares all of a leaf at once. Each leaf has a
 //! bound on the size of its blocks. It may be too high after the largest one has shrunk or gone. A search that finds no
 //! block in the leaf lowers it: most bounds rise again before a search looks at them.
 //!
@@ -13,27 +13,30 @@
 mod classes;
 mod leaf;
 
+use classes::{Class, Entries};
 use leaf::{Leaf, SPREAD};
+use wide::u32x8;
 
 use crate::blocks::BlockId;
 use crate::blocks::table::BlockTable;
 
 pub(crate) use leaf::Slot;
 
+/// The bounds that a search compares at once.
+const ROW: usize = 8;
+
 /// Free blocks in order of [`Block::place`](crate::blocks::Block::place): oldest segment first, then by address.
 #[derive(Debug, Default)]
 pub(crate) struct AddressList {
     /// The leaves by number.
     leaves: Vec<Leaf>,
-    /// By number: how many leaves are before this one.
-    ranks: Vec<usize>,
     /// The numbers of leaves that are not in use. These are empty.
     unused: Vec<usize>,
     /// The numbers of the others, in order. None of these is empty.
     order: Vec<usize>,
     /// A position for each of them: at most its anchors, and above those of the leaves before.
     starts: Vec<u64>,
-    /// The grains that no block in each of them exceeds.
+    /// The grains that no block in each of them exceeds. Zeros follow, so that rows are complete.
     bounds: Vec<u32>,
 }
 
@@ -41,16 +44,18 @@ impl AddressList {
     /// Finds the first block of at least `units`.
     #[inline(never)]
     pub(crate) fn first(&mut self, blocks: &BlockTable, units: u32) -> Option<BlockId> {
-        let mut from = 0;
-        loop {
-            let rank = from + first_at_least(&self.bounds[from..], units)?;
-            let found = self.leaf(rank).first(blocks, units);
-            if found.is_some() {
-                return found;
+        let class = Class::of(units);
+        for (row, bounds) in self.bounds.as_chunks_mut().0.iter_mut().enumerate() {
+            for at in at_least(*bounds, units) {
+                let leaf = &self.leaves[self.order[row * ROW + at]];
+                let found = leaf.first(blocks, class, units);
+                if found.is_some() {
+                    return found;
+                }
+                bounds[at] = units - 1;
             }
-            self.bounds[rank] = units - 1;
-            from = rank + 1;
         }
+        None
     }
 
     /// Inserts a free block.
@@ -75,7 +80,8 @@ impl AddressList {
         let leaf = &mut self.leaves[slot.leaf()];
         leaf.clear(slot.at());
         if leaf.count() < SPREAD / 2 {
-            self.thin_out(blocks, self.ranks[slot.leaf()]);
+            let rank = leaf.rank;
+            self.thin_out(blocks, rank);
         }
     }
 
@@ -84,8 +90,9 @@ impl AddressList {
     pub(crate) fn replace(&mut self, blocks: &mut BlockTable, slot: Slot, id: BlockId) {
         let block = &mut blocks[id];
         let units = block.units;
-        let rank = self.ranks[slot.leaf()];
-        if let Some(anchor) = self.leaves[slot.leaf()].replace(slot.at(), block, id) {
+        let leaf = &mut self.leaves[slot.leaf()];
+        let rank = leaf.rank;
+        if let Some(anchor) = leaf.replace(slot.at(), block, id) {
             self.raise_start(rank + 1, anchor);
         }
         self.raise_bound(rank, units);
@@ -104,13 +111,15 @@ impl AddressList {
             let range = leaf.range();
             end = range.map(|(_, end)| end);
             leaf.agrees(blocks)
-                && self.ranks[*number] == rank
+                && leaf.rank == rank
                 && before < Some(start)
                 && range.is_some_and(|(first, _)| start <= first)
                 && leaf.iter().all(|id| blocks[id].units <= self.bounds[rank])
         });
         let empty = self.unused.iter().all(|number| self.leaves[*number].count() == 0);
-        agree && empty && self.order.len() + self.unused.len() == self.leaves.len()
+        let (_, rest) = self.bounds.split_at(self.order.len());
+        let complete = self.bounds.len().is_multiple_of(ROW) && rest.iter().all(|bound| *bound == 0);
+        agree && empty && complete && self.order.len() + self.unused.len() == self.leaves.len()
     }
 
     fn leaf(&mut self, rank: usize) -> &mut Leaf {
@@ -177,13 +186,12 @@ impl AddressList {
     fn add_leaf(&mut self, rank: usize) {
         let number = self.unused.pop().unwrap_or_else(|| {
             self.leaves.push(Leaf::new(self.leaves.len()));
-            self.ranks.push(0);
             self.leaves.len() - 1
         });
         self.order.insert(rank, number);
         self.starts.insert(rank, u64::MAX);
         self.bounds.insert(rank, 0);
-        self.rank_from(rank);
+        self.renumber(rank);
     }
 
     /// Removes a leaf.
@@ -191,28 +199,23 @@ impl AddressList {
         self.unused.push(self.order.remove(rank));
         self.starts.remove(rank);
         self.bounds.remove(rank);
-        self.rank_from(rank);
+        self.renumber(rank);
     }
 
-    /// Writes the ranks of all leaves from `rank` on.
-    fn rank_from(&mut self, rank: usize) {
+    /// Writes the ranks of all leaves from `rank` on, and completes the last row of bounds.
+    fn renumber(&mut self, rank: usize) {
+        self.bounds.resize(self.order.len().next_multiple_of(ROW), 0);
         for (rank, number) in self.order.iter().enumerate().skip(rank) {
-            self.ranks[*number] = rank;
+            self.leaves[*number].rank = rank;
         }
     }
 }
 
-/// Finds the first bound of at least `units`.
+/// Finds the bounds of at least `units`, in order.
 #[inline]
-#[expect(clippy::needless_bitwise_bool, reason = "without branches, the processor compares several at once")]
-fn first_at_least(bounds: &[u32], units: u32) -> Option<usize> {
-    let (rows, rest) = bounds.as_chunks::<16>();
-    let fits = |row: &[u32; 16]| row.iter().fold(false, |any, bound| any | (*bound >= units));
-    let (skipped, row) = match rows.iter().position(fits) {
-        Some(row) => (row, &rows[row][..]),
-        None => (rows.len(), rest),
-    };
-    row.iter().position(|bound| *bound >= units).map(|at| skipped * 16 + at)
+fn at_least(bounds: [u32; ROW], units: u32) -> Entries {
+    let below = u32x8::new(bounds).simd_lt(u32x8::splat(units));
+    Entries(u64::from(below.to_bitmask() ^ ((1 << ROW) - 1)))
 }
 
 #[cfg(test)]

@@ -220,9 +220,15 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         self.settle_here();
     }
 
+    /// Takes the block that was freed last and is not coalesced, if there is one. The caller lists it.
+    #[inline(always)]
+    pub(crate) fn take_recent(&mut self) -> Option<BlockId> {
+        std::mem::replace(&mut self.recent, BlockId::NONE).get()
+    }
+
     #[inline(always)]
     fn settle_here(&mut self) {
-        let Some(mut id) = std::mem::replace(&mut self.recent, BlockId::NONE).get() else { return };
+        let Some(mut id) = self.take_recent() else { return };
         self.last_freed = BlockId::NONE;
         if self.chunk_map.is_some() {
             return self.become_free(id);

@@ -113,6 +113,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 
     /// Splits `id` at the address `at`. The second part becomes a separate block in the claimed index `new`. Neither
     /// block is listed.
+    #[inline(always)]
     fn split_off(&mut self, id: BlockId, new: BlockId, at: u64) {
         let front = &self.blocks[id];
         let (units, kind, born) = (units_of(at - front.address), front.kind, front.born);

@@ -224,7 +224,10 @@ impl<D: Device> Heap<D> {
             None => self.state.share(&self.shared.origin)?,
         };
         if !state.fast_search() {
-            return self.allocate_slow(state.slow(), request);
+            // Taken apart, so that the hot path has these fields in registers. In memory, a load of two of them at once
+            // would stall until both stores had ended.
+            let Allocated { address, bytes, id, guarded } = self.allocate_slow(state.slow(), request)?;
+            return Some(Allocated { address, bytes, id, guarded });
         }
         let (blocks, policy) = state.blocks();
         let id = blocks.allocate(policy, policy.round(request.requested));

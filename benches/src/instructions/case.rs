@@ -59,20 +59,20 @@ cases! {
     PairPinned = "pair 1KiB of pinned memory", Some(140);
     PairTwoStreams = "pair 1KiB, two streams in turn", None;
     PairPending = "pair 1KiB while a block is pending", Some(198);
-    PairHistory = "pair 1KiB with history", Some(945);
+    PairHistory = "pair 1KiB with history", Some(955);
     PairHistoryCallers = "pair 1KiB with history and callers", None;
-    Churn1k = "churn 512B-64MiB, 1k live", Some(595);
-    Churn10k = "churn 512B-64MiB, 10k live", Some(595);
+    Churn1k = "churn 512B-64MiB, 1k live", Some(600);
+    Churn10k = "churn 512B-64MiB, 10k live", Some(600);
     Churn100k = "churn 512B-64MiB, 100k live", None;
     Churn1M = "churn 512B-64MiB, 1M live", None;
     SmallChurn1k = "churn 512B-1MiB, 1k live", Some(600);
     SmallChurn10k = "churn 512B-1MiB, 10k live", Some(600);
     SmallChurn100k = "churn 512B-1MiB, 100k live", None;
     SmallChurn1M = "churn 512B-1MiB, 1M live", None;
-    ElasticPair = "pair 1KiB, elastic", None;
-    ElasticChurn1k = "churn 512B-64MiB, 1k live, elastic", None;
-    ElasticSmallChurn1k = "churn 512B-1MiB, 1k live, elastic", None;
-    ElasticSmallChurn10k = "churn 512B-1MiB, 10k live, elastic", None;
+    ElasticPair = "pair 1KiB, elastic", Some(155);
+    ElasticChurn1k = "churn 512B-64MiB, 1k live, elastic", Some(840);
+    ElasticSmallChurn1k = "churn 512B-1MiB, 1k live, elastic", Some(840);
+    ElasticSmallChurn10k = "churn 512B-1MiB, 10k live, elastic", Some(970);
 }
 
 /// The error of a case.

@@ -1,16 +1,15 @@
-//! Size classes, compared eight at a time.
+//! Size classes, 64 of which are compared at once.
+
+use wide::i8x64;
 
 /// The entries of one [`Classes`].
-pub(super) const ENTRIES: usize = WORDS * 8;
-const WORDS: usize = 4;
-/// The uppermost bit of each byte.
-const UPPERMOST: u64 = 0x8080_8080_8080_8080;
+pub(super) const ENTRIES: usize = 64;
 
 /// The size class of a block. A larger block has the same class or a higher one.
 ///
-/// Each power of two has four classes. The highest is 123, so the uppermost bit of the byte is clear.
+/// Each power of two has four classes. The highest is 123.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
-pub(super) struct Class(u8);
+pub(super) struct Class(i8);
 
 impl Class {
     /// The class of no block, below all others.
@@ -21,45 +20,34 @@ impl Class {
     #[expect(clippy::cast_possible_truncation, reason = "a class is below 124")]
     pub(super) const fn of(units: u32) -> Self {
         let shift = (units | 1).ilog2().saturating_sub(2);
-        Self((shift * 4 + (units >> shift)) as u8)
+        Self((shift * 4 + (units >> shift)) as i8)
     }
 }
 
-/// Compares eight classes at once. The uppermost bit of a byte says whether it is `class` or higher.
-#[inline]
-fn compare(word: [u8; 8], class: Class) -> u64 {
-    // No byte borrows from the next one: each has its uppermost bit set before the subtraction.
-    ((u64::from_le_bytes(word) | UPPERMOST) - u64::from(class.0) * 0x0101_0101_0101_0101) & UPPERMOST
-}
-
-/// The classes of 32 entries.
-///
-/// Entry `at` has byte `at / 4` of word `at % 4`. So a comparison leaves one bit in each byte of a word, and the words
-/// shifted by their number make up one number with the entries in order.
+/// The classes of 64 entries.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Classes([[u8; 8]; WORDS]);
+pub(super) struct Classes(i8x64);
 
 impl Classes {
     /// Finds the entries of this class or a higher one, in order.
     #[inline]
     pub(super) fn at_least(&self, class: Class) -> Entries {
-        let words = self.0.iter().enumerate();
-        Entries(words.fold(0, |bits, (at, word)| bits | compare(*word, class) >> (7 - at)))
+        Entries(!self.0.simd_lt(i8x64::splat(class.0)).to_bitmask())
     }
 
     #[inline]
-    pub(super) const fn get(&self, at: usize) -> Class {
-        Class(self.0[at % WORDS][at / WORDS % 8])
+    pub(super) fn get(&self, at: usize) -> Class {
+        Class(self.0.as_array()[at])
     }
 
     #[inline]
-    pub(super) const fn set(&mut self, at: usize, class: Class) {
-        self.0[at % WORDS][at / WORDS % 8] = class.0;
+    pub(super) fn set(&mut self, at: usize, class: Class) {
+        self.0.as_mut_array()[at] = class.0;
     }
 }
 
-/// Some of 32 entries, in order. Bit `at % 4` of byte `at / 4` stands for entry `at`.
-pub(super) struct Entries(u64);
+/// Some of at most 64 entries, in order: one bit each.
+pub(super) struct Entries(pub(super) u64);
 
 impl Iterator for Entries {
     type Item = usize;
@@ -69,9 +57,9 @@ impl Iterator for Entries {
         if self.0 == 0 {
             return None;
         }
-        let bit = self.0.trailing_zeros() as usize;
+        let at = self.0.trailing_zeros() as usize;
         self.0 &= self.0 - 1;
-        Some(bit / 8 * WORDS + bit % 8)
+        Some(at)
     }
 }
 
@@ -89,7 +77,7 @@ mod tests {
         }
 
         #[test]
-        fn a_comparison_finds_the_entries_in_order(known in prop::collection::vec(0..128_u8, ENTRIES), class in 1..128_u8) {
+        fn a_comparison_finds_the_entries_in_order(known in prop::collection::vec(0..=i8::MAX, ENTRIES), class in 1..=i8::MAX) {
             let mut classes = Classes::default();
             for (at, known) in known.iter().enumerate() {
                 classes.set(at, Class(*known));

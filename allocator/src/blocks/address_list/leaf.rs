@@ -35,8 +35,10 @@ impl Slot {
 pub(super) struct Leaf {
     /// The first slot. The blocks store its successors.
     first: Slot,
+    /// How many leaves are before this one.
+    pub(super) rank: usize,
     /// One bit per slot, set if it has a block.
-    used: u32,
+    used: u64,
     /// [`Class::NONE`] in empty slots.
     classes: Classes,
     /// A position in each block, in order. The anchor of an empty slot only keeps this order.
@@ -49,11 +51,11 @@ impl Leaf {
     #[expect(clippy::cast_possible_truncation, reason = "a table with that many blocks is full")]
     pub(super) fn new(number: usize) -> Self {
         let (anchors, ids) = ([u64::MAX; SLOTS], [BlockId::NONE; SLOTS]);
-        Self { first: Slot((number * SLOTS) as u32), used: 0, classes: Classes::default(), anchors, ids }
+        Self { first: Slot((number * SLOTS) as u32), rank: 0, used: 0, classes: Classes::default(), anchors, ids }
     }
 
     pub(super) const fn is_full(&self) -> bool {
-        self.used == u32::MAX
+        self.used == u64::MAX
     }
 
     /// The number of blocks.
@@ -77,12 +79,12 @@ impl Leaf {
         (0..SLOTS).filter(|at| self.used >> at & 1 == 1)
     }
 
-    /// Finds the first block of at least `units`.
+    /// Finds the first block of at least `units`, which have this class.
     #[inline]
-    pub(super) fn first(&self, blocks: &BlockTable, units: u32) -> Option<BlockId> {
-        let fitting = self.classes.at_least(Class::of(units)).map(|at| self.ids[at]);
+    pub(super) fn first(&self, blocks: &BlockTable, class: Class, units: u32) -> Option<BlockId> {
+        let mut fitting = self.classes.at_least(class).map(|at| self.ids[at]);
         // A block of the same class may still be smaller.
-        fitting.into_iter().find(|id| blocks[*id].units >= units)
+        fitting.find(|id| blocks[*id].units >= units)
     }
 
     /// Lists a block in the slot of another one. No other block lies between the two. Returns the anchor, if it is new.
@@ -106,19 +108,20 @@ impl Leaf {
     }
 
     /// Empties a slot.
-    pub(super) const fn clear(&mut self, at: usize) {
+    pub(super) fn clear(&mut self, at: usize) {
         self.used &= !(1 << at);
         self.classes.set(at, Class::NONE);
     }
 
     /// Inserts a block. The leaf is not full.
+    #[expect(clippy::cast_possible_truncation, reason = "there are 64 slots")]
     pub(super) fn insert(&mut self, blocks: &mut BlockTable, id: BlockId) {
         let anchor = blocks[id].last();
         let at = self.anchors.partition_point(|known| *known < anchor);
-        let empty = u64::from(!self.used);
+        let empty = !self.used;
         // The number of blocks before the next empty slot, from this slot on and before it; 64 if there is none.
-        let after = (empty >> at).trailing_zeros() as usize;
-        let before = (empty << (64 - SLOTS) << (SLOTS - at)).leading_zeros() as usize;
+        let after = empty.unbounded_shr(at as u32).trailing_zeros() as usize;
+        let before = empty.unbounded_shl((SLOTS - at) as u32).leading_zeros() as usize;
         let slot = if after <= before {
             (at..at + after).rev().for_each(|from| self.shift(blocks, from, from + 1));
             at
@@ -160,7 +163,7 @@ impl Leaf {
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "it is below 32")]
+    #[expect(clippy::cast_possible_truncation, reason = "it is below 64")]
     const fn slot(&self, at: usize) -> Slot {
         Slot(self.first.0 + at as u32)
     }

@@ -13,7 +13,9 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// Allocates the first free block that fits, and splits off the remainder.
     #[inline(never)]
     pub(crate) fn search_elastic(&mut self, policy: &HeapPolicy, units: u32) -> BlockId {
-        self.coalesce();
+        if let Some(recent) = self.take_recent() {
+            self.become_free(recent);
+        }
         let Some(chunk_map) = &mut self.chunk_map else { return BlockId::NONE };
         let Some(id) = chunk_map.places.first(&self.blocks, units) else { return BlockId::NONE };
         let block = &self.blocks[id];
@@ -94,6 +96,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     }
 
     /// Lists a free block in the slot of a block that it was merged with or split from. No other block lies between them.
+    #[inline(always)]
     fn take_slot_over(&mut self, slot: Slot, id: BlockId) {
         let block = &mut self.blocks[id];
         block.state = BlockState::Free;
