@@ -31,9 +31,23 @@ impl<D: Device> Fence<D> {
         Self::record_also_captured(stream)?.unless_captured()
     }
 
-    /// Does the same, but fails with `InvalidHandle` instead of a wait.
-    pub(crate) fn record_at_once(stream: &Arc<StreamState<D>>) -> Result<Self> {
-        Self::mark_end(stream)?.unless_captured()
+    /// Does the same, but returns `None` if the stream is captured: the event would become part of its graph.
+    pub(crate) fn try_record(stream: &Arc<StreamState<D>>) -> Result<Option<Self>> {
+        if stream.ask_capturing()? {
+            return Ok(None);
+        }
+        // Another thread may have begun a capture in the meantime.
+        none_after(Self::record(stream), &[ErrorKind::CaptureForbids])
+    }
+
+    /// Does the same, and also returns `None` if the stream no longer exists. A wait for the device would delay the
+    /// requests of all streams.
+    pub(crate) fn try_record_at_once(stream: &Arc<StreamState<D>>) -> Result<Option<Self>> {
+        if stream.ask_capturing()? {
+            return Ok(None);
+        }
+        let fence = Self::mark_end(stream).and_then(Self::unless_captured);
+        none_after(fence, &[ErrorKind::CaptureForbids, ErrorKind::InvalidHandle])
     }
 
     /// Makes later work in `to` wait for all work that is queued in `from`. Both may be captured.
@@ -150,6 +164,14 @@ impl<D: Device> Fence<D> {
 
     const fn event(&self) -> &Event {
         self.event.as_ref().expect("a fence holds its event until it is dropped")
+    }
+}
+
+/// Turns errors of these kinds into `None`.
+fn none_after<T>(result: Result<T>, kinds: &[ErrorKind]) -> Result<Option<T>> {
+    match result {
+        Err(error) if kinds.contains(&error.kind()) => Ok(None),
+        result => result.map(Some),
     }
 }
 

@@ -245,17 +245,14 @@ impl<'a, D: Device> Retry<'a, D> {
                 continue;
             }
             let Some(allocated) = other.allocate_after_events(self.request)? else { continue };
-            match Fence::record(&other.stream_state) {
-                Ok(fence) => {
+            match Fence::try_record(&other.stream_state) {
+                Ok(Some(fence)) => {
                     other.lend(allocated.id, &self.heap.stream_state);
                     return Err(StepEnd::Found(FoundBlock { heap: other, allocated, guard: Some(fence) }));
                 }
-                Err(error) => {
+                unmarked => {
                     other.put_back(allocated, other.guards_of(&allocated, &self.heap.stream_state));
-                    if error.kind() != hal::ErrorKind::CaptureForbids {
-                        return Err(error.into());
-                    }
-                    // Another thread has begun a capture in that stream in the meantime.
+                    unmarked?;
                 }
             }
         }

@@ -67,8 +67,8 @@ impl<D: Device> Allocator<D> {
             return Ok(());
         }
         for heap in heaps.iter().filter(|heap| heap.policy().driver_pool && !settings.never_block.load(Relaxed)) {
-            if !heap.stream_state.ask_capturing()? {
-                Fence::record(&heap.stream_state)?.wait()?;
+            if let Some(fence) = Fence::try_record(&heap.stream_state)? {
+                fence.wait()?;
             }
         }
         Ok(self.device().stream_ordered()?.trim(0)?)

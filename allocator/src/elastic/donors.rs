@@ -6,7 +6,7 @@
 use std::sync::{Arc, RwLockReadGuard};
 use std::{mem, ptr};
 
-use cachette_hal::{self as hal, Device, ErrorKind, Progress};
+use cachette_hal::{self as hal, Device, Progress};
 
 use crate::blocks::{Chunk, ChunkId, ReservedBlock};
 use crate::elastic::map::Leftover;
@@ -130,7 +130,7 @@ impl<D: Device> Heap<D> {
             let allocations = heap.allocations();
             drop(state);
             if !chunks.is_empty()
-                && let Some(end) = heap.mark_end()?
+                && let Some(end) = Fence::try_record_at_once(&heap.stream_state)?
             {
                 offers.push(DonorOffer { heap, chunks, allocations });
                 ends.push(end);
@@ -149,21 +149,8 @@ impl<D: Device> Heap<D> {
     /// Returns whether all work queued in the heap's stream has finished, according to one short poll. A captured stream
     /// counts as busy.
     pub(crate) fn is_idle(&self) -> hal::Result<bool> {
-        self.mark_end()?.map_or(Ok(false), |end| end.passes_soon())
-    }
-
-    /// Marks the end of the heap's stream. Returns `None` if the stream is captured, since the event would become part
-    /// of its graph, and if the stream no longer exists.
-    fn mark_end(&self) -> hal::Result<Option<Fence<D>>> {
-        if self.stream_state.ask_capturing()? {
-            return Ok(None);
-        }
-        match Fence::record_at_once(&self.stream_state) {
-            // Another thread has begun a capture in the meantime, or the stream is gone. A wait for the device would
-            // delay the requests of all streams.
-            Err(error) if matches!(error.kind(), ErrorKind::CaptureForbids | ErrorKind::InvalidHandle) => Ok(None),
-            marked => marked.map(Some),
-        }
+        let end = Fence::try_record_at_once(&self.stream_state)?;
+        end.map_or(Ok(false), |end| end.passes_soon())
     }
 
     /// Holds the idle chunks that are `wanted`. It holds none if a graph may use them.

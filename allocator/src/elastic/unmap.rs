@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::owned::RelaxedCapture;
-use cachette_hal::{self as hal, Device, ErrorKind, VirtualMemory};
+use cachette_hal::{self as hal, Device, VirtualMemory};
 
 use crate::elastic::map::{self, Leftover};
 use crate::elastic::state::PendingUnmap;
@@ -115,11 +115,7 @@ impl<D: Device> Heap<D> {
             release.cancel();
             return Ok(self.unmap_pending());
         }
-        let fence = match Fence::record(&self.stream_state) {
-            // Another thread has begun a capture in the meantime.
-            Err(error) if error.kind() == ErrorKind::CaptureForbids => return Ok(0),
-            fence => Arc::new(fence?),
-        };
+        let Some(fence) = Fence::try_record(&self.stream_state)?.map(Arc::new) else { return Ok(0) };
         let released = |chunk| Leftover { chunk, last: true, mapped: true };
         let (_, chunks) = held.abandon_untold(slice::from_ref(&fence), |_| false, released);
         drop(release);

@@ -93,8 +93,8 @@ impl<D: Device> Heap<D> {
         Ok(idle)
     }
 
-    /// Returns one idle segment to the device. Returns the bytes that became free, or zero if a request has allocated
-    /// from it in the meantime.
+    /// Returns one idle segment to the device. Returns the bytes that became free. They are zero if a request has
+    /// allocated from it in the meantime, or a capture has begun.
     ///
     /// A failure or a panic of the pool's source changes nothing.
     pub(crate) fn release(&self, idle: IdleSegment) -> hal::Result<u64> {
@@ -107,7 +107,9 @@ impl<D: Device> Heap<D> {
         // A panic of a tracker continues after the segment is freed.
         let mut outcome = CallbackOutcome::default();
         let leaving = Leaving::begin(self, idle.id, segment);
-        self.free_memory(segment, &guards, &mut outcome)?;
+        if !self.free_memory(segment, &guards, &mut outcome)? {
+            return Ok(0);
+        }
         leaving.end();
         let totals = &self.shared.totals;
         totals.reserved.fetch_sub(segment.bytes, Relaxed);
@@ -204,16 +206,18 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Waits for all work that may still use a segment, and returns its memory to the device.
+    /// Waits for all work that may still use a segment, and returns its memory to the device. Returns `false` if the
+    /// stream is captured, so that nothing tells when its work has finished.
     fn free_memory(
         &self,
         segment: NewSegment,
         guards: &[Arc<Fence<D>>],
         outcome: &mut CallbackOutcome,
-    ) -> hal::Result<()> {
+    ) -> hal::Result<bool> {
         let driver_pool = self.policy().driver_pool;
         if !driver_pool {
-            Fence::record(&self.stream_state)?.wait()?;
+            let Some(fence) = Fence::try_record(&self.stream_state)? else { return Ok(false) };
+            fence.wait()?;
             guards.iter().try_for_each(|guard| guard.wait())?;
         }
         let (address, bytes) = (segment.base.address(), segment.bytes);
@@ -237,7 +241,7 @@ impl<D: Device> Heap<D> {
             let before = std::mem::take(outcome);
             *outcome = before.and(self.tell(TraceAction::SegmentAlloc, address, bytes));
         }
-        freed
+        freed.map(|()| true)
     }
 
     /// Returns every idle segment that `which` selects to the device. A failure does not stop the others.

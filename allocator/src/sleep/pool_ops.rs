@@ -139,15 +139,13 @@ impl<D: Device> AllocatorState<D> {
         let mut done = Vec::new();
         for heap in self.heaps.all() {
             let stream_state = &heap.stream_state;
-            // Captured work does not run before its graph is launched.
-            if done.contains(&stream_state.number()) || stream_state.ask_capturing()? {
+            if done.contains(&stream_state.number()) {
                 continue;
             }
             done.push(stream_state.number());
-            match Fence::record(stream_state) {
-                // Another thread has begun a capture in the meantime.
-                Err(error) if error.kind() == ErrorKind::CaptureForbids => {}
-                fence => fence?.wait()?,
+            // Captured work does not run before its graph is launched.
+            if let Some(fence) = Fence::try_record(stream_state)? {
+                fence.wait()?;
             }
         }
         // The work of a stream whose capture has begun since may still use the memory.
