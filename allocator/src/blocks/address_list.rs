@@ -42,7 +42,7 @@ pub(crate) struct AddressList {
 
 impl AddressList {
     /// Finds the first block of at least `units`.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn first(&mut self, blocks: &BlockTable, units: u32) -> Option<BlockId> {
         let class = Class::of(units);
         for (row, bounds) in self.bounds.as_chunks_mut().0.iter_mut().enumerate() {
@@ -86,7 +86,7 @@ impl AddressList {
     }
 
     /// Lists the block `id` in the slot of another one, which is no longer listed. No other block lies between the two.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn replace(&mut self, blocks: &mut BlockTable, slot: Slot, id: BlockId) {
         let block = &mut blocks[id];
         let units = block.units;

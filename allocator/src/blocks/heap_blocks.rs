@@ -150,7 +150,10 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         block.state = BlockState::Allocated;
         self.unlist(id, kind);
         let mut gone = Split { blocks: 1, bytes };
-        if policy.splits(kind, rounded, bytes - rounded) && self.split(id, units, kind) {
+        if policy.splits(kind, rounded, bytes - rounded)
+            && let Some(rest) = self.split_rest(id, units)
+        {
+            self.list(rest, kind);
             gone = Split { blocks: 0, bytes: rounded };
             if whole {
                 self.split_grows(kind, 1, bytes - rounded);
@@ -179,16 +182,21 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         Some(first)
     }
 
-    /// Shrinks the block to `units` and turns the remainder into a separate free block. Returns `false` if the table
-    /// has no room for another block. The block then stays larger than necessary.
+    /// Shrinks the block to `units` and turns the remainder into a separate free block, which the caller lists. Returns
+    /// `None` if the table has no room for another block. The block then stays larger than necessary.
     #[inline(always)]
-    fn split(&mut self, id: BlockId, units: u32, kind: SegmentKind) -> bool {
-        let Some(rest) = self.blocks.claim() else { return false };
-        if self.blocks.split(id, rest, units, kind) {
+    pub(crate) fn split_rest(&mut self, id: BlockId, units: u32) -> Option<BlockId> {
+        let rest = self.blocks.claim()?;
+        self.split_off(id, rest, units);
+        Some(rest)
+    }
+
+    /// Does the same with an index that is claimed already.
+    #[inline(always)]
+    pub(crate) fn split_off(&mut self, id: BlockId, rest: BlockId, units: u32) {
+        if self.blocks.split(id, rest, units) {
             self.copy_guards(id, rest);
         }
-        self.list(rest, kind);
-        true
     }
 
     /// Frees an allocated block and returns it. Returns `None` if its free takes the slow path, or if another block must

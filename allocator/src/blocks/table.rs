@@ -249,11 +249,11 @@ impl BlockTable {
     /// Shrinks a block to `units`. The rest becomes a free block in the claimed index `rest`. Returns whether the block
     /// has guards, which the caller copies.
     #[inline(always)]
-    pub(crate) fn split(&mut self, id: BlockId, rest: BlockId, units: u32, kind: SegmentKind) -> bool {
+    pub(crate) fn split(&mut self, id: BlockId, rest: BlockId, units: u32) -> bool {
         let blocks = self.blocks.as_mut_slice();
         let front = &mut blocks[id.index()];
         let (address, rank, segment) = (front.address, front.rank, front.segment);
-        let (left, after, guarded) = (front.units - units, front.after, front.guarded);
+        let (left, after, kind, guarded) = (front.units - units, front.after, front.kind, front.guarded);
         front.units = units;
         front.after = rest;
         let block = &mut blocks[rest.index()];

@@ -100,27 +100,15 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let was = self.blocks[id].state;
         self.withdraw(id);
         if middle != id {
-            self.split_off(id, middle, at);
+            self.split_off(id, middle, units_of(at - start));
             self.return_as(id, was);
         }
         if let Some(back) = back {
-            self.split_off(middle, back, end);
+            self.split_off(middle, back, units_of(end - at));
             self.return_as(back, was);
         }
         self.blocks[middle].state = BlockState::Reserved;
         Some(ReservedBlock { block: middle, was })
-    }
-
-    /// Splits `id` at the address `at`. The second part becomes a separate block in the claimed index `new`. Neither
-    /// block is listed.
-    #[inline(always)]
-    fn split_off(&mut self, id: BlockId, new: BlockId, at: u64) {
-        let front = &self.blocks[id];
-        let (units, kind, born) = (units_of(at - front.address), front.kind, front.born);
-        if self.blocks.split(id, new, units, kind) {
-            self.copy_guards(id, new);
-        }
-        self.blocks[new].born = born;
     }
 
     /// Restores the previous state of every held block.
@@ -145,11 +133,9 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             self.blocks[first].guarded = true;
             add_guards(self.guards.entry(first).or_default(), guards);
         }
-        let end = self.blocks[first].address + rounded;
-        if end < self.blocks[first].end()
-            && let Some(rest) = self.blocks.claim()
+        if rounded < self.blocks[first].bytes()
+            && let Some(rest) = self.split_rest(first, units_of(rounded))
         {
-            self.split_off(first, rest, end);
             self.become_free(rest);
         }
         let block = &mut self.blocks[first];

@@ -70,9 +70,9 @@ cases! {
     SmallChurn100k = "churn 512B-1MiB, 100k live", None;
     SmallChurn1M = "churn 512B-1MiB, 1M live", None;
     ElasticPair = "pair 1KiB, elastic", Some(155);
-    ElasticChurn1k = "churn 512B-64MiB, 1k live, elastic", Some(840);
-    ElasticSmallChurn1k = "churn 512B-1MiB, 1k live, elastic", Some(840);
-    ElasticSmallChurn10k = "churn 512B-1MiB, 10k live, elastic", Some(970);
+    ElasticChurn1k = "churn 512B-64MiB, 1k live, elastic", Some(770);
+    ElasticSmallChurn1k = "churn 512B-1MiB, 1k live, elastic", Some(770);
+    ElasticSmallChurn10k = "churn 512B-1MiB, 10k live, elastic", Some(915);
 }
 
 /// The error of a case.

@@ -7,7 +7,7 @@ use crate::blocks::address_list::Slot;
 use crate::blocks::table::Block;
 use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard};
 use crate::heap_policy::HeapPolicy;
-use crate::size::{SegmentKind, UNIT};
+use crate::size::SegmentKind;
 
 impl<G: ReuseGuard> HeapBlocks<G> {
     /// Allocates the first free block that fits, and splits off the remainder.
@@ -20,14 +20,13 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let Some(id) = chunk_map.places.first(&self.blocks, units) else { return BlockId::NONE };
         let block = &self.blocks[id];
         let slot = block.slot;
-        let end = block.address + u64::from(units) * UNIT;
-        let rest = (block.units > units && !policy.no_split).then(|| self.blocks.claim());
-        match rest.flatten() {
-            Some(rest) => {
-                self.split_off(id, rest, end);
-                self.take_slot_over(slot, rest);
-            }
-            None => self.withdraw(id),
+        if block.units > units
+            && !policy.no_split
+            && let Some(rest) = self.split_rest(id, units)
+        {
+            self.take_slot_over(slot, rest);
+        } else {
+            self.withdraw(id);
         }
         let block = &mut self.blocks[id];
         block.kind = SegmentKind::of(block.bytes());
