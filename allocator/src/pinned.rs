@@ -77,8 +77,10 @@ impl<D: Device> Pinned<'_, D> {
     pub fn empty_cache(&self) -> Result<u64, Error> {
         self.inner.shared.origin.check()?;
         let _relaxed = self.inner.shared.relax_capture();
-        self.inner.wait_for_left_graphs()?;
-        self.inner.pinned.empty()
+        let settled = self.inner.wait_for_left_graphs();
+        let emptied = self.inner.pinned.empty();
+        settled?;
+        emptied
     }
 
     /// Returns the statistics.

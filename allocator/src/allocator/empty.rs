@@ -25,7 +25,7 @@ impl<D: Device> Allocator<D> {
         self.shared().origin.check()?;
         let _gathered = self.shared().history.gather(Level::All);
         let _relaxed = self.shared().relax_capture();
-        self.inner.wait_for_left_graphs()?;
+        let settled = self.inner.wait_for_left_graphs();
         for pool in self.inner.pools.released() {
             self.inner.forget_freed_asleep(&pool);
         }
@@ -56,6 +56,7 @@ impl<D: Device> Allocator<D> {
         let trimmed = self.trim_driver_pool(&heaps);
         self.inner.pools.notify(SourceEvent::Emptied);
         self.inner.forget_pools();
+        settled?;
         let bytes = emptied?;
         trimmed.map(|()| bytes)
     }

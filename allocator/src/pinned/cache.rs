@@ -142,8 +142,9 @@ impl<D: Device> PinnedCache<D> {
 
     /// Frees the pending blocks without users, and returns all free blocks to the driver. Returns their bytes.
     pub(super) fn empty(&self) -> Result<u64, Error> {
-        self.process_events()?;
+        let processed = self.process_events();
         let (bytes, result) = self.release_free();
+        processed?;
         match result {
             Err(error) if !self.shared.settings.config().pinned_free_catch_all() => Err(error.into()),
             _ => Ok(bytes),

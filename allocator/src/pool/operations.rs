@@ -172,10 +172,12 @@ impl<D: Device> AllocatorState<D> {
         Ok(over)
     }
 
-    /// Waits for the graphs of pools without users. With `never_block` it only polls them.
+    /// Waits for the graphs of pools without users. With `never_block` it only polls them. A failure does not stop the
+    /// others.
     pub(crate) fn wait_for_left_graphs(&self) -> hal::Result<()> {
         let waits = !self.shared.settings.never_block.load(Relaxed);
-        self.pools.released().iter().try_for_each(|state| self.settle_launches(state, waits).map(drop))
+        let settle = |state: &Arc<PoolState>| self.settle_launches(state, waits).map(drop);
+        self.pools.released().iter().map(settle).fold(Ok(()), Result::and)
     }
 
     /// Removes a pool without users and live memory, after a wait for chunks that its streams still use.

@@ -57,6 +57,25 @@ fn memory_that_a_failed_wait_kept_goes_with_the_next_emptying() {
 }
 
 #[test]
+fn a_failed_wait_for_a_graph_keeps_no_other_memory() {
+    let (test, [stream, other]) = TestAllocator::new().with_streams();
+    let pools = [(); 2].map(|()| test.allocator.create_capture_pool());
+    let graphs = pools.each_ref().map(|pool| test.filling(pool, &stream, 1).0);
+    graphs.iter().for_each(|graph| launch(graph, &stream));
+    drop(test.allocate(12 * MIB, &other));
+    // The end of each pool waits for its graph, and so does the emptying.
+    for nth in 1..=3 {
+        test.device.fail_next(Call::Wait, nth, ErrorKind::Other);
+    }
+    drop((pools, graphs));
+    assert_eq!(test.stats().reserved_bytes.all.current, 16 * MIB);
+    assert_eq!(kind(test.allocator.empty_cache()), Some(ErrorKind::Other));
+    assert_eq!(test.stats().reserved_bytes.all.current, 2 * MIB, "one graph may still run");
+    test.allocator.empty_cache().expect("nothing fails any more");
+    assert_eq!(test.device.physical_bytes(), 0);
+}
+
+#[test]
 fn work_after_a_graph_does_not_keep_the_memory_of_its_pool() {
     let host = HostConfig::default().free_without_waiting();
     let (test, [stream, other]) = TestAllocator::on(host, "never_block:True").with_streams();

@@ -4,7 +4,7 @@ use cachette::Error;
 use cachette::hal::{Call, ErrorKind};
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{TestAllocator, fail_call};
+use crate::fixture::{TestAllocator, fail_call, launch};
 
 const KIB: usize = 1 << 10;
 
@@ -74,6 +74,37 @@ fn exhaustion_does_not_wait_where_that_is_forbidden() {
     assert!(test.allocator.pinned().allocate(2 * KIB).is_err());
     assert_eq!(test.device.calls(Call::FreePinned), 0);
     assert_eq!(test.pin(2 * KIB).bytes(), 2 * KIB);
+}
+
+#[test]
+fn a_failed_wait_for_a_graph_keeps_no_other_block() {
+    let (test, [stream]) = TestAllocator::new().with_streams();
+    let pool = test.allocator.create_capture_pool();
+    let (graph, memory) = test.filling(&pool, &stream, 1);
+    launch(&graph, &stream);
+    drop(test.pin(KIB));
+    // The end of the pool waits for its graph, and so does the emptying.
+    for nth in 1..=2 {
+        test.device.fail_next(Call::Wait, nth, ErrorKind::Other);
+    }
+    drop((graph, memory, pool));
+    test.allocator.pinned().empty_cache().expect_err("the driver fails");
+    assert_eq!(test.device.live().pinned, 0);
+    drop(stream);
+    test.assert_returns_everything();
+}
+
+#[test]
+fn a_failed_poll_keeps_no_other_block() {
+    let (test, [stream]) = TestAllocator::new().with_streams();
+    let used = test.pin(KIB);
+    used.record_stream(&stream);
+    drop((used, test.pin(2 * KIB)));
+    test.device.fail_next(Call::Poll, 1, ErrorKind::Other);
+    test.allocator.pinned().empty_cache().expect_err("the driver fails");
+    assert_eq!(test.device.live().pinned, 1, "the stream may use one");
+    drop(stream);
+    test.assert_returns_everything();
 }
 
 #[test]
