@@ -8,7 +8,7 @@
 //! | `alloc_segment` | requests a segment from the device, within the limit | only if its driver does |
 //! | release enough | releases unsplittable segments of this stream, as many as the request needs | yes |
 //! | wait | waits for the cheapest set of other streams' uses that makes a block large enough | yes |
-//! | release all | releases every idle segment of every stream | yes |
+//! | release all | waits for graphs of pools without users, and releases every idle segment of every stream | yes |
 //! | wait on | waits for one segment after the other to become free, the earliest first | yes |
 //!
 //! The heap is searched again after every step that can have freed memory. Before a request fails, it waits for memory
@@ -173,6 +173,8 @@ impl<'a, D: Device> Retry<'a, D> {
         self.wait_for_cheapest()?;
         // Records the fences that failed before, so that the next steps see them.
         failed = self.inner.heaps.all().iter().map(|heap| heap.process_events()).fold(failed, Result::and);
+        // A pool without users keeps its memory until the wait for its graphs has succeeded.
+        failed = failed.and(self.inner.wait_for_left_graphs());
         failed = self.donors().iter().map(|heap| release_whole(heap)).fold(failed, Result::and);
         // Another thread may have released memory first, which serves all requests.
         if self.frees() != frees {

@@ -76,6 +76,23 @@ fn a_failed_wait_for_a_graph_keeps_no_other_memory() {
 }
 
 #[test]
+fn p6_memory_that_a_failed_wait_kept_serves_a_request_that_needs_it() {
+    for text in ["", ELASTIC] {
+        let (test, [stream, other]) = TestAllocator::of(32 * MIB, text).with_streams();
+        let (pool, capture) = test.capture(&stream);
+        drop(test.allocate(20 * MIB, &stream));
+        let graph = capture.end().expect("it is whole");
+        launch(&graph, &stream);
+        drop(pool);
+        test.device.fail_next(Call::Wait, 1, ErrorKind::Other);
+        drop(graph);
+        assert_eq!(test.stats().reserved_bytes.all.current, 20 * MIB, "{text}");
+        let served = test.allocator.allocate(20 * MIB, &other);
+        assert!(served.is_ok(), "{text}: {served:?}");
+    }
+}
+
+#[test]
 fn work_after_a_graph_does_not_keep_the_memory_of_its_pool() {
     let host = HostConfig::default().free_without_waiting();
     let (test, [stream, other]) = TestAllocator::on(host, "never_block:True").with_streams();
@@ -359,6 +376,22 @@ fn p12_graphs_may_go_while_the_stream_they_ran_in_is_captured() {
         test.allocator.empty_cache().expect("nothing fails");
         assert_eq!(test.device.physical_bytes(), 0, "it went once that could be");
         assert_usable(&test, &pool, &stream);
+    }
+}
+
+#[test]
+fn p6_memory_of_a_graph_that_went_during_a_capture_serves_after_it() {
+    for text in ["", ELASTIC] {
+        let (test, [stream, other]) = TestAllocator::of(32 * MIB, text).with_streams();
+        let (old, capture) = test.capture(&stream);
+        drop(test.allocate(20 * MIB, &stream));
+        let graph = capture.end().expect("it is whole");
+        launch(&graph, &stream);
+        let (_pool, capture) = test.capture(&stream);
+        drop((graph, old));
+        capture.end().expect("it is whole");
+        let served = test.allocator.allocate(20 * MIB, &other);
+        assert!(served.is_ok(), "{text}: {served:?}");
     }
 }
 
