@@ -199,7 +199,8 @@ impl<D: Device> AllocatorState<D> {
     pub(crate) fn forget_pools(&self) {
         self.pools.forget(|state| {
             let heaps = self.heaps_of(state.id);
-            if !heaps.iter().all(|heap| heap.is_empty()) {
+            // The addresses of a pool that cannot wake are not all reserved, so no other pool can use its heaps.
+            if state.is_asleep() || !heaps.iter().all(|heap| heap.is_empty()) {
                 return None;
             }
             let forgotten = Arc::new(PoolState::forgotten(state.id));

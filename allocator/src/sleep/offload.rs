@@ -96,9 +96,18 @@ impl<D: Device> OffloadState<D> {
         });
     }
 
-    /// Returns the memory of chunks that are half awake, after the driver has refused it before. No heap can release
-    /// it. For pools that nobody wakes any more.
-    pub(super) fn return_half_awake(&mut self) {
+    /// Retries what the driver has refused before, for a pool that no caller wakes any more: it returns the memory of
+    /// chunks that are half awake, and reserves the lost addresses again.
+    pub(super) fn settle_unused(&mut self) {
+        self.return_half_awake();
+        let shared = Arc::clone(&self.shared);
+        if let Ok(memory) = shared.device.virtual_memory() {
+            let _ = self.regain_addresses(memory);
+        }
+    }
+
+    /// Returns the memory of chunks that are half awake. No heap can release it.
+    fn return_half_awake(&mut self) {
         if self.settle().is_err() && self.copies.is_some() {
             return;
         }

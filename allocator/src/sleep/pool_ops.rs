@@ -166,7 +166,7 @@ impl<D: Device> AllocatorState<D> {
     /// Removes the chunks and contents of a pool that were freed while it slept, unless graphs may use them.
     fn forget_freed(&self, state: &PoolState) {
         if let Some(offload) = self.offload(state).filter(|_| !state.is_used()) {
-            offload.lock().return_half_awake();
+            offload.lock().settle_unused();
         }
         if state.gives_back() {
             for heap in self.heaps_of(state.id) {

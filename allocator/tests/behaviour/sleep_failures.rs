@@ -169,6 +169,32 @@ fn addresses_that_the_driver_leaves_mapped_are_not_released() {
 }
 
 #[test]
+fn addresses_that_did_not_return_serve_no_other_pool() {
+    for failing in 1..=3 {
+        // Phantom, since real addresses could go to another test meanwhile.
+        let host = HostConfig::default().withholding().phantom(true);
+        let test = TestAllocator::elastic_on(host, "");
+        let (stream, pool) = (test.stream(), test.allocator.create_pool());
+        let memory = pool.allocate(4 * MIB, &stream).expect("there is room");
+        // The sleep tries to reserve the addresses again, and so does the end of the pool.
+        for nth in 1..=failing {
+            test.device.fail_next(Call::Reserve, nth, ErrorKind::Other);
+        }
+        pool.sleep(Contents::Discard).expect("a later call reserves the addresses");
+        drop((memory, pool));
+        test.device.clear_failures();
+        for _ in 0..2 {
+            let pool = test.allocator.create_pool();
+            let memory = pool.allocate(4 * MIB, &stream).expect("there is room");
+            drop((memory, pool));
+            test.allocator.empty_cache().expect("nothing fails any more");
+        }
+        drop(stream);
+        test.assert_returns_everything();
+    }
+}
+
+#[test]
 fn a_sleep_that_fails_half_way_is_undone_at_once() {
     for nth in 1..=2 {
         let test = TestAllocator::elastic_on(HostConfig::default(), "");
