@@ -115,18 +115,20 @@ impl Capture for CudaCapture {
         let call = "cuStreamEndCapture";
         let _entered = self.context.enter()?;
         let mut recording = ptr::null_mut();
-        let status = {
+        let (status, has_ended) = {
             let _held = CAPTURES.lock();
+            // SAFETY: 1. is the caller's promise.
+            let was_idle = unsafe { is_idle(&self.context, stream) };
             // SAFETY: 1. is the caller's promise; the driver writes one handle.
-            unsafe { (self.calls.cuStreamEndCapture)(pointer(stream.raw()), &raw mut recording) }
+            let status = unsafe { (self.calls.cuStreamEndCapture)(pointer(stream.raw()), &raw mut recording) };
+            // Some failures end the capture, such as that of a thread that did not begin it. Others leave it open.
+            // SAFETY: 1. is the caller's promise.
+            (status, !was_idle && unsafe { is_idle(&self.context, stream) })
         };
-        let ended = check(call, status);
-        let is_broken = ended.is_err_and(|error| error.kind() == ErrorKind::CaptureBroken);
-        // Any other failure leaves the capture open, or there was none.
-        if ended.is_ok() || is_broken {
+        if has_ended {
             CAPTURES.finish();
         }
-        ended?;
+        check(call, status)?;
         if recording.is_null() {
             return Err(Error::new(ErrorKind::CaptureBroken, call));
         }

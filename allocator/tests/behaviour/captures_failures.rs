@@ -61,7 +61,9 @@ fn a_failed_wait_for_a_graph_keeps_no_other_memory() {
     let (test, [stream, other]) = TestAllocator::new().with_streams();
     let pools = [(); 2].map(|()| test.allocator.create_capture_pool());
     let graphs = pools.each_ref().map(|pool| test.filling(pool, &stream, 1).0);
-    graphs.iter().for_each(|graph| launch(graph, &stream));
+    for graph in &graphs {
+        launch(graph, &stream);
+    }
     drop(test.allocate(12 * MIB, &other));
     // The end of each pool waits for its graph, and so does the emptying.
     for nth in 1..=3 {
