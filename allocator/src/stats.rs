@@ -10,7 +10,7 @@ use std::fmt;
 use crate::human::Bytes;
 
 pub(crate) use counters::{Counted, Counters, Row};
-pub(crate) use peaks::PeakTracker;
+pub(crate) use peaks::{HighestAllocated, PeakTracker};
 
 /// One figure over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -39,26 +39,30 @@ const PAYING_REQUESTS: u64 = 20_000;
 /// The chunks created or moved, and the requests that pay for them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spending {
-    /// Requests that no longer count.
-    before: u64,
+    /// Requests that no longer count, and their bytes.
+    before: (u64, u64),
     /// Requests that count.
     pub(crate) requests: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
     /// Chunks created or moved for them.
     pub(crate) chunks: u64,
 }
 
 impl Spending {
     #[cfg(test)]
-    pub(crate) const fn of(requests: u64, chunks: u64) -> Self {
-        Self { before: 0, requests, chunks }
+    pub(crate) const fn of(requests: u64, bytes: u64, chunks: u64) -> Self {
+        Self { before: (0, 0), requests, bytes, chunks }
     }
 
-    /// Notes the requests so far. Chunks of requests that no longer count are forgotten in proportion.
-    fn note(&mut self, requests: u64) {
-        self.requests = requests.saturating_sub(self.before);
+    /// Notes the requests so far, and their bytes. Those that no longer count are forgotten in proportion.
+    fn note(&mut self, requests: u64, bytes: u64) {
+        (self.requests, self.bytes) = (requests.saturating_sub(self.before.0), bytes.saturating_sub(self.before.1));
         if self.requests > 2 * PAYING_REQUESTS {
             self.chunks = self.chunks.saturating_mul(PAYING_REQUESTS) / self.requests;
-            (self.before, self.requests) = (requests - PAYING_REQUESTS, PAYING_REQUESTS);
+            self.bytes = self.bytes / self.requests * PAYING_REQUESTS;
+            self.requests = PAYING_REQUESTS;
+            self.before = (requests - self.requests, bytes - self.bytes);
         }
     }
 }
@@ -108,10 +112,10 @@ impl ChunkTable {
         *use_peak
     }
 
-    /// The chunks created or moved for recent requests, of all `requests` so far.
-    pub(crate) fn spending(&self, requests: u64) -> Spending {
+    /// The chunks created or moved for recent requests, of all `requests` so far, which have so many `bytes`.
+    pub(crate) fn spending(&self, requests: u64, bytes: u64) -> Spending {
         let mut spending = self.spending.lock();
-        spending.note(requests);
+        spending.note(requests, bytes);
         *spending
     }
 
@@ -348,14 +352,14 @@ mod tests {
     fn requests_of_long_ago_pay_for_nothing() {
         let chunks = ChunkTable::default();
         chunks.spend(100);
-        let recent = |requests| {
-            let Spending { requests, chunks, .. } = chunks.spending(requests);
-            (requests, chunks)
+        let recent = |requests, bytes| {
+            let Spending { requests, bytes, chunks, .. } = chunks.spending(requests, bytes);
+            (requests, bytes, chunks)
         };
-        assert_eq!(recent(40_000), (40_000, 100));
-        assert_eq!(recent(10_000_000), (20_000, 0));
+        assert_eq!(recent(40_000, 120_000), (40_000, 120_000, 100));
+        assert_eq!(recent(10_000_000, 10_000_000), (20_000, 20_000, 0));
         chunks.spend(200);
-        assert_eq!(recent(10_010_000), (30_000, 200));
-        assert_eq!(recent(10_020_001), (20_000, 99), "half of them are old");
+        assert_eq!(recent(10_010_000, 10_080_000), (30_000, 100_000, 200));
+        assert_eq!(recent(10_020_001, 10_180_000), (20_000, 80_000, 99), "half of them are old");
     }
 }

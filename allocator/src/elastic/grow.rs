@@ -25,7 +25,7 @@ use crate::elastic::{self, Tuning};
 use crate::fence::Fence;
 use crate::heap::{Allocated, Heap, HeapState, Request};
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
-use crate::stats::Counted;
+use crate::stats::{Counted, HighestAllocated};
 
 /// How often the driver may refuse to move chunks. After that, none moves.
 const PATIENCE: usize = 3;
@@ -204,8 +204,8 @@ impl<D: Device> Heap<D> {
         let page = elastic::page(self.shared.device.virtual_memory()?);
         let offered: Option<Vec<Chunk>> =
             offers.map(|offers| offers.iter().flat_map(|offer| &offer.chunks).copied().collect());
-        let (used, then, requests) = self.shared.peaks.highest_allocated();
-        let peak = self.shared.chunks.use_peak((used, then), requests);
+        let HighestAllocated { peak, requests_then, requests, bytes } = self.shared.peaks.highest_allocated();
+        let peak = self.shared.chunks.use_peak((peak, requests_then), requests);
         let mut state = self.state.lock();
         tuning.recycles &= !self.pool().is_some_and(|pool| pool.is_pinned());
         let (runs, mut idle_chunks) = (state.blocks.runs(), state.blocks.idle_chunks());
@@ -223,7 +223,7 @@ impl<D: Device> Heap<D> {
             held: self.shared.chunks.bytes(),
             requests,
             peak,
-            spending: self.shared.chunks.spending(requests),
+            spending: self.shared.chunks.spending(requests, bytes),
             room: self.shared.room(request.next_multiple_of(page)),
             total: self.shared.device.info().total_memory,
             pressed,

@@ -13,6 +13,8 @@ use crate::size::{LARGE_SEGMENT, SegmentKind};
 const VERY_LARGE: u64 = 256 << 20;
 /// The limit on their number, since another process opens chunks one by one.
 const FEW: u64 = 16;
+/// A program whose requests have less than this on average makes many of them, so each chunk may cost more.
+const SMALL_REQUESTS: u64 = 5 << 20;
 /// A new chunk is at most this part of the memory held with it, so a small program has small chunks.
 const PART_OF_HELD: u64 = 20;
 /// A new chunk is at most this part of the memory that the device can still provide, so the last chunks are small.
@@ -202,8 +204,10 @@ fn largest_new(facts: &Facts<'_>) -> u64 {
     if tuning.largest == 0 {
         return facts.page;
     }
-    let Spending { requests, chunks, .. } = facts.spending;
-    let debt = chunks.saturating_mul(tuning.price) * 16 / requests.max(1);
+    let Spending { requests, bytes, chunks, .. } = facts.spending;
+    let requests = requests.max(1);
+    let price = if bytes / requests < SMALL_REQUESTS { tuning.small_price } else { tuning.price };
+    let debt = chunks.saturating_mul(price) * 16 / requests;
     let earned = facts.page.saturating_mul(debt.saturating_mul(debt) / 256);
     let crowd = facts.heaps.max(FEW_HEAPS);
     let shared = tuning.largest.saturating_mul(FEW_HEAPS * FEW_HEAPS) / crowd.saturating_mul(crowd);

@@ -11,6 +11,8 @@ pub(crate) struct Tuning {
     pub(crate) largest: u64,
     /// How many requests should share the cost of one created or moved chunk.
     pub(crate) price: u64,
+    /// The same for a program of small requests.
+    pub(crate) small_price: u64,
     /// How far the held bytes may exceed the peak of bytes in use before idle chunks must be moved, in thousandths.
     pub(crate) slack: u64,
     /// The same margin over the bytes held so far, in steady state while chunks still move.
@@ -30,11 +32,11 @@ impl Default for Tuning {
 impl Tuning {
     /// The parameters of each setting. docs/elastic.md lists their costs and savings.
     pub(crate) const fn of_setting(setting: ElasticSetting) -> Self {
-        let (largest, price, slack, calm) = match setting {
-            ElasticSetting::Default => (64 * MIB, 70, 5, 5),
-            ElasticSetting::Compact => (0, 0, 0, 0),
+        let (largest, price, small_price, slack, calm) = match setting {
+            ElasticSetting::Default => (64 * MIB, 70, 30, 5, 5),
+            ElasticSetting::Compact => (0, 0, 0, 0, 0),
         };
-        Self { largest, price, slack, calm, recycles: true, whole: false }
+        Self { largest, price, small_price, slack, calm, recycles: true, whole: false }
     }
 
     /// The parameters of a configuration: its setting, with its changes.

@@ -77,6 +77,18 @@ fn distribute(group: &Group, row: Row, heaps: &[Arc<Counters>], mut slack: u64) 
     }
 }
 
+/// The peak of allocated bytes, and the allocations of the program. Only the peak is lowered by a reset.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HighestAllocated {
+    pub(crate) peak: u64,
+    /// The number of allocations up to the peak.
+    pub(crate) requests_then: u64,
+    /// Their number up to now.
+    pub(crate) requests: u64,
+    /// Their bytes up to now.
+    pub(crate) bytes: u64,
+}
+
 /// The peaks over a list of heaps.
 #[derive(Debug, Default)]
 pub(crate) struct PeakTracker(Mutex<PeakState>);
@@ -138,12 +150,16 @@ impl PeakTracker {
         self.0.lock().sum(Row::All, measure)
     }
 
-    /// Returns the peak of allocated bytes, the number of allocations up to that peak, and the number up to now.
-    pub(crate) fn highest_allocated(&self) -> (u64, u64, u64) {
+    /// Returns the peak of allocated bytes, and the allocations of the program.
+    pub(crate) fn highest_allocated(&self) -> HighestAllocated {
         let mut state = self.0.lock();
         state.raise(Row::All, Counted::AllocatedBytes);
-        let peak = state.figures[Row::All as usize][Counted::AllocatedBytes as usize].peak;
-        (peak, state.handed_out_then, state.total(Row::All, Counted::Allocations))
+        HighestAllocated {
+            peak: state.figures[Row::All as usize][Counted::AllocatedBytes as usize].peak,
+            requests_then: state.handed_out_then,
+            requests: state.total(Row::All, Counted::Allocations),
+            bytes: state.total(Row::All, Counted::AllocatedBytes),
+        }
     }
 
     pub(crate) fn reset_peaks(&self) {

@@ -23,6 +23,7 @@ struct Moment {
     offered: Option<Vec<Chunk>>,
     used: u64,
     requests: u64,
+    mean_request: u64,
     spent: u64,
     room: u64,
     pressed: bool,
@@ -42,7 +43,7 @@ impl Moment {
             held: self.used + chunks.sum::<u64>(),
             peak: UsePeak { used: self.used, requests: self.requests / 3, held: 0 },
             requests: self.requests,
-            spending: Spending::of(self.requests, self.spent),
+            spending: Spending::of(self.requests, self.requests * self.mean_request, self.spent),
             room: self.room,
             total: 1 << 50,
             pressed: self.pressed,
@@ -151,6 +152,7 @@ fn moments() -> impl Strategy<Value = Moment> {
             offered,
             used: used * PAGE,
             requests,
+            mean_request: units * UNIT,
             spent,
             room: room * PAGE,
             pressed,
@@ -300,6 +302,7 @@ fn a_chunk_too_long_for_the_hole_serves_in_a_longer_one() {
         offered: Some(Vec::new()),
         used: 0,
         requests: 10,
+        mean_request: 8 << 20,
         spent: 10,
         room: 0,
         pressed: true,
@@ -333,6 +336,7 @@ fn growing(setting: ElasticSetting, request: u64) -> Moment {
         offered: Some(Vec::new()),
         used: 4 << 30,
         requests: 1000,
+        mean_request: 8 << 20,
         spent: 10_000,
         room: 1 << 50,
         pressed: false,
@@ -389,6 +393,13 @@ fn chunks_grow_with_the_debt_beyond_what_was_paid_for() {
     let tuning = Tuning { price: 100, ..Tuning::default() };
     let largest = |spent| sizes(&Moment { spent, tuning, ..growing(ElasticSetting::Default, 60 << 20) })[0] / PAGE;
     assert_eq!([0, 10, 20, 50, 10_000].map(largest), [1, 1, 4, 25, 30]);
+}
+
+#[test]
+fn chunks_are_small_where_requests_are_small() {
+    let moment = Moment { spent: 50, ..growing(ElasticSetting::Default, 60 << 20) };
+    let largest = |mean_request| sizes(&Moment { mean_request, ..moment.clone() })[0] / PAGE;
+    assert_eq!([UNIT, (5 << 20) - 1, 5 << 20, 1 << 30].map(largest), [2, 2, 12, 12]);
 }
 
 #[test]
