@@ -54,7 +54,6 @@ impl From<SegmentKind> for Row {
 struct Cell {
     now: AtomicU64,
     total: AtomicU64,
-    bound: Bound,
 }
 
 /// The range in which a counter may rise before the peak tracker must run. Only the peak tracker writes it.
@@ -74,8 +73,8 @@ struct Bound {
 pub(crate) struct Counters {
     /// The counters of both kinds are adjacent, so that a sum reads one cache line.
     cells: [[Cell; 2]; Counted::COUNT],
-    /// The bounds of the sums of both kinds.
-    sums: [Bound; Counted::COUNT],
+    /// The bounds of every row.
+    bounds: [[Bound; 3]; Counted::COUNT],
     /// How often the peak tracker has lowered a limit, or looked for a peak of this heap. Only the tracker writes it.
     revisions: AtomicU64,
     /// The value of `revisions` at the last call of [`freed_last`](Self::freed_last), plus one; zero if another block
@@ -135,7 +134,7 @@ impl Counters {
 
     /// Makes the next call of [`allocated_again`](Self::allocated_again) fail, unless a later free precedes it.
     pub(crate) fn distrust_freed_last(&self) {
-        self.revisions.fetch_add(1, Relaxed);
+        self.revisions.store(self.revisions.load(Relaxed) + 1, Relaxed);
     }
 
     /// Counts an increase. Returns `true` if the peak tracker must look for a new peak.
@@ -158,8 +157,7 @@ impl Counters {
     #[inline(always)]
     fn passes(&self, counted: Counted, kind: SegmentKind, value: u64) -> bool {
         let sum = value + self.cell(counted, kind.other()).now.load(Relaxed);
-        value > self.cell(counted, kind).bound.limit.load(Relaxed)
-            || sum > self.sums[counted as usize].limit.load(Relaxed)
+        value > self.limit(kind.into(), counted) || sum > self.limit(Row::All, counted)
     }
 
     /// Sets the totals of the free parts of segments. Returns `true` if the peak tracker must look for a new peak.
@@ -182,10 +180,9 @@ impl Counters {
     pub(crate) fn split_watermark(&self) -> [Split; 2] {
         // Both kinds may rise at once, so each gets half of the common margin.
         let of = |kind: SegmentKind, counted: Counted| {
-            let cell = self.cell(counted, kind);
-            let now = cell.now.load(Relaxed);
-            let mine = cell.bound.limit.load(Relaxed).saturating_sub(now);
-            let all = self.sums[counted as usize].limit.load(Relaxed);
+            let now = self.cell(counted, kind).now.load(Relaxed);
+            let mine = self.limit(kind.into(), counted).saturating_sub(now);
+            let all = self.limit(Row::All, counted);
             now + mine.min(all.saturating_sub(self.now(Row::All, counted)) / 2)
         };
         [SegmentKind::Small, SegmentKind::Large].map(|kind| Split {
@@ -195,27 +192,24 @@ impl Counters {
     }
 
     pub(crate) fn now(&self, row: Row, counted: Counted) -> u64 {
-        self.sum(row, counted, |cell| &cell.now)
+        self.rows(counted, |cell| &cell.now)[row as usize]
     }
 
-    /// The current value in every row.
-    pub(crate) fn rows(&self, counted: Counted) -> [u64; 3] {
-        let [small, large] = self.cells[counted as usize].each_ref().map(|cell| cell.now.load(Relaxed));
-        [small + large, small, large]
+    /// Returns whether the value exceeds its limit, in every row.
+    pub(crate) fn exceeds(&self, counted: Counted) -> [bool; 3] {
+        let now = self.rows(counted, |cell| &cell.now);
+        Row::EVERY.map(|row| now[row as usize] > self.limit(row, counted))
     }
 
     /// The sum of increases.
     pub(crate) fn total(&self, row: Row, counted: Counted) -> u64 {
-        self.sum(row, counted, |cell| &cell.total)
+        self.rows(counted, |cell| &cell.total)[row as usize]
     }
 
-    fn sum(&self, row: Row, counted: Counted, of: impl Fn(&Cell) -> &AtomicU64) -> u64 {
-        let of = |kind| of(self.cell(counted, kind)).load(Relaxed);
-        match row {
-            Row::All => of(SegmentKind::Small) + of(SegmentKind::Large),
-            Row::Small => of(SegmentKind::Small),
-            Row::Large => of(SegmentKind::Large),
-        }
+    #[inline]
+    fn rows(&self, counted: Counted, of: impl Fn(&Cell) -> &AtomicU64) -> [u64; 3] {
+        let [small, large] = self.cells[counted as usize].each_ref().map(|cell| of(cell).load(Relaxed));
+        [small + large, small, large]
     }
 
     /// The highest value that the peak tracker has read, including this read.
@@ -234,29 +228,44 @@ impl Counters {
     }
 
     pub(crate) fn reset_high(&self) {
-        let bounds = self.cells.as_flattened().iter().map(|cell| &cell.bound).chain(&self.sums);
-        bounds.for_each(|bound| bound.high.store(0, Relaxed));
+        self.bounds.as_flattened().iter().for_each(|bound| bound.high.store(0, Relaxed));
     }
 
     /// The highest value before the peak tracker must run again.
+    #[inline(always)]
     pub(crate) fn limit(&self, row: Row, counted: Counted) -> u64 {
         self.bound(row, counted).limit.load(Relaxed)
     }
 
     pub(crate) fn set_limit(&self, row: Row, counted: Counted, limit: u64) {
         let known = &self.bound(row, counted).limit;
-        if limit < known.load(Relaxed) {
+        let before = known.load(Relaxed);
+        if limit < before {
             self.distrust_freed_last();
         }
-        known.store(limit, Relaxed);
+        if limit != before {
+            known.store(limit, Relaxed);
+        }
     }
 
-    const fn bound(&self, row: Row, counted: Counted) -> &Bound {
-        match row {
-            Row::All => &self.sums[counted as usize],
-            Row::Small => &self.cell(counted, SegmentKind::Small).bound,
-            Row::Large => &self.cell(counted, SegmentKind::Large).bound,
+    /// Raises the limit by what `donor` does not use of its limit of `from`: to the previous high if that is the same
+    /// counter, otherwise to the value. Returns whether the limit covers the value now.
+    pub(crate) fn borrow(&self, row: Row, counted: Counted, donor: &Self, from: Counted) -> bool {
+        let (now, limit) = (self.now(row, counted), self.limit(row, counted));
+        if now <= limit {
+            return true;
         }
+        // The counter may fall at any time.
+        let wanted = if counted == from { self.high(row, counted).max(now) } else { now } - limit;
+        let given = donor.limit(row, from).saturating_sub(donor.now(row, from)).min(wanted);
+        donor.set_limit(row, from, donor.limit(row, from) - given);
+        self.set_limit(row, counted, limit + given);
+        now <= limit + given
+    }
+
+    #[inline(always)]
+    const fn bound(&self, row: Row, counted: Counted) -> &Bound {
+        &self.bounds[counted as usize][row as usize]
     }
 
     #[inline(always)]

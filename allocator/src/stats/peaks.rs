@@ -2,19 +2,19 @@
 //!
 //! All threads would contend for the cache line of a shared counter. Instead each heap has a limit, and the sum of all
 //! limits is at most the peak. While every heap stays within its limit, the sum of their values cannot exceed the
-//! peak. A heap that exceeds its limit calls the [`PeakTracker`]. The tracker adds up the measures whose limits the
-//! heap exceeds, raises their peaks if necessary, and distributes new limits:
+//! peak. A heap that exceeds its limit calls the [`PeakTracker`]:
 //!
 //! ```text
 //! sum over heaps of limit  ≤  peak        for every row and measure
 //! ```
 //!
+//! First the tracker looks for a heap that can give up part of its limit, beginning with the last one that did. It
+//! stops as soon as the limit suffices, so streams that take turns pay for a look at one or two heaps. If no heap can
+//! give up enough, the tracker adds up all heaps, raises the peak, and distributes new limits.
+//!
 //! The limit of every heap is at least its highest value so far, if the peak allows that for all heaps. So heaps that
 //! rise and fall below an old peak never call the tracker. The limits of a new heap are zero, so it does not change the
 //! limits of the others.
-//!
-//! A free does not call the tracker, so an addition reads every heap. It reads one counter per heap, and writes only
-//! if another heap must give up part of its limit. In a program at its peak all heaps rise, and none gives up any.
 //!
 //! The peaks are exact in any sequence of operations that do not overlap in time. If operations overlap, a peak is a
 //! sum of values that were each current during the addition. Only the peak of free parts of segments is a lower
@@ -48,16 +48,15 @@ fn parts(counted: Counted) -> &'static Group {
     GROUPS.iter().find_map(part).unwrap_or_default()
 }
 
-/// Whether the values of a heap exceed their limits, in every row.
-fn passed(group: &Group, heap: &Counters) -> [bool; 3] {
+/// The rows in which a value of a heap exceeds its limit.
+fn passed(group: &Group, heap: &Counters) -> impl Iterator<Item = Row> {
     let mut passed = [false; 3];
     for counted in group {
-        let now = heap.rows(*counted);
-        for row in Row::EVERY {
-            passed[row as usize] |= now[row as usize] > heap.limit(row, *counted);
+        for (passed, exceeds) in passed.iter_mut().zip(heap.exceeds(*counted)) {
+            *passed |= exceeds;
         }
     }
-    passed
+    Row::EVERY.into_iter().filter(move |row| passed[*row as usize])
 }
 
 /// Distributes the slack: each heap gets what it needs to reach its previous high, and the rest evenly. If the slack
@@ -65,10 +64,10 @@ fn passed(group: &Group, heap: &Counters) -> [bool; 3] {
 fn distribute(group: &Group, row: Row, heaps: &[Arc<Counters>], mut slack: u64) {
     let counted = group[0];
     let missing = |heap: &Arc<Counters>| heap.high(row, counted).saturating_sub(heap.now(row, counted));
-    let all: u64 = heaps.iter().map(missing).sum();
+    let all: u64 = if slack > 0 { heaps.iter().map(missing).sum() } else { 0 };
     let bonus = slack.saturating_sub(all) / (heaps.len() as u64).max(1);
     for heap in heaps {
-        let back = missing(heap).min(slack);
+        let back = if slack > 0 { missing(heap).min(slack) } else { 0 };
         slack -= back;
         heap.set_limit(row, counted, heap.now(row, counted) + back + bonus);
         for seldom in &group[1..] {
@@ -96,6 +95,8 @@ pub(crate) struct PeakTracker(Mutex<PeakState>);
 #[derive(Debug, Default)]
 struct PeakState {
     heaps: Vec<Arc<Counters>>,
+    /// The position of the heap that gave up part of its limit last.
+    donor: usize,
     figures: [[Figure; Counted::COUNT]; 3],
     /// The sums of increases of removed heaps.
     retired: Counters,
@@ -120,6 +121,7 @@ impl PeakTracker {
     pub(crate) fn retire(&self, counters: &Arc<Counters>) {
         let mut state = self.0.lock();
         state.heaps.retain(|heap| !Arc::ptr_eq(heap, counters));
+        state.donor = 0;
         state.retired.add_totals(counters);
     }
 
@@ -128,9 +130,8 @@ impl PeakTracker {
     pub(crate) fn note(&self, heap: &Counters) {
         let mut state = self.0.lock();
         for group in GROUPS {
-            let passed = passed(group, heap);
-            if passed.contains(&true) {
-                state.deal(group, passed, Some(heap));
+            for row in passed(group, heap) {
+                state.cover(group, row, heap);
             }
         }
         // A block that was freed since the heap passed a limit must not be counted again without a look at the limits.
@@ -166,8 +167,12 @@ impl PeakTracker {
         let mut state = self.0.lock();
         state.figures.as_flattened_mut().iter_mut().for_each(|figure| figure.peak = 0);
         state.heaps.iter().for_each(|heap| heap.reset_high());
-        for group in GROUPS {
-            state.deal(group, [true; 3], None);
+        for (group, row) in GROUPS.into_iter().flat_map(|group| Row::EVERY.map(|row| (group, row))) {
+            let mut sums = [0; 2];
+            for (sum, counted) in sums.iter_mut().zip(group) {
+                *sum = state.heaps.iter().map(|heap| heap.now(row, *counted)).sum();
+            }
+            state.deal(group, row, sums);
         }
     }
 
@@ -185,39 +190,31 @@ impl PeakTracker {
 }
 
 impl PeakState {
-    /// Raises the peaks of a group to the current sums, and distributes the slack below them, in these rows.
-    ///
-    /// If there is no slack, and no other heap can give up any to the one that asks, the limits of the others stay.
-    fn deal(&mut self, group: &Group, rows: [bool; 3], asks: Option<&Counters>) {
-        let (mut sums, mut loose) = ([[0; 3]; 2], [false; 3]);
-        // All rows at once: a program with thousands of streams runs this for each new one.
-        for heap in &self.heaps {
-            let other = !asks.is_some_and(|asks| std::ptr::eq(asks, &raw const **heap));
+    /// Covers the values of a heap by its limits, with what other heaps do not use of theirs. The sum of all limits then
+    /// stays the same. If they do not use enough, raises the peaks of the group and distributes the slack below them.
+    fn cover(&mut self, group: &Group, row: Row, heap: &Counters) {
+        let mut sums = [0; 2];
+        for _ in 0..self.heaps.len() {
+            let donor = &self.heaps[self.donor];
+            if group.iter().all(|counted| heap.borrow(row, *counted, donor, group[0])) {
+                return;
+            }
             for (sum, counted) in sums.iter_mut().zip(group) {
-                let now = heap.rows(*counted);
-                for row in Row::EVERY {
-                    sum[row as usize] += now[row as usize];
-                    loose[row as usize] |= other && heap.limit(row, *counted) > now[row as usize];
-                }
+                *sum += donor.now(row, *counted);
             }
+            self.donor = (self.donor + 1) % self.heaps.len();
         }
-        for row in Row::EVERY.into_iter().filter(|row| rows[*row as usize]) {
-            let (mut sum, mut slack) = (0, u64::MAX);
-            for (part, measure) in sums.iter().zip(group) {
-                sum += part[row as usize];
-                slack = slack.min(self.raise_to(row, *measure, sum));
-            }
-            match asks {
-                Some(heap) if slack == 0 && !loose[row as usize] => {
-                    for counted in group {
-                        // The read also records a new high.
-                        heap.high(row, *counted);
-                        heap.set_limit(row, *counted, heap.now(row, *counted));
-                    }
-                }
-                _ => distribute(group, row, &self.heaps, slack),
-            }
+        self.deal(group, row, sums);
+    }
+
+    /// Raises the peaks of a group to the current sums, and distributes the slack below them.
+    fn deal(&mut self, group: &Group, row: Row, sums: [u64; 2]) {
+        let (mut sum, mut slack) = (0, u64::MAX);
+        for (part, counted) in sums.iter().zip(group) {
+            sum += part;
+            slack = slack.min(self.raise_to(row, *counted, sum));
         }
+        distribute(group, row, &self.heaps, slack);
     }
 
     fn raise(&mut self, row: Row, measure: Counted) {

@@ -57,7 +57,8 @@ cases! {
     PairRaw = "pair 1KiB by address", Some(195);
     PairInside = "pair 1KiB inside a pool", Some(195);
     PairPinned = "pair 1KiB of pinned memory", Some(140);
-    PairTwoStreams = "pair 1KiB, two streams in turn", None;
+    PairTwoStreams = "pair 1KiB, two streams in turn", Some(1800);
+    PairManyStreams = "pair 1KiB, 16 streams in turn", Some(1800);
     PairPending = "pair 1KiB while a block is pending", Some(198);
     PairHistory = "pair 1KiB with history", Some(955);
     PairHistoryCallers = "pair 1KiB with history and callers", None;
@@ -115,7 +116,8 @@ impl Case {
                 let (subject, _hold) = pending()?;
                 run_pairs(&subject, pairs)?;
             }
-            Self::PairTwoStreams => take_turns(&Owned::new(allocator()?, 2)?, pairs)?,
+            Self::PairTwoStreams => take_turns(2, pairs)?,
+            Self::PairManyStreams => take_turns(16, pairs)?,
             Self::Churn1k | Self::ElasticChurn1k => return self.churn(1000, LogUniform::TO_64_MIB, pairs, end),
             Self::Churn10k => return self.churn(10_000, LogUniform::TO_64_MIB, pairs, end),
             Self::Churn100k => return self.churn(100_000, LogUniform::TO_64_MIB, pairs, end),
@@ -196,8 +198,9 @@ fn run_pairs(subject: &impl Subject, pairs: usize) -> Result<(), Error> {
     repeat(subject, BYTES, 0, pairs)
 }
 
-fn take_turns(subject: &impl Subject, pairs: usize) -> Result<(), Error> {
-    (0..WARM_UP + pairs).try_for_each(|i| subject.pair(BYTES, i % 2))
+fn take_turns(streams: usize, pairs: usize) -> Result<(), Stopped> {
+    let subject = Owned::new(allocator()?, streams)?;
+    Ok((0..WARM_UP + pairs).try_for_each(|pair| subject.pair(BYTES, pair % streams))?)
 }
 
 #[cfg(test)]

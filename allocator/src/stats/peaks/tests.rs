@@ -271,3 +271,21 @@ fn a_new_heap_has_no_share_and_asks_at_its_first_step() {
     ledger.note(&second);
     assert_eq!(ledger.stat(Counted::Allocations).all.peak, 2);
 }
+
+#[test]
+fn a_heap_may_retire_after_it_gave_up_its_limit() {
+    let (tracker, first, second) = <(PeakTracker, Arc<Counters>, Arc<Counters>)>::default();
+    let allocate = |heap: &Arc<Counters>| {
+        assert!(heap.allocated(SegmentKind::Small, 512, 500));
+        tracker.note(heap);
+    };
+    tracker.enlist(&first);
+    tracker.enlist(&second);
+    allocate(&second);
+    second.freed(SegmentKind::Small, 512, 500);
+    allocate(&first);
+    assert_eq!(tracker.stat(Counted::Allocations).all.peak, 1);
+    tracker.retire(&second);
+    allocate(&first);
+    assert_eq!(tracker.stat(Counted::Allocations).all.peak, 2);
+}
