@@ -159,6 +159,16 @@ impl<D: Device> Allocator<D> {
         request: Request,
         heap: &Arc<Heap<D>>,
     ) -> Result<A, Error> {
+        self.allocate_by_search(held, request, heap)
+    }
+
+    #[inline(always)]
+    pub(crate) fn allocate_by_search<A: Answer<D>>(
+        &self,
+        held: Option<FastGuard<'_, D>>,
+        request: Request,
+        heap: &Arc<Heap<D>>,
+    ) -> Result<A, Error> {
         match heap.allocate(held, request) {
             Some(allocated) if !allocated.guarded => {
                 Ok(A::of_block(heap, &allocated, request.requested, heap.stream_state.handle()))

@@ -1,5 +1,6 @@
 //! Memory identified by its address only, for callers in other languages.
 
+use std::convert::identity;
 use std::sync::Arc;
 
 use cachette_hal::{Device, StreamRef};
@@ -9,7 +10,7 @@ use crate::allocation::Answer;
 use crate::allocator::Allocator;
 use crate::blocks::{Block, BlockId, BlockState, SegmentId};
 use crate::error::{Error, PointerProblem};
-use crate::heap::{Allocated, Heap, Request};
+use crate::heap::{Allocated, FastGuard, Heap, Request};
 use crate::label::Label;
 use crate::observe::probes;
 use crate::pool::route;
@@ -58,14 +59,68 @@ impl<D: Device> Allocator<D> {
     /// As for [`adopt_stream`](Self::adopt_stream).
     #[inline]
     pub unsafe fn allocate_raw_as(&self, bytes: u64, stream: StreamRef, label: Label) -> Result<u64, Error> {
-        if bytes.wrapping_sub(1) >= TOO_LARGE - 1 {
-            return self.allocate_uncached(bytes, stream).map(|Address(address)| address);
+        // SAFETY: the caller's promises.
+        unsafe { self.allocate_raw_or(bytes, stream, label, identity) }
+    }
+
+    /// Does the same as [`allocate_raw_as`](Self::allocate_raw_as), and converts an error before it returns. A caller
+    /// whose error has one word is faster, because results then fit into registers.
+    ///
+    /// # Safety
+    ///
+    /// As for [`adopt_stream`](Self::adopt_stream).
+    #[inline]
+    pub unsafe fn allocate_raw_or<E>(
+        &self,
+        bytes: u64,
+        stream: StreamRef,
+        label: Label,
+        convert: impl FnOnce(Error) -> E,
+    ) -> Result<u64, E> {
+        let heap = match self.inner().likely_heap(stream) {
+            Some(heap) if bytes.wrapping_sub(1) < TOO_LARGE - 1 && !route::is_inside() => heap,
+            _ => return self.allocate_raw_rarely(bytes, stream, label, convert),
+        };
+        let request = Request { requested: bytes, label };
+        match heap.allocate_last_freed(request) {
+            Ok(allocated) => Ok(Address::of_block(heap, &allocated, bytes, stream).0),
+            Err(held) => self.allocate_raw_slowly(held, request, heap, convert),
         }
-        let mut heap = self.inner().heap_of_raw(stream)?;
-        if route::is_inside() {
-            heap = self.inner().heap_inside(stream, &heap.stream_state)?.unwrap_or(heap);
-        }
-        self.allocate_from(bytes, heap, label).map(|Address(address)| address)
+    }
+
+    /// The slow path. It is a separate function, so that the fast path saves no registers.
+    #[inline(never)]
+    fn allocate_raw_slowly<E>(
+        &self,
+        held: Option<FastGuard<'_, D>>,
+        request: Request,
+        heap: &Arc<Heap<D>>,
+        convert: impl FnOnce(Error) -> E,
+    ) -> Result<u64, E> {
+        self.allocate_by_search(held, request, heap).map(|Address(address)| address).map_err(convert)
+    }
+
+    /// Serves requests of unusual sizes, for a stream whose heap is not found at once, and from an entered pool.
+    #[cold]
+    #[inline(never)]
+    fn allocate_raw_rarely<E>(
+        &self,
+        bytes: u64,
+        stream: StreamRef,
+        label: Label,
+        convert: impl FnOnce(Error) -> E,
+    ) -> Result<u64, E> {
+        let serve = || {
+            if bytes.wrapping_sub(1) >= TOO_LARGE - 1 {
+                return self.allocate_uncached(bytes, stream);
+            }
+            let mut heap = self.inner().heap_of_raw(stream)?;
+            if route::is_inside() {
+                heap = self.inner().heap_inside(stream, &heap.stream_state)?.unwrap_or(heap);
+            }
+            self.allocate_from(bytes, heap, label)
+        };
+        serve().map(|Address(address)| address).map_err(convert)
     }
 
     /// Does the same as [`allocate_raw_as`](Self::allocate_raw_as) if the last-freed block serves and this thread owns
@@ -93,16 +148,19 @@ impl<D: Device> Allocator<D> {
     /// the call does nothing.
     #[inline(always)]
     pub fn free_raw(&self, address: u64) -> Result<(), Error> {
-        // A lookup takes most of the time of a free, and temporary memory is freed before anything else is allocated.
-        if let Some(heap) = self.inner().heaps.get(thread::last_heap())
-            && let Some(freed) = heap.free_last_found(address)
-        {
-            return freed.end().map_err(Error::from);
-        }
-        self.free_raw_at_home(address)
+        if self.free_raw_last_found(address) { Ok(()) } else { self.free_raw_at_home(address) }
     }
 
-    /// Frees memory that is not the newest of this thread.
+    /// Frees the newest memory of this thread, if that is at `address` and its free needs no more work. Returns whether
+    /// it did. It never waits, and does nothing in a forked child.
+    ///
+    /// A lookup takes most of the time of a free, and temporary memory is freed before anything else is allocated.
+    #[inline(always)]
+    fn free_raw_last_found(&self, address: u64) -> bool {
+        self.inner().heaps.get(thread::last_heap()).is_some_and(|heap| heap.free_last_found(address))
+    }
+
+    /// Frees any other memory.
     #[inline(never)]
     fn free_raw_at_home(&self, address: u64) -> Result<(), Error> {
         if let Some((heap, segment)) = self.likely_home(address)

@@ -78,6 +78,12 @@ impl<D: Device> AllocatorState<D> {
         self.heaps.get(self.streams.get(stream.raw())?)
     }
 
+    /// Does the same in one step, for most streams; `None` for the others, too.
+    #[inline(always)]
+    pub(crate) fn likely_heap(&self, stream: StreamRef) -> Option<&Arc<Heap<D>>> {
+        self.heaps.get(self.streams.get_at_once(stream.raw())?)
+    }
+
     #[cold]
     fn adopted_heap(&self, stream: StreamRef) -> Result<&Arc<Heap<D>>, Error> {
         self.stream_of(StreamState::adopt(Arc::clone(&self.shared), stream))?;

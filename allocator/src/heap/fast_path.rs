@@ -276,12 +276,27 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Frees the raw block at `address` if the last search returned it and this thread owns the lock's bias.
+    /// Frees the raw block at `address` on the fast path, if the last search returned it and this thread owns the lock's
+    /// bias. Returns whether it did.
     #[inline(always)]
-    pub(crate) fn free_last_found(&self, address: u64) -> Option<Freed<D>> {
-        let mut state = self.state.enter()?;
-        let id = state.blocks().0.last_found_raw(address)?;
-        Some(self.free_locked(state, id))
+    pub(crate) fn free_last_found(&self, address: u64) -> bool {
+        let Some(mut state) = self.state.enter() else { return false };
+        let fast_path = state.fast_path();
+        let (blocks, _) = state.blocks();
+        let Some(id) = blocks.last_found_raw(address).filter(|_| fast_path) else { return false };
+        let freed = self.set_last_freed(blocks, id);
+        if freed {
+            probes::free(|| address);
+        }
+        freed
+    }
+
+    /// Makes an allocated block the last-freed one, if its free needs no more work. Returns whether it did.
+    #[inline(always)]
+    fn set_last_freed(&self, blocks: &mut HeapBlocks<Arc<Fence<D>>>, id: BlockId) -> bool {
+        let Some(block) = blocks.set_last_freed(id) else { return false };
+        self.counters.freed_last(block.kind, block.bytes(), block.requested);
+        true
     }
 
     /// Frees the raw block that begins at `address`, if there is one; not in a forked child.
@@ -311,8 +326,7 @@ impl<D: Device> Heap<D> {
         let fast_path = state.fast_path();
         let (blocks, _) = state.blocks();
         probes::free(|| blocks.block(id).address);
-        if fast_path && let Some(block) = blocks.set_last_freed(id) {
-            self.counters.freed_last(block.kind, block.bytes(), block.requested);
+        if fast_path && self.set_last_freed(blocks, id) {
             return Freed::DONE;
         }
         self.free_coalesced(state, id)

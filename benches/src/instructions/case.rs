@@ -54,11 +54,11 @@ macro_rules! cases {
 
 cases! {
     Pair = "pair 1KiB", Some(155);
-    PairRaw = "pair 1KiB by address", Some(195);
+    PairRaw = "pair 1KiB by address", Some(175);
     PairInside = "pair 1KiB inside a pool", Some(195);
     PairPinned = "pair 1KiB of pinned memory", Some(140);
-    PairTwoStreams = "pair 1KiB, two streams in turn", Some(1800);
-    PairManyStreams = "pair 1KiB, 16 streams in turn", Some(1800);
+    PairTwoStreams = "pair 1KiB, two streams in turn", Some(1850);
+    PairManyStreams = "pair 1KiB, 16 streams in turn", Some(1850);
     PairPending = "pair 1KiB while a block is pending", Some(198);
     PairHistory = "pair 1KiB with history", Some(955);
     PairHistoryCallers = "pair 1KiB with history and callers", None;

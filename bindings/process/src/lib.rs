@@ -40,7 +40,7 @@ pub use error::{Error, StartError};
 pub use fork::is_forked;
 pub use guard::{Panicked, guarded};
 pub use state::{
-    MOST_DEVICES, allocator, backend, caches, config, find, is_started, last_out_of_memory, on_out_of_memory,
+    MOST_DEVICES, allocator, backend, caches, config, existing, find, is_started, last_out_of_memory, on_out_of_memory,
     on_pressure, open_device, opened, record_history, records_history, set_caching, snapshot, start, start_on, track,
     update_config,
 };

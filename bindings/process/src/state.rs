@@ -149,9 +149,13 @@ pub fn allocator(device: u32) -> Result<&'static Allocator, Error> {
 #[inline]
 #[must_use]
 pub fn find(device: usize) -> Option<&'static Allocator> {
-    if fork::is_forked() {
-        return None;
-    }
+    if fork::is_forked() { None } else { existing(device) }
+}
+
+/// The allocator of a device, if it exists, usable or not: in a forked child its functions do nothing or fail.
+#[inline]
+#[must_use]
+pub fn existing(device: usize) -> Option<&'static Allocator> {
     DEVICES.get(device)?.get()
 }
 

@@ -30,11 +30,17 @@ pub unsafe extern "C-unwind" fn cachette_torch_alloc(size: usize, device: c_int,
     // SAFETY: 1. and 2. are the caller's promises.
     match process::guarded(|| unsafe { allocate(size, device, stream) }) {
         Ok(address) => pointer(address),
-        Err(error) => {
-            throw::raise(&error);
-            ptr::null_mut()
-        }
+        Err(error) => raise(error),
     }
+}
+
+/// Throws the error of a request, and returns null in a process without C++.
+#[cold]
+#[inline(never)]
+#[expect(clippy::needless_pass_by_value, reason = "the caller then drops nothing")]
+fn raise(error: Box<Error>) -> *mut c_void {
+    throw::raise(&error);
+    ptr::null_mut()
 }
 
 /// Frees memory of [`cachette_torch_alloc`]; null is ignored.
@@ -60,13 +66,30 @@ pub unsafe extern "C-unwind" fn cachette_torch_free(ptr: *mut c_void, size: usiz
 /// As for [`cachette_torch_alloc`].
 #[inline]
 unsafe fn allocate(size: usize, device: c_int, stream: StreamRef) -> Result<u64, Box<Error>> {
-    if size == 0 {
-        return Ok(0);
-    }
-    let allocator = allocator_of(device)?;
+    let allocator = match usize::try_from(device).ok().and_then(process::existing) {
+        Some(allocator) => allocator,
+        None if size == 0 => return Ok(0),
+        None => open(device)?,
+    };
     // SAFETY: 1. and 2. are the caller's promises; allocators of the plug-in live as long as the process.
-    let allocated = unsafe { allocator.allocate_raw_as(size as u64, stream, *LABEL) };
-    allocated.map_err(|error| of_memory(allocator, error).into())
+    unsafe { allocator.allocate_raw_or(size as u64, stream, *LABEL, |error| of_request(allocator, error)) }
+}
+
+/// The allocator of a device, for its first request.
+#[cold]
+#[inline(never)]
+fn open(device: c_int) -> Result<&'static Allocator, Box<Error>> {
+    Ok(allocator_of(device)?)
+}
+
+/// The error of a request.
+#[cold]
+#[expect(clippy::unnecessary_box_returns, reason = "the fast path returns two words")]
+fn of_request(allocator: &Allocator, error: cachette::Error) -> Box<Error> {
+    if is_forked() {
+        return Error::from(process::Error::Forked).into();
+    }
+    of_memory(allocator, error).into()
 }
 
 #[inline]

@@ -23,19 +23,19 @@ fn exported() -> MutexGuard<'static, Option<HashMap<u64, SharedMemory>>> {
     EXPORTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Withdraws the export of an allocation that is about to be freed, if there is one.
+/// Returns whether anything was ever exported.
 #[inline]
-pub(super) fn withdraw(address: u64) {
-    if ANY.load(Relaxed) {
-        withdraw_exported(address);
-    }
+pub(super) fn are_any() -> bool {
+    ANY.load(Relaxed)
 }
 
-#[cold]
-fn withdraw_exported(address: u64) {
-    let withdrawn = exported().as_mut().and_then(|all| all.remove(&address));
-    // Without the lock, as the drop may free memory.
-    drop(withdrawn);
+/// Withdraws the export of an allocation that is about to be freed, if there is one.
+pub(super) fn withdraw(address: u64) {
+    if are_any() {
+        let withdrawn = exported().as_mut().and_then(|all| all.remove(&address));
+        // Without the lock, as the drop may free memory.
+        drop(withdrawn);
+    }
 }
 
 /// Memory of another process, opened here.
