@@ -17,6 +17,8 @@ const FEW: u64 = 16;
 const SMALL_REQUESTS: u64 = 5 << 20;
 /// A new chunk is at most this part of the memory held with it, so a small program has small chunks.
 const PART_OF_HELD: u64 = 20;
+/// A new chunk is at least this part of the memory held, so that a growing program does not pay for thousands of them.
+const LEAST_PART_OF_HELD: u64 = 600;
 /// A new chunk is at most this part of the memory that the device can still provide, so the last chunks are small.
 const PART_OF_ROOM: u64 = 2048;
 /// The same for a very large request.
@@ -196,9 +198,9 @@ fn best_spare(idle_chunks: &[Chunk], wanted: u64, room: u64) -> Option<usize> {
     whole.or_else(partly).map(|(index, _)| index)
 }
 
-/// Returns the largest permitted size of a new chunk. It is one page while the requests have paid for all chunks, and
-/// grows with the chunks beyond that. The limit is that of the tuning, or a part of it if there are many heaps, or a part
-/// of the memory held.
+/// Returns the largest permitted size of a new chunk. While the requests have paid for all chunks, it is one page, or a
+/// small part of the memory held. It grows with the chunks beyond that. The limit is that of the tuning, or a part of it
+/// if there are many heaps, or a larger part of the memory held.
 fn largest_new(facts: &Facts<'_>) -> u64 {
     let Facts { request, tuning, .. } = *facts;
     if tuning.largest == 0 {
@@ -208,7 +210,7 @@ fn largest_new(facts: &Facts<'_>) -> u64 {
     let requests = requests.max(1);
     let price = if bytes / requests < SMALL_REQUESTS { tuning.small_price } else { tuning.price };
     let debt = chunks.saturating_mul(price) * 16 / requests;
-    let earned = facts.page.saturating_mul(debt.saturating_mul(debt) / 256);
+    let earned = facts.page.saturating_mul(debt.saturating_mul(debt) / 256).max(facts.held / LEAST_PART_OF_HELD);
     let crowd = facts.heaps.max(FEW_HEAPS);
     let shared = tuning.largest.saturating_mul(FEW_HEAPS * FEW_HEAPS) / crowd.saturating_mul(crowd);
     let most = shared.max(tuning.largest / LEAST_PART).min((facts.held + request) / PART_OF_HELD);

@@ -391,13 +391,22 @@ fn chunks_are_small_where_little_memory_is_held() {
 #[test]
 fn chunks_grow_with_the_debt_beyond_what_was_paid_for() {
     let tuning = Tuning { price: 100, ..Tuning::default() };
-    let largest = |spent| sizes(&Moment { spent, tuning, ..growing(ElasticSetting::Default, 60 << 20) })[0] / PAGE;
+    let moment = Moment { tuning, used: 2 << 30, ..growing(ElasticSetting::Default, 60 << 20) };
+    let largest = |spent| sizes(&Moment { spent, ..moment.clone() })[0] / PAGE;
     assert_eq!([0, 10, 20, 50, 10_000].map(largest), [1, 1, 4, 25, 30]);
 }
 
 #[test]
+fn chunks_that_are_paid_for_have_a_600th_of_the_memory_held() {
+    let paid = |setting, used| sizes(&Moment { used, spent: 0, ..growing(setting, 60 << 20) })[0] / PAGE;
+    let held = [0, 1200 * PAGE - 1, 1200 * PAGE, 2100 * PAGE, 64 << 30];
+    assert_eq!(held.map(|used| paid(ElasticSetting::Default, used)), [1, 1, 2, 3, 30]);
+    assert_eq!(held.map(|used| paid(ElasticSetting::Compact, used)), [1; 5]);
+}
+
+#[test]
 fn chunks_are_small_where_requests_are_small() {
-    let moment = Moment { spent: 50, ..growing(ElasticSetting::Default, 60 << 20) };
+    let moment = Moment { used: 2 << 30, spent: 50, ..growing(ElasticSetting::Default, 60 << 20) };
     let largest = |mean_request| sizes(&Moment { mean_request, ..moment.clone() })[0] / PAGE;
     assert_eq!([UNIT, (5 << 20) - 1, 5 << 20, 1 << 30].map(largest), [2, 2, 12, 12]);
 }
