@@ -10,7 +10,7 @@ import sys
 
 
 def rows(folder, name):
-    """The microbenchmarks of a peer: {(workload, parameter): median ns}, by allocator."""
+    """The microbenchmarks of a peer: {(workload, parameter): least ns}, by allocator."""
     found = {}
     path = folder / f"{name}.csv"
     if not path.exists():
@@ -20,11 +20,12 @@ def rows(folder, name):
         if len(fields) == 4 and fields[3].replace(".", "", 1).isdigit():
             runs = found.setdefault(fields[0], {}).setdefault((fields[1], fields[2]), [])
             runs.append(float(fields[3]))
-    return {name: medians(runs) for name, runs in found.items()}
+    return {name: least(runs) for name, runs in found.items()}
 
 
-def medians(runs):
-    return {key: statistics.median(values) for key, values in runs.items()}
+def least(runs):
+    """The least of all runs: the processor changes its speed, so a median mixes two of them."""
+    return {key: min(values) for key, values in runs.items()}
 
 
 RMM_CASES = {
@@ -75,7 +76,7 @@ def pairs_of(folder):
     for name in ("torch", "torch-expandable", "driver"):
         peers.update(rows(folder, name))
     peers.update(rmm_rows(folder))
-    return medians(runs), peers
+    return least(runs), peers
 
 
 def microbenchmarks(folder):
@@ -116,7 +117,7 @@ CONFIGURATIONS = ("direct", "elastic, no recycling", "elastic", "compact")
 
 
 def replayed(folder):
-    """Medians of every replay: {trace: {configuration: {figure: value}}}, and the order of the traces."""
+    """The least of every replay: {trace: {configuration: {figure: value}}}, and the order of the traces."""
     runs = {}
     for path in sorted(folder.glob("cachette-replay-*.json")):
         for row in json.loads(path.read_text()):
@@ -141,7 +142,7 @@ def replayed(folder):
             figures.setdefault("steady", []).append(float(values["steady_ns"]))
             figures.setdefault("ratio", []).append(int(values["peak_reserved"]) / requested)
     return {
-        trace: {name: medians(figures) for name, figures in configurations.items()}
+        trace: {name: least(figures) for name, figures in configurations.items()}
         for trace, configurations in runs.items()
     }
 
