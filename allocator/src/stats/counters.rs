@@ -201,6 +201,11 @@ impl Counters {
         Row::EVERY.map(|row| now[row as usize] > self.limit(row, counted))
     }
 
+    /// Returns whether the value is below its limit.
+    pub(crate) fn spares(&self, row: Row, counted: Counted) -> bool {
+        self.now(row, counted) < self.limit(row, counted)
+    }
+
     /// The sum of increases.
     pub(crate) fn total(&self, row: Row, counted: Counted) -> u64 {
         self.rows(counted, |cell| &cell.total)[row as usize]

@@ -64,10 +64,10 @@ fn passed(group: &Group, heap: &Counters) -> impl Iterator<Item = Row> {
 fn distribute(group: &Group, row: Row, heaps: &[Arc<Counters>], mut slack: u64) {
     let counted = group[0];
     let missing = |heap: &Arc<Counters>| heap.high(row, counted).saturating_sub(heap.now(row, counted));
-    let all: u64 = if slack > 0 { heaps.iter().map(missing).sum() } else { 0 };
+    let all: u64 = heaps.iter().map(missing).sum();
     let bonus = slack.saturating_sub(all) / (heaps.len() as u64).max(1);
     for heap in heaps {
-        let back = if slack > 0 { missing(heap).min(slack) } else { 0 };
+        let back = missing(heap).min(slack);
         slack -= back;
         heap.set_limit(row, counted, heap.now(row, counted) + back + bonus);
         for seldom in &group[1..] {
@@ -172,7 +172,7 @@ impl PeakTracker {
             for (sum, counted) in sums.iter_mut().zip(group) {
                 *sum = state.heaps.iter().map(|heap| heap.now(row, *counted)).sum();
             }
-            state.deal(group, row, sums);
+            state.deal(group, row, sums, None);
         }
     }
 
@@ -193,28 +193,36 @@ impl PeakState {
     /// Covers the values of a heap by its limits, with what other heaps do not use of theirs. The sum of all limits then
     /// stays the same. If they do not use enough, raises the peaks of the group and distributes the slack below them.
     fn cover(&mut self, group: &Group, row: Row, heap: &Counters) {
-        let mut sums = [0; 2];
-        for _ in 0..self.heaps.len() {
-            let donor = &self.heaps[self.donor];
-            if group.iter().all(|counted| heap.borrow(row, *counted, donor, group[0])) {
+        let (mut sums, mut any_spares) = ([0; 2], false);
+        let (before, after) = self.heaps.split_at(self.donor);
+        for (step, donor) in after.iter().chain(before).enumerate() {
+            let spares = donor.spares(row, group[0]);
+            if spares && group.iter().all(|counted| heap.borrow(row, *counted, donor, group[0])) {
+                self.donor = (self.donor + step) % self.heaps.len();
                 return;
             }
             for (sum, counted) in sums.iter_mut().zip(group) {
                 *sum += donor.now(row, *counted);
+                any_spares |= donor.spares(row, *counted);
             }
-            self.donor = (self.donor + 1) % self.heaps.len();
         }
-        self.deal(group, row, sums);
+        self.deal(group, row, sums, if any_spares { None } else { Some(heap) });
     }
 
-    /// Raises the peaks of a group to the current sums, and distributes the slack below them.
-    fn deal(&mut self, group: &Group, row: Row, sums: [u64; 2]) {
+    /// Raises the peaks of a group to the current sums, and distributes the slack below them. If there is none, and all
+    /// heaps but `asks` use their limits up, only the limits of this one rise.
+    fn deal(&mut self, group: &Group, row: Row, sums: [u64; 2], asks: Option<&Counters>) {
         let (mut sum, mut slack) = (0, u64::MAX);
         for (part, counted) in sums.iter().zip(group) {
             sum += part;
             slack = slack.min(self.raise_to(row, *counted, sum));
         }
-        distribute(group, row, &self.heaps, slack);
+        let Some(heap) = asks.filter(|_| slack == 0) else { return distribute(group, row, &self.heaps, slack) };
+        for counted in group {
+            // The read also records a new high.
+            heap.high(row, *counted);
+            heap.set_limit(row, *counted, heap.now(row, *counted));
+        }
     }
 
     fn raise(&mut self, row: Row, measure: Counted) {

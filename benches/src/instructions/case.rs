@@ -57,8 +57,8 @@ cases! {
     PairRaw = "pair 1KiB by address", Some(175);
     PairInside = "pair 1KiB inside a pool", Some(195);
     PairPinned = "pair 1KiB of pinned memory", Some(140);
-    PairTwoStreams = "pair 1KiB, two streams in turn", Some(1850);
-    PairManyStreams = "pair 1KiB, 16 streams in turn", Some(1850);
+    PairTwoStreams = "pair 1KiB, two streams in turn", Some(2030);
+    PairManyStreams = "pair 1KiB, 16 streams in turn", Some(2030);
     PairPending = "pair 1KiB while a block is pending", Some(198);
     PairHistory = "pair 1KiB with history", Some(955);
     PairHistoryCallers = "pair 1KiB with history and callers", None;
