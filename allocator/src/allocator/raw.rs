@@ -148,19 +148,12 @@ impl<D: Device> Allocator<D> {
     /// the call does nothing.
     #[inline(always)]
     pub fn free_raw(&self, address: u64) -> Result<(), Error> {
-        if self.free_raw_last_found(address) { Ok(()) } else { self.free_raw_at_home(address) }
+        // A lookup takes most of the time of a free, and temporary memory is freed before anything else is allocated.
+        let last = self.inner().heaps.get(thread::last_heap());
+        if last.is_some_and(|heap| heap.free_last_found(address)) { Ok(()) } else { self.free_raw_at_home(address) }
     }
 
-    /// Frees the newest memory of this thread, if that is at `address` and its free needs no more work. Returns whether
-    /// it did. It never waits, and does nothing in a forked child.
-    ///
-    /// A lookup takes most of the time of a free, and temporary memory is freed before anything else is allocated.
-    #[inline(always)]
-    fn free_raw_last_found(&self, address: u64) -> bool {
-        self.inner().heaps.get(thread::last_heap()).is_some_and(|heap| heap.free_last_found(address))
-    }
-
-    /// Frees any other memory.
+    /// Frees memory that is not the newest of this thread.
     #[inline(never)]
     fn free_raw_at_home(&self, address: u64) -> Result<(), Error> {
         if let Some((heap, segment)) = self.likely_home(address)

@@ -26,7 +26,8 @@ pub unsafe extern "C-unwind" fn cachette_adapter_free(ptr: *mut c_void) {
 #[inline]
 fn free(address: u64) -> Result<(), Box<Error>> {
     // Most processes use only the first device. In a forked child it does nothing.
-    let Some(allocator) = process::existing(0).filter(|_| !shares::are_any()) else { return free_elsewhere(address) };
+    let Some(allocator) = process::existing(0) else { return free_elsewhere(address) };
+    shares::withdraw(address);
     match allocator.free_raw(address) {
         Ok(()) => Ok(()),
         Err(cachette::Error::InvalidPointer { .. }) => free_elsewhere(address),

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cachette::{ImportedMemory, SharedMemory};
+use cachette_process as process;
 
 use super::{User, ask_owner};
 use crate::entry::{allocator_of, of_memory, or_raise, pointer};
@@ -23,19 +24,23 @@ fn exported() -> MutexGuard<'static, Option<HashMap<u64, SharedMemory>>> {
     EXPORTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns whether anything was ever exported.
+/// Withdraws the export of an allocation that is about to be freed, if there is one.
 #[inline]
-pub(super) fn are_any() -> bool {
-    ANY.load(Relaxed)
+pub(super) fn withdraw(address: u64) {
+    if ANY.load(Relaxed) {
+        withdraw_exported(address);
+    }
 }
 
-/// Withdraws the export of an allocation that is about to be freed, if there is one.
-pub(super) fn withdraw(address: u64) {
-    if are_any() {
-        let withdrawn = exported().as_mut().and_then(|all| all.remove(&address));
-        // Without the lock, as the drop may free memory.
-        drop(withdrawn);
+#[cold]
+fn withdraw_exported(address: u64) {
+    // The lock of the parent may never be released in a forked child.
+    if process::is_forked() {
+        return;
     }
+    let withdrawn = exported().as_mut().and_then(|all| all.remove(&address));
+    // Without the lock, as the drop may free memory.
+    drop(withdrawn);
 }
 
 /// Memory of another process, opened here.
