@@ -256,10 +256,17 @@ impl<D: Device> Drop for Allocation<D> {
                 // A destructor cannot return a failure, and the heap retries.
                 let _ = freed.end();
             }
-            Owner::Device(memory) => drop(unbox(memory)),
+            Owner::Device(memory) => free_device_memory(memory),
             Owner::None => {}
         }
     }
+}
+
+/// Frees memory that bypassed the cache. It is a separate function, so that the fast path saves no registers.
+#[cold]
+#[inline(never)]
+fn free_device_memory<D: Device>(memory: NonNull<Uncached<D>>) {
+    drop(unbox(memory));
 }
 
 /// Returns the memory that [`Allocation::of_device`] put into a box. Its owner is being dropped, or has forgotten it.

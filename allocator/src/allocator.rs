@@ -140,10 +140,6 @@ impl<D: Device> Allocator<D> {
         heap: &Arc<Heap<D>>,
         label: Label,
     ) -> Result<A, Error> {
-        // One comparison for both ends: zero wraps to the top.
-        if bytes.wrapping_sub(1) >= TOO_LARGE - 1 {
-            return self.allocate_uncached(bytes, heap.stream_state.handle());
-        }
         let request = Request { requested: bytes, label };
         match heap.allocate_last_freed(request) {
             Ok(allocated) => Ok(A::of_block(heap, &allocated, bytes, heap.stream_state.handle())),
@@ -169,6 +165,10 @@ impl<D: Device> Allocator<D> {
         request: Request,
         heap: &Arc<Heap<D>>,
     ) -> Result<A, Error> {
+        if request.requested == 0 || request.requested >= TOO_LARGE {
+            drop(held);
+            return self.allocate_uncached(request.requested, heap.stream_state.handle());
+        }
         match heap.allocate(held, request) {
             Some(allocated) if !allocated.guarded => {
                 Ok(A::of_block(heap, &allocated, request.requested, heap.stream_state.handle()))

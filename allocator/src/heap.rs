@@ -17,7 +17,7 @@ pub(crate) mod view;
 
 use std::sync::{Arc, MutexGuard, OnceLock, Weak};
 
-use cachette_hal::Device;
+use cachette_hal::{Device, StreamRef};
 
 use crate::blocks::HeapBlocks;
 use crate::device_state::DeviceState;
@@ -54,13 +54,21 @@ pub(crate) struct Heap<D: Device> {
     pub(crate) shared: Arc<DeviceState<D>>,
     /// Position in the allocator's list of heaps.
     pub(crate) number: u32,
+    /// The stream whose heap in the default pool this is. Partners and heaps of other pools have none.
+    listed: Option<StreamRef>,
     /// The pool of the heap; `None` for the default pool.
     pool: RwLock<Option<Arc<PoolState>>>,
 }
 
 impl<D: Device> Heap<D> {
     /// Creates a heap for `stream_state`, with elastic segments or segments from the device.
-    pub(crate) fn new(stream_state: Arc<StreamState<D>>, policy: &HeapPolicy, number: u32, elastic: bool) -> Self {
+    pub(crate) fn new(
+        stream_state: Arc<StreamState<D>>,
+        policy: &HeapPolicy,
+        number: u32,
+        elastic: bool,
+        listed: Option<StreamRef>,
+    ) -> Self {
         let shared = Arc::clone(stream_state.shared());
         let blocks = if elastic { HeapBlocks::elastic() } else { HeapBlocks::default() };
         let counters = Arc::new(Counters::default());
@@ -75,11 +83,18 @@ impl<D: Device> Heap<D> {
             stream_state,
             shared,
             number,
+            listed,
             pool: RwLock::default(),
         };
         heap.state.lock().history_state =
             heap.shared.history.current().map(|recording| Box::new(heap.notes_for(&recording)));
         heap
+    }
+
+    /// Returns whether the table of streams has this heap for `stream`.
+    #[inline(always)]
+    pub(crate) fn is_listed(&self, stream: StreamRef) -> bool {
+        self.listed == Some(stream)
     }
 
     /// The pool of the heap; `None` for the default pool.

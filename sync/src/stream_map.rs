@@ -46,15 +46,6 @@ impl StreamMap {
         None
     }
 
-    /// The value of a key that no other key has displaced; the others are found by [`get`](Self::get).
-    #[inline]
-    pub(crate) fn get_undisplaced(&self, key: usize) -> Option<u32> {
-        let slot = &self.slots[self.first_place(key)];
-        // Pairs with the store in `insert`, as above.
-        let found = slot.key.load(Ordering::Acquire) == key.wrapping_add(1);
-        found.then(|| slot.value.load(Ordering::Relaxed))
-    }
-
     /// Inserts a new key; the caller excludes concurrent inserts. `false` if every slot is taken.
     pub(crate) fn insert(&self, key: usize, value: u32) -> bool {
         let mut at = self.first_place(key);

@@ -26,12 +26,6 @@ impl StreamTable {
         self.tables[0].get()?.get(stream).or_else(|| self.get_later(stream))
     }
 
-    /// Does the same in one step, for most streams; `None` for the others, too.
-    #[inline(always)]
-    pub fn get_at_once(&self, stream: usize) -> Option<u32> {
-        self.tables[0].get()?.get_undisplaced(stream)
-    }
-
     #[cold]
     fn get_later(&self, stream: usize) -> Option<u32> {
         self.tables[1..].iter().map_while(OnceLock::get).find_map(|table| table.get(stream))

@@ -77,13 +77,16 @@ impl<D: Device> Allocator<D> {
         label: Label,
         convert: impl FnOnce(Error) -> E,
     ) -> Result<u64, E> {
-        let heap = match self.inner().likely_heap(stream) {
-            Some(heap) if bytes.wrapping_sub(1) < TOO_LARGE - 1 && !route::is_inside() => heap,
-            _ => return self.allocate_raw_rarely(bytes, stream, label, convert),
+        let heap = match self.inner().last_heap(stream) {
+            Some(heap) if !route::is_inside() => heap,
+            _ => return self.allocate_raw_elsewhere(bytes, stream, label, convert),
         };
         let request = Request { requested: bytes, label };
         match heap.allocate_last_freed(request) {
-            Ok(allocated) => Ok(Address::of_block(heap, &allocated, bytes, stream).0),
+            Ok(allocated) => {
+                probes::malloc(&heap.shared.device, allocated.address, bytes, stream);
+                Ok(allocated.address)
+            }
             Err(held) => self.allocate_raw_slowly(held, request, heap, convert),
         }
     }
@@ -100,10 +103,9 @@ impl<D: Device> Allocator<D> {
         self.allocate_by_search(held, request, heap).map(|Address(address)| address).map_err(convert)
     }
 
-    /// Serves requests of unusual sizes, for a stream whose heap is not found at once, and from an entered pool.
-    #[cold]
+    /// Serves requests in another stream than the last one of this thread, of unusual sizes, and from an entered pool.
     #[inline(never)]
-    fn allocate_raw_rarely<E>(
+    fn allocate_raw_elsewhere<E>(
         &self,
         bytes: u64,
         stream: StreamRef,
@@ -111,7 +113,7 @@ impl<D: Device> Allocator<D> {
         convert: impl FnOnce(Error) -> E,
     ) -> Result<u64, E> {
         let serve = || {
-            if bytes.wrapping_sub(1) >= TOO_LARGE - 1 {
+            if bytes == 0 || bytes >= TOO_LARGE {
                 return self.allocate_uncached(bytes, stream);
             }
             let mut heap = self.inner().heap_of_raw(stream)?;
@@ -132,10 +134,10 @@ impl<D: Device> Allocator<D> {
     #[inline]
     #[must_use]
     pub unsafe fn allocate_raw_last_freed(&self, bytes: u64, stream: StreamRef, label: Label) -> Option<u64> {
-        if bytes.wrapping_sub(1) >= TOO_LARGE - 1 || route::is_inside() {
+        if route::is_inside() {
             return None;
         }
-        let heap = self.inner().heap_of_raw(stream).ok()?;
+        let heap = self.inner().known_heap(stream)?;
         let allocated = heap.allocate_last_freed(Request { requested: bytes, label }).ok()?;
         let Address(address) = Answer::<D>::of_block(heap, &allocated, bytes, stream);
         Some(address)

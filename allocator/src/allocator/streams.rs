@@ -12,6 +12,7 @@ use crate::heap_policy::HeapPolicy;
 use crate::state::AllocatorState;
 use crate::stream::Stream;
 use crate::stream_state::StreamState;
+use crate::sync::thread;
 
 impl<D: Device> Allocator<D> {
     /// Creates a stream of the device. It lives as long as any memory that was allocated on it.
@@ -46,7 +47,7 @@ impl<D: Device> AllocatorState<D> {
             return Err(Error::UnknownStream { stream });
         }
         let make = || {
-            let heap = self.add_heap(&Arc::new(stream_state), self.is_elastic())?;
+            let heap = self.add_heap(&Arc::new(stream_state), self.is_elastic(), Some(stream))?;
             heap.set_routed(self.routes.are_there());
             Some(heap.number)
         };
@@ -56,9 +57,14 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// Creates a heap. Returns `None` if there are more heaps than any driver has streams.
-    pub(crate) fn add_heap(&self, stream_state: &Arc<StreamState<D>>, elastic: bool) -> Option<&Arc<Heap<D>>> {
+    pub(crate) fn add_heap(
+        &self,
+        stream_state: &Arc<StreamState<D>>,
+        elastic: bool,
+        listed: Option<StreamRef>,
+    ) -> Option<&Arc<Heap<D>>> {
         let policy = HeapPolicy::of(&self.shared.settings.config());
-        self.heaps.add(|number| Heap::new(Arc::clone(stream_state), &policy, number, elastic))
+        self.heaps.add(|number| Heap::new(Arc::clone(stream_state), &policy, number, elastic, listed))
     }
 
     pub(crate) fn is_elastic(&self) -> bool {
@@ -78,10 +84,10 @@ impl<D: Device> AllocatorState<D> {
         self.heaps.get(self.streams.get(stream.raw())?)
     }
 
-    /// Does the same in one step, for most streams; `None` for the others, too.
+    /// Does the same without a lookup, if the heap was the last that allocated raw memory for this thread.
     #[inline(always)]
-    pub(crate) fn likely_heap(&self, stream: StreamRef) -> Option<&Arc<Heap<D>>> {
-        self.heaps.get(self.streams.get_at_once(stream.raw())?)
+    pub(crate) fn last_heap(&self, stream: StreamRef) -> Option<&Arc<Heap<D>>> {
+        self.heaps.get(thread::last_heap()).filter(|heap| heap.is_listed(stream))
     }
 
     #[cold]
@@ -95,7 +101,7 @@ impl<D: Device> AllocatorState<D> {
         if let Some(partner) = heap.partner() {
             return Ok(partner);
         }
-        let made = self.add_heap(&heap.stream_state, heap.elastic.is_none()).ok_or(NO_HEAP)?;
+        let made = self.add_heap(&heap.stream_state, heap.elastic.is_none(), None).ok_or(NO_HEAP)?;
         if let Some(pool) = heap.pool() {
             made.set_pool(&pool);
         }

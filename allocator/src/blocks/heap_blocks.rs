@@ -108,16 +108,13 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         self.search(policy, rounded, units)
     }
 
-    /// Returns the last-freed block, if a search for `units` would find it.
+    /// Returns the last-freed block, if a search for its size would find it.
     #[inline(always)]
-    pub(crate) fn last_freed(&mut self, units: u64) -> Option<LastFreed<'_>> {
+    pub(crate) fn last_freed(&mut self) -> Option<LastFreed<'_>> {
         let id = self.recent;
         let block = self.blocks.get_mut(id)?;
-        if id != self.last_freed || u64::from(block.units) != units {
-            return None;
-        }
         let recent = &mut self.recent;
-        Some(LastFreed { id, block, recent })
+        (id == self.last_freed).then_some(LastFreed { id, block, recent })
     }
 
     #[inline(always)]

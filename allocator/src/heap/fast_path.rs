@@ -120,7 +120,7 @@ impl<D: Device> Drop for HeapGuard<'_, D> {
 /// A caller's request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    /// Bytes, more than zero.
+    /// Bytes. The slow path checks that they are not zero and not too many.
     pub(crate) requested: u64,
     /// The requester: an owner, or a library that identifies the memory by its address only.
     pub(crate) label: Label,
@@ -203,11 +203,12 @@ impl<D: Device> Heap<D> {
         if !fast_path || policy.divides {
             return Err(Some(state));
         }
-        let units = size::whole_units(request.requested);
-        if let Some(last_freed) = blocks.last_freed(units)
+        // The previous request was neither empty nor too large, so this one is neither, if it passes both comparisons.
+        if let Some(last_freed) = blocks.last_freed()
+            && request.requested <= last_freed.block.requested
+            && size::whole_units(request.requested) == u64::from(last_freed.block.units)
             && !last_freed.block.guarded
             && (last_freed.block.indexed || !request.label.is_raw())
-            && request.requested <= last_freed.block.requested
             && self.counters.allocated_again(last_freed.block.kind, last_freed.block.bytes(), request.requested)
         {
             let id = last_freed.id;

@@ -66,7 +66,7 @@ impl<D: Device> AllocatorState<D> {
     ) -> Result<&Arc<Heap<D>>, Error> {
         let make = || {
             let elastic = self.is_elastic() && pool.permits_elastic();
-            let heap = self.idle_heap(stream_state, elastic).or_else(|| self.add_heap(stream_state, elastic))?;
+            let heap = self.idle_heap(stream_state, elastic).or_else(|| self.add_heap(stream_state, elastic, None))?;
             for heap in [Some(Arc::clone(heap)), heap.partner()].iter().flatten() {
                 heap.set_pool(pool);
                 heap.set_elastic(elastic);

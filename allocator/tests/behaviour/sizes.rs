@@ -54,6 +54,27 @@ fn s3_an_exbibyte_is_refused_before_anything_is_tried() {
 }
 
 #[test]
+fn s3_sizes_that_no_block_has_are_refused_right_after_a_free_too() {
+    for config in ["", "roundup_power2_divisions:4"] {
+        let (test, [stream]) = TestAllocator::with(config).with_streams();
+        // The thread becomes the owner of the heap's lock.
+        for _ in 0..1000 {
+            drop(test.allocate(KIB, &stream));
+            test.allocator.free_raw(test.allocate_raw(KIB, &stream)).unwrap();
+        }
+        for bytes in [1 << 60, u64::MAX - 511, u64::MAX] {
+            assert_eq!(test.allocator.allocate(bytes, &stream).unwrap_err(), Error::TooLarge { bytes });
+            // SAFETY: 1. 2. the stream is this allocator's own.
+            let raw = unsafe { test.allocator.allocate_raw(bytes, stream.handle()) };
+            assert_eq!(raw, Err(Error::TooLarge { bytes }));
+        }
+        assert_eq!((test.allocate(0, &stream).address(), test.allocate_raw(0, &stream)), (0, 0));
+        assert_eq!(test.stats().allocation.all.allocated, 2000);
+        test.assert_sound();
+    }
+}
+
+#[test]
 fn s3_just_below_an_exbibyte_is_an_ordinary_exhaustion() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     for bytes in [1 << 41, (1 << 60) - 1] {

@@ -53,16 +53,16 @@ macro_rules! cases {
 }
 
 cases! {
-    Pair = "pair 1KiB", Some(155);
-    PairRaw = "pair 1KiB by address", Some(175);
-    PairInside = "pair 1KiB inside a pool", Some(195);
-    PairPinned = "pair 1KiB of pinned memory", Some(140);
+    Pair = "pair 1KiB", Some(150);
+    PairRaw = "pair 1KiB by address", Some(152);
+    PairInside = "pair 1KiB inside a pool", Some(186);
+    PairPinned = "pair 1KiB of pinned memory", Some(92);
     PairTwoStreams = "pair 1KiB, two streams in turn", Some(2030);
     PairManyStreams = "pair 1KiB, 16 streams in turn", Some(2030);
-    PairPending = "pair 1KiB while a block is pending", Some(198);
+    PairPending = "pair 1KiB while a block is pending", Some(191);
     PairHistory = "pair 1KiB with history", Some(955);
     PairHistoryCallers = "pair 1KiB with history and callers", None;
-    Churn1k = "churn 512B-64MiB, 1k live", Some(600);
+    Churn1k = "churn 512B-64MiB, 1k live", Some(605);
     Churn10k = "churn 512B-64MiB, 10k live", Some(600);
     Churn100k = "churn 512B-64MiB, 100k live", None;
     Churn1M = "churn 512B-64MiB, 1M live", None;
@@ -70,7 +70,7 @@ cases! {
     SmallChurn10k = "churn 512B-1MiB, 10k live", Some(600);
     SmallChurn100k = "churn 512B-1MiB, 100k live", None;
     SmallChurn1M = "churn 512B-1MiB, 1M live", None;
-    ElasticPair = "pair 1KiB, elastic", Some(155);
+    ElasticPair = "pair 1KiB, elastic", Some(150);
     ElasticChurn1k = "churn 512B-64MiB, 1k live, elastic", Some(770);
     ElasticSmallChurn1k = "churn 512B-1MiB, 1k live, elastic", Some(770);
     ElasticSmallChurn10k = "churn 512B-1MiB, 10k live, elastic", Some(915);
