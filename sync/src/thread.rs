@@ -43,15 +43,15 @@ pub fn set_entered_pools(number: usize) {
     THREAD.with(|thread| thread.entered_pools.set(number));
 }
 
-/// The number of the heap that last allocated raw memory for this thread, of any allocator: a guess whose block is freed
-/// next.
+/// The number of the heap that this thread last asked for raw memory, of any allocator: a guess which one it asks next,
+/// and which block it frees.
 #[inline(always)]
 #[must_use]
 pub fn last_heap() -> u32 {
     THREAD.with(|thread| thread.last_heap.get())
 }
 
-/// Sets the number of the heap that last allocated raw memory for this thread.
+/// Sets the number of the heap that this thread last asked for raw memory.
 #[inline(always)]
 pub fn set_last_heap(number: u32) {
     THREAD.with(|thread| thread.last_heap.set(number));

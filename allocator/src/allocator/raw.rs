@@ -29,7 +29,6 @@ impl<D: Device> Answer<D> for Address {
     #[inline(always)]
     fn of_block(heap: &Arc<Heap<D>>, block: &Allocated, requested: u64, stream: StreamRef) -> Self {
         probes::malloc(&heap.shared.device, block.address, requested, stream);
-        thread::set_last_heap(heap.number);
         Self(block.address)
     }
 
@@ -83,10 +82,7 @@ impl<D: Device> Allocator<D> {
         };
         let request = Request { requested: bytes, label };
         match heap.allocate_last_freed(request) {
-            Ok(allocated) => {
-                probes::malloc(&heap.shared.device, allocated.address, bytes, stream);
-                Ok(allocated.address)
-            }
+            Ok(allocated) => Ok(Address::of_block(heap, &allocated, bytes, stream).0),
             Err(held) => self.allocate_raw_slowly(held, request, heap, convert),
         }
     }
@@ -120,6 +116,7 @@ impl<D: Device> Allocator<D> {
             if route::is_inside() {
                 heap = self.inner().heap_inside(stream, &heap.stream_state)?.unwrap_or(heap);
             }
+            thread::set_last_heap(heap.number);
             self.allocate_from(bytes, heap, label)
         };
         serve().map(|Address(address)| address).map_err(convert)
@@ -139,6 +136,7 @@ impl<D: Device> Allocator<D> {
         }
         let heap = self.inner().known_heap(stream)?;
         let allocated = heap.allocate_last_freed(Request { requested: bytes, label }).ok()?;
+        thread::set_last_heap(heap.number);
         let Address(address) = Answer::<D>::of_block(heap, &allocated, bytes, stream);
         Some(address)
     }
@@ -152,12 +150,22 @@ impl<D: Device> Allocator<D> {
     pub fn free_raw(&self, address: u64) -> Result<(), Error> {
         // A lookup takes most of the time of a free, and temporary memory is freed before anything else is allocated.
         let last = self.inner().heaps.get(thread::last_heap());
-        if last.is_some_and(|heap| heap.free_last_found(address)) { Ok(()) } else { self.free_raw_at_home(address) }
+        match last.map(|heap| (heap, heap.free_last_found(address))) {
+            Some((_, Ok(()))) => Ok(()),
+            Some((heap, Err(held))) => self.free_raw_at_home(held.map(|state| (heap, state)), address),
+            None => self.free_raw_at_home(None, address),
+        }
     }
 
-    /// Frees memory that is not the newest of this thread.
+    /// Frees memory that is not the newest of this thread, which may hold the lock of its last heap.
     #[inline(never)]
-    fn free_raw_at_home(&self, address: u64) -> Result<(), Error> {
+    fn free_raw_at_home(&self, held: Option<(&Arc<Heap<D>>, FastGuard<'_, D>)>, address: u64) -> Result<(), Error> {
+        // Nearly all memory of a thread is in its last heap, and that has one elastic segment.
+        if let Some((heap, state)) = held
+            && let Some(freed) = heap.free_at_locked(state, SegmentId::FIRST, address)
+        {
+            return freed.end().map_err(Error::from);
+        }
         if let Some((heap, segment)) = self.likely_home(address)
             && let Some(freed) = heap.free_at(segment, address)
         {

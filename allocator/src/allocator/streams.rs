@@ -84,7 +84,7 @@ impl<D: Device> AllocatorState<D> {
         self.heaps.get(self.streams.get(stream.raw())?)
     }
 
-    /// Does the same without a lookup, if the heap was the last that allocated raw memory for this thread.
+    /// Does the same without a lookup, if this thread last asked the heap for raw memory.
     #[inline(always)]
     pub(crate) fn last_heap(&self, stream: StreamRef) -> Option<&Arc<Heap<D>>> {
         self.heaps.get(thread::last_heap()).filter(|heap| heap.is_listed(stream))

@@ -8,6 +8,11 @@ use crate::size::SegmentKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SegmentId(pub(crate) u32);
 
+impl SegmentId {
+    /// The first index of a heap.
+    pub(crate) const FIRST: Self = Self(0);
+}
+
 /// Memory obtained from the source.
 #[derive(Debug)]
 pub(crate) struct Segment {

@@ -278,18 +278,21 @@ impl<D: Device> Heap<D> {
     }
 
     /// Frees the raw block at `address` on the fast path, if the last search returned it and this thread owns the lock's
-    /// bias. Returns whether it did.
+    /// bias.
+    ///
+    /// Otherwise nothing changes, and [`free_at_locked`](Self::free_at_locked) continues with the lock, if it is held.
     #[inline(always)]
-    pub(crate) fn free_last_found(&self, address: u64) -> bool {
-        let Some(mut state) = self.state.enter() else { return false };
+    pub(crate) fn free_last_found(&self, address: u64) -> Result<(), Option<FastGuard<'_, D>>> {
+        let mut state = self.state.enter().ok_or(None)?;
         let fast_path = state.fast_path();
         let (blocks, _) = state.blocks();
-        let Some(id) = blocks.last_found_raw(address).filter(|_| fast_path) else { return false };
-        let freed = self.set_last_freed(blocks, id);
-        if freed {
-            probes::free(|| address);
+        match blocks.last_found_raw(address) {
+            Some(id) if fast_path && self.set_last_freed(blocks, id) => {
+                probes::free(|| address);
+                Ok(())
+            }
+            _ => Err(Some(state)),
         }
-        freed
     }
 
     /// Makes an allocated block the last-freed one, if its free needs no more work. Returns whether it did.
@@ -316,7 +319,12 @@ impl<D: Device> Heap<D> {
     }
 
     #[inline(always)]
-    fn free_at_locked(&self, mut state: FastGuard<'_, D>, segment: SegmentId, address: u64) -> Option<Freed<D>> {
+    pub(crate) fn free_at_locked(
+        &self,
+        mut state: FastGuard<'_, D>,
+        segment: SegmentId,
+        address: u64,
+    ) -> Option<Freed<D>> {
         let (blocks, _) = state.blocks();
         let id = blocks.find_raw(segment, address)?;
         Some(self.free_locked(state, id))

@@ -54,7 +54,7 @@ macro_rules! cases {
 
 cases! {
     Pair = "pair 1KiB", Some(150);
-    PairRaw = "pair 1KiB by address", Some(152);
+    PairRaw = "pair 1KiB by address", Some(170);
     PairInside = "pair 1KiB inside a pool", Some(186);
     PairPinned = "pair 1KiB of pinned memory", Some(92);
     PairTwoStreams = "pair 1KiB, two streams in turn", Some(2030);
@@ -72,6 +72,7 @@ cases! {
     SmallChurn1M = "churn 512B-1MiB, 1M live", None;
     ElasticPair = "pair 1KiB, elastic", Some(150);
     ElasticChurn1k = "churn 512B-64MiB, 1k live, elastic", Some(770);
+    ElasticRawChurn1k = "churn 512B-64MiB, 1k live, elastic, by address", Some(925);
     ElasticSmallChurn1k = "churn 512B-1MiB, 1k live, elastic", Some(770);
     ElasticSmallChurn10k = "churn 512B-1MiB, 10k live, elastic", Some(915);
 }
@@ -119,6 +120,10 @@ impl Case {
             Self::PairTwoStreams => take_turns(2, pairs)?,
             Self::PairManyStreams => take_turns(16, pairs)?,
             Self::Churn1k | Self::ElasticChurn1k => return self.churn(1000, LogUniform::TO_64_MIB, pairs, end),
+            Self::ElasticRawChurn1k => {
+                let subject = Raw::new(elastic()?, 1)?;
+                return self.churn_of(&subject, Churn { slots: 1000, sizes: LogUniform::TO_64_MIB }, pairs, end);
+            }
             Self::Churn10k => return self.churn(10_000, LogUniform::TO_64_MIB, pairs, end),
             Self::Churn100k => return self.churn(100_000, LogUniform::TO_64_MIB, pairs, end),
             Self::Churn1M => return self.churn(1_000_000, LogUniform::TO_64_MIB, pairs, end),
@@ -141,10 +146,15 @@ impl Case {
         matches!(self, Self::ElasticChurn1k | Self::ElasticSmallChurn1k | Self::ElasticSmallChurn10k)
     }
 
-    /// All steps are drawn before any is taken, and in both runs alike, so that drawing does not count.
     fn churn(self, slots: usize, sizes: LogUniform, steps: usize, end: impl FnOnce()) -> Result<(), Stopped> {
         let subject = Owned::new(if self.is_elastic() { elastic()? } else { allocator()? }, 1)?;
-        let mut churning = Churn { slots, sizes }.begin(&subject)?;
+        self.churn_of(&subject, Churn { slots, sizes }, steps, end)
+    }
+
+    /// All steps are drawn before any is taken, and in both runs alike, so that drawing does not count.
+    fn churn_of(self, subject: &impl Subject, churn: Churn, steps: usize, end: impl FnOnce()) -> Result<(), Stopped> {
+        let slots = churn.slots;
+        let mut churning = churn.begin(subject)?;
         churning.run(WARM_STEPS.max(2 * slots))?;
         let plan = churning.plan(2 * self.pairs());
         churning.follow(&plan[..steps])?;
