@@ -48,7 +48,7 @@ impl<D: Device> AllocatorState<D> {
         }
         let make = || {
             let heap = self.add_heap(&Arc::new(stream_state), self.is_elastic(), Some(stream))?;
-            heap.set_routed(self.routes.are_there());
+            self.routes.tell(|routed| heap.set_routed(routed));
             Some(heap.number)
         };
         let number = self.streams.get_or_add(stream.raw(), make);

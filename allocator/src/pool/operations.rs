@@ -221,11 +221,12 @@ impl<D: Device> AllocatorState<D> {
 
     /// Updates the routing flag of every heap of the default pool.
     pub(super) fn refresh_routes(&self) {
-        let routed = self.routes.are_there();
-        self.shared.routed.store(routed, Relaxed);
-        for heap in self.heaps.all() {
-            heap.set_routed(routed && heap.pool().is_none());
-        }
+        self.routes.tell(|routed| {
+            self.shared.routed.store(routed, Relaxed);
+            for heap in self.heaps.all() {
+                heap.set_routed(routed && heap.pool().is_none());
+            }
+        });
     }
 }
 

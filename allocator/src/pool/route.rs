@@ -161,8 +161,11 @@ impl Routes {
         Ok(pool)
     }
 
-    pub(crate) fn are_there(&self) -> bool {
-        !self.0.read().is_empty()
+    /// Calls `set` with whether there are routes. None begins or ends before it returns, so what several threads set
+    /// agrees with the list. `set` may lock heaps: no thread that has locked one asks for routes.
+    pub(crate) fn tell(&self, set: impl FnOnce(bool)) {
+        let list = self.0.read();
+        set(!list.is_empty());
     }
 
     /// Returns the pool of the last begun route that matches `stream`. `capture` returns the stream's capture. If it

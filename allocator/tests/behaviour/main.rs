@@ -59,6 +59,7 @@ mod pools_memory;
 mod pools_names;
 mod pools_release;
 mod pools_routes;
+mod pools_routes_races;
 mod pools_sources;
 mod pools_sources_faults;
 mod release_after;
