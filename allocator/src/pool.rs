@@ -248,7 +248,7 @@ impl<D: Device> Pool<D> {
         if !self.allocator.is_inherited() {
             self.state.notify(SourceEvent::Began(self.allocator.device_info().ordinal, self.id().pair()));
         }
-        let ticket = route::enter(self.inner().identity, stream, Arc::clone(&self.state));
+        let ticket = route::enter(self.inner().identity, stream, &self.state);
         PoolGuard { pool: self, ticket, _of_thread: PhantomData }
     }
 

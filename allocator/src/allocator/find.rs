@@ -34,7 +34,7 @@ impl<D: Device> AllocatorState<D> {
     fn find_by_route(&self, heap: &Arc<Heap<D>>, request: Request) -> Result<FoundBlock<D>, Error> {
         let stream_state = &heap.stream_state;
         let led = self.routes.pool_for(stream_state.handle(), || stream_state.capture())?;
-        let heap = led.map_or(Ok(heap), |pool| self.heap_of_stream_state(&pool, stream_state))?;
+        let heap = led.as_ref().map_or(Ok(heap), |pool| self.heap_of_stream_state(pool, stream_state))?;
         if !heap.is_retired()
             && let Some(allocated) = heap.allocate_after_events(request)?
         {
@@ -48,9 +48,11 @@ impl<D: Device> AllocatorState<D> {
     pub(super) fn serves_graphs(&self, heap: &Heap<D>) -> bool {
         let stream_state = &heap.stream_state;
         let by_route = || self.routes.pool_for(stream_state.handle(), || stream_state.capture());
-        let led = heap.pool().map_or_else(by_route, |pool| Ok(Some(pool)));
-        // If the driver query fails, the search for a block returns that error.
-        led.map_or(true, |pool| pool.is_some_and(|pool| pool.keeps()))
+        match heap.pool() {
+            Some(pool) => pool.keeps(),
+            // If the driver query fails, the search for a block returns that error.
+            None => by_route().map_or(true, |led| led.is_some_and(|pool| pool.keeps())),
+        }
     }
 
     /// Finds a block in the heap's pool; in the heap's partner if the configuration has changed.

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::state::PoolState;
+use super::state::{PoolEntry, PoolState};
 use super::{PoolId, PoolProblem};
 use crate::error::Error;
 use crate::source::SourceEvent;
@@ -60,13 +60,13 @@ impl Pools {
         self.select(|state| !state.is_used())
     }
 
-    /// Removes every pool without users and entered threads that `is_empty`. Its heaps become available to other pools.
+    /// Removes every pool without users and entries that `is_empty`. Its heaps become available to other pools.
     pub(crate) fn forget(&self, is_empty: impl Fn(&PoolState) -> Option<Vec<u32>>) {
         // A pool may hold the last reference to its source, which must not be dropped under this lock.
         let mut forgotten = Vec::new();
         let PoolTable { pools, heaps } = &mut *self.0.lock();
         pools.retain(|_, state| {
-            let kept = state.is_used() || state.entered.load(Relaxed) > 0;
+            let kept = state.is_used() || state.is_entered();
             let Some(empty) = (!kept).then(|| is_empty(state)).flatten() else { return true };
             forgotten.push(Arc::clone(state));
             heaps.extend(empty);
@@ -82,7 +82,11 @@ impl Pools {
     }
 
     /// Returns the pools whose free blocks serve requests of other pools before those fail, by id.
-    pub(crate) fn on_oom(&self) -> Vec<Arc<PoolState>> {
-        self.select(|state| state.use_on_oom.load(Relaxed))
+    pub(crate) fn on_oom(&self) -> Vec<PoolEntry> {
+        let table = self.0.lock();
+        let lending = table.pools.values().filter(|state| state.use_on_oom.load(Relaxed));
+        let mut entries: Vec<_> = lending.map(PoolEntry::new).collect();
+        entries.sort_unstable_by_key(|entry| entry.id);
+        entries
     }
 }

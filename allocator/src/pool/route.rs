@@ -8,11 +8,10 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::{self as hal, CaptureId, StreamRef};
 
-use super::state::PoolState;
+use super::state::{PoolEntry, PoolState};
 use super::{PoolId, PoolProblem};
 use crate::error::Error;
 use crate::sync::{RwLock, thread};
@@ -25,21 +24,15 @@ thread_local! {
     static ENTERED: RefCell<Vec<EnteredPool>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A pool that a thread has entered. Until it leaves, no other pool gets the heaps, even after a forgotten guard.
+/// A pool that a thread has entered.
 #[derive(Debug)]
 struct EnteredPool {
     /// The number of the allocator whose requests it serves.
     allocator: u64,
     /// The stream whose requests it serves; `None` for all streams.
     stream: Option<StreamRef>,
-    pool: Arc<PoolState>,
+    pool: PoolEntry,
     ticket: u64,
-}
-
-impl Drop for EnteredPool {
-    fn drop(&mut self) {
-        self.pool.entered.fetch_sub(1, Relaxed);
-    }
 }
 
 #[inline]
@@ -70,15 +63,14 @@ pub(crate) fn pool_inside(allocator: u64, stream: StreamRef) -> Option<Arc<PoolS
 }
 
 /// Enters a pool on this thread. Returns a ticket for `leave`. Does nothing during thread exit.
-pub(super) fn enter(allocator: u64, stream: Option<StreamRef>, pool: Arc<PoolState>) -> u64 {
+pub(super) fn enter(allocator: u64, stream: Option<StreamRef>, pool: &Arc<PoolState>) -> u64 {
     thread_local! {
         static NEXT: Cell<u64> = const { Cell::new(0) };
     }
     let ticket = NEXT.replace(NEXT.get() + 1);
     let _ = ENTERED.try_with(|entered| {
         let mut entered = entered.borrow_mut();
-        pool.entered.fetch_add(1, Relaxed);
-        entered.push(EnteredPool { allocator, stream, pool, ticket });
+        entered.push(EnteredPool { allocator, stream, pool: PoolEntry::new(pool), ticket });
         thread::set_entered_pools(entered.len());
     });
     LAST.set(NO_HEAP);
@@ -168,13 +160,13 @@ impl Routes {
         set(!list.is_empty());
     }
 
-    /// Returns the pool of the last begun route that matches `stream`. `capture` returns the stream's capture. If it
+    /// Enters the pool of the last begun route that matches `stream`. `capture` returns the stream's capture. If it
     /// fails, this fails too, since the memory of a graph could come from the wrong pool.
     pub(crate) fn pool_for(
         &self,
         stream: StreamRef,
         capture: impl Fn() -> hal::Result<Option<CaptureId>>,
-    ) -> hal::Result<Option<Arc<PoolState>>> {
+    ) -> hal::Result<Option<PoolEntry>> {
         for (filter, pool) in self.0.read().iter().rev() {
             let leads = match filter {
                 Filter::All => true,
@@ -183,7 +175,7 @@ impl Routes {
                 Filter::Function(leads) => leads(stream),
             };
             if leads {
-                return Ok(Some(Arc::clone(pool)));
+                return Ok(Some(PoolEntry::new(pool)));
             }
         }
         Ok(None)

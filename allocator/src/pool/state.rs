@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, MutexGuard};
@@ -56,8 +57,8 @@ pub(crate) struct PoolState {
     made: Mutex<BTreeMap<u64, u64>>,
     /// The number of owners, routes, captures and graphs.
     pub(super) uses: AtomicU64,
-    /// The number of open entries by threads. A guard can be forgotten, or outlive the last user.
-    pub(super) entered: AtomicU64,
+    /// The number of [`PoolEntry`]s. A guard of a thread can be forgotten, or outlive the last user.
+    entered: AtomicU64,
 }
 
 /// The values of `PoolState::kept`.
@@ -89,6 +90,11 @@ impl PoolState {
             // SAFETY: 1. the event is not `StreamRecorded`.
             unsafe { source.notify(event) };
         }
+    }
+
+    /// Returns whether a thread has entered the pool, or a request was led to it and has not ended.
+    pub(super) fn is_entered(&self) -> bool {
+        self.entered.load(Relaxed) > 0
     }
 
     pub(crate) fn is_used(&self) -> bool {
@@ -214,6 +220,33 @@ impl PoolState {
 
     pub(crate) fn splits_never(&self) -> bool {
         self.no_split.load(Relaxed)
+    }
+}
+
+/// A thread or a request that uses the heaps of a pool. Until this is dropped, no other pool gets them, even if the pool
+/// has lost its last user.
+#[derive(Debug)]
+pub(crate) struct PoolEntry(Arc<PoolState>);
+
+impl PoolEntry {
+    /// Enters a pool. The caller knows that it has a user, or holds the lock of the pools.
+    pub(super) fn new(pool: &Arc<PoolState>) -> Self {
+        pool.entered.fetch_add(1, Relaxed);
+        Self(Arc::clone(pool))
+    }
+}
+
+impl Deref for PoolEntry {
+    type Target = Arc<PoolState>;
+
+    fn deref(&self) -> &Arc<PoolState> {
+        &self.0
+    }
+}
+
+impl Drop for PoolEntry {
+    fn drop(&mut self) {
+        self.0.entered.fetch_sub(1, Relaxed);
     }
 }
 

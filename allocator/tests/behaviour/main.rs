@@ -58,6 +58,7 @@ mod pointers;
 mod pools_memory;
 mod pools_names;
 mod pools_release;
+mod pools_released_races;
 mod pools_routes;
 mod pools_routes_races;
 mod pools_sources;
