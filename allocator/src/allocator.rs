@@ -81,6 +81,7 @@ impl<D: Device> Allocator<D> {
                 shared,
                 identity: NEXT_IDENTITY.fetch_add(1, Relaxed),
                 heaps: Heaps::default(),
+                config_turn: Mutex::default(),
                 streams: StreamTable::default(),
                 pools: Pools::default(),
                 routes,

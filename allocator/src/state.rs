@@ -25,6 +25,8 @@ pub(crate) struct AllocatorState<D: Device> {
     pub(crate) identity: u64,
     /// The heaps of all pools.
     pub(crate) heaps: Heaps<D>,
+    /// Held while a heap is created, and while the configuration is replaced. So all heaps have the newest one.
+    pub(crate) config_turn: Mutex<()>,
     /// The heap of every stream in the default pool.
     pub(crate) streams: StreamTable,
     pub(crate) pools: Pools,

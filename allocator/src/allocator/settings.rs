@@ -64,6 +64,7 @@ impl<D: Device> Allocator<D> {
         if self.is_inherited() {
             return;
         }
+        let _turn = self.inner.config_turn.lock();
         let config = config.clone().with_backend(self.config().backend());
         let policy = HeapPolicy::of(&config);
         self.shared().settings.apply(&config);

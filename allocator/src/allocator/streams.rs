@@ -47,6 +47,7 @@ impl<D: Device> AllocatorState<D> {
             return Err(Error::UnknownStream { stream });
         }
         let make = || {
+            let _turn = self.config_turn.lock();
             let heap = self.add_heap(&Arc::new(stream_state), self.is_elastic(), Some(stream))?;
             self.routes.tell(|routed| heap.set_routed(routed));
             Some(heap.number)
@@ -56,7 +57,7 @@ impl<D: Device> AllocatorState<D> {
         Ok(Stream { stream_state: Arc::clone(&heap.stream_state), heap: Arc::clone(heap) })
     }
 
-    /// Creates a heap. Returns `None` if there are more heaps than any driver has streams.
+    /// Creates a heap. The caller holds the turn for the configuration. Returns `None` if there are more heaps than any driver has streams.
     pub(crate) fn add_heap(
         &self,
         stream_state: &Arc<StreamState<D>>,
@@ -101,10 +102,13 @@ impl<D: Device> AllocatorState<D> {
         if let Some(partner) = heap.partner() {
             return Ok(partner);
         }
+        let _turn = self.config_turn.lock();
         let made = self.add_heap(&heap.stream_state, heap.elastic.is_none(), None).ok_or(NO_HEAP)?;
-        if let Some(pool) = heap.pool() {
-            made.set_pool(&pool);
+        let pool = heap.pool();
+        if let Some(pool) = &pool {
+            made.set_pool(pool);
         }
+        made.set_elastic(self.is_elastic() && pool.is_none_or(|pool| pool.permits_elastic()));
         heap.pair(made);
         // If another thread was faster, its heap is used, and this one stays empty.
         Ok(heap.partner().unwrap_or_else(|| Arc::clone(made)))

@@ -65,6 +65,7 @@ impl<D: Device> AllocatorState<D> {
         stream_state: &Arc<StreamState<D>>,
     ) -> Result<&Arc<Heap<D>>, Error> {
         let make = || {
+            let _turn = self.config_turn.lock();
             let elastic = self.is_elastic() && pool.permits_elastic();
             let heap = self.idle_heap(stream_state, elastic).or_else(|| self.add_heap(stream_state, elastic, None))?;
             for heap in [Some(Arc::clone(heap)), heap.partner()].iter().flatten() {

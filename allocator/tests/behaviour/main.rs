@@ -67,6 +67,7 @@ mod release_after;
 mod reports;
 mod retry;
 mod settings;
+mod settings_races;
 mod sizes;
 mod sleep;
 mod sleep_calls;
