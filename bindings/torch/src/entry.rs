@@ -2,7 +2,6 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::LazyLock;
 
 use cachette::hal::StreamRef;
 use cachette::{Allocator, Label};
@@ -11,9 +10,6 @@ use cachette_process::{self as process, is_forked};
 use crate::counters::{FAILED_FREES, UNKNOWN_FREES};
 use crate::error::Error;
 use crate::{processes, throw};
-
-/// The label of PyTorch's memory in snapshots.
-static LABEL: LazyLock<Label> = LazyLock::new(|| Label::new("torch"));
 
 /// Allocates `size` bytes for work in `stream`. Returns null for zero bytes.
 ///
@@ -72,7 +68,7 @@ unsafe fn allocate(size: usize, device: c_int, stream: StreamRef) -> Result<u64,
         None => open(device)?,
     };
     // SAFETY: 1. and 2. are the caller's promises; allocators of the plug-in live as long as the process.
-    unsafe { allocator.allocate_raw_or(size as u64, stream, *LABEL, |error| of_request(allocator, error)) }
+    unsafe { allocator.allocate_raw_or(size as u64, stream, Label::TORCH, |error| of_request(allocator, error)) }
 }
 
 /// The allocator of a device, for its first request.
