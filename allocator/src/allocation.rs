@@ -10,6 +10,7 @@ use cachette_hal::{self as hal, AnyDevice, Device, DevicePtr, StreamRef, Use};
 use crate::blocks::BlockId;
 use crate::error::Error;
 use crate::heap::{Allocated, Heap};
+use crate::label::Label;
 use crate::observe::probes;
 use crate::pool::state::AwakeState;
 use crate::stream::Stream;
@@ -161,7 +162,13 @@ impl<D: Device> Allocation<D> {
     /// Gives up ownership and returns the address. The caller must free the memory with
     /// [`Allocator::free_raw`](crate::Allocator::free_raw).
     #[must_use = "the address is the only way to free the memory"]
-    pub fn into_raw(mut self) -> u64 {
+    pub fn into_raw(self) -> u64 {
+        self.into_raw_as(Label::NONE)
+    }
+
+    /// Does the same as [`into_raw`](Self::into_raw), for a library that snapshots show by its label.
+    #[must_use = "the address is the only way to free the memory"]
+    pub fn into_raw_as(mut self, label: Label) -> u64 {
         let owner = self.owner();
         self.place = BlockPlace::NONE;
         match owner {
@@ -169,7 +176,7 @@ impl<D: Device> Allocation<D> {
                 // SAFETY: as in `record_stream`.
                 let heap = unsafe { heap.as_ref() };
                 if !heap.shared.origin.is_inherited() {
-                    heap.make_raw(id);
+                    heap.make_raw(id, label);
                 }
             }
             Owner::Device(memory) => unbox(memory).make_raw(),

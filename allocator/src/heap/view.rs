@@ -113,8 +113,8 @@ impl<D: Device> Heap<D> {
     }
 
     /// Turns an allocated block into raw memory, which a caller can free by its address.
-    pub(crate) fn make_raw(&self, id: BlockId) {
-        self.state.lock().blocks.make_raw(id, Label::NONE);
+    pub(crate) fn make_raw(&self, id: BlockId, label: Label) {
+        self.state.lock().blocks.make_raw(id, label);
     }
 
     /// Checks every invariant of the heap. The error names the violated one.

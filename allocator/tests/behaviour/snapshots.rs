@@ -227,6 +227,7 @@ fn h9_a_free_block_tells_its_last_request() {
 fn h9_a_block_tells_which_library_asked_for_it() {
     let (test, [stream, side]) = TestAllocator::new().with_streams();
     let owned = test.allocate(5 * MIB, &stream);
+    let given_up = test.allocator.create_pool().allocate(5 * MIB, &stream).unwrap().into_raw_as(Label::new("c"));
     let by = |label| {
         // SAFETY: the stream lives as long as the test.
         unsafe { test.allocator.allocate_raw_as(5 * MIB, stream.handle(), label) }.unwrap()
@@ -239,15 +240,16 @@ fn h9_a_block_tells_which_library_asked_for_it() {
             let block = blocks.clone().find(|block| block.address == address).unwrap();
             snapshot.texts.get(block.label).to_owned()
         };
-        [owned.address(), cupy, torch, none].map(label_of)
+        [owned.address(), given_up, cupy, torch, none].map(label_of)
     };
-    assert_eq!(labels(), ["", "cupy", "torch", ""]);
+    assert_eq!(labels(), ["", "c", "cupy", "torch", ""]);
     let hold = test.hold(&side);
     // SAFETY: both streams live as long as the test.
     unsafe { test.allocator.record_stream_raw(cupy, side.handle()) }.unwrap();
     test.allocator.free_raw(cupy).unwrap();
     test.allocator.free_raw(torch).unwrap();
-    assert_eq!(labels(), ["", "cupy", "", ""], "a pending block keeps its label, and a free one has none");
+    test.allocator.free_raw(given_up).unwrap();
+    assert_eq!(labels(), ["", "", "cupy", "", ""], "a pending block keeps its label, and a free one has none");
     drop(hold);
     test.allocator.free_raw(none).unwrap();
 }

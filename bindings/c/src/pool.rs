@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use cachette::pool::PoolStats;
-use cachette::{Pool, Stream};
+use cachette::{Label, Pool, Stream};
 
 use crate::allocator::AllocatorHandle;
 use crate::convert::{address_of, pointer_to, stream_of};
@@ -21,11 +21,13 @@ use crate::structure::{Structure, same_fields};
 pub struct PoolHandle {
     /// Shared with the threads that entered it, which may leave after the release.
     pub(crate) inner: Arc<Pool>,
+    /// The label of the allocator's handle.
+    label: Label,
 }
 
 impl PoolHandle {
-    fn new(pool: Pool) -> Self {
-        Self { inner: Arc::new(pool) }
+    fn new(allocator: &AllocatorHandle, pool: Pool) -> Self {
+        Self { inner: Arc::new(pool), label: allocator.label }
     }
 
     /// The allocator's stream for a handle of the vendor.
@@ -72,7 +74,7 @@ pub unsafe extern "C" fn cachette_pool_create(
 ) -> Status {
     call!([out(out_pool), handle(allocator), optional_structure(options, size)], {
         let Some(options) = options else {
-            *out_pool = give(PoolHandle::new(allocator.inner.create_pool()));
+            *out_pool = give(PoolHandle::new(allocator, allocator.inner.create_pool()));
             return Ok(());
         };
         // SAFETY: 3., 6. and 7. are the caller's promises.
@@ -81,7 +83,7 @@ pub unsafe extern "C" fn cachette_pool_create(
         if let Some(user) = user {
             user.arm();
         }
-        *out_pool = give(PoolHandle::new(pool));
+        *out_pool = give(PoolHandle::new(allocator, pool));
     })
 }
 
@@ -93,7 +95,10 @@ pub unsafe extern "C" fn cachette_pool_open(
     id: PoolName,
     out_pool: *mut *mut PoolHandle,
 ) -> Status {
-    call!([out(out_pool), handle(allocator)], *out_pool = give(PoolHandle::new(allocator.inner.open_pool(id.into())?)))
+    call!(
+        [out(out_pool), handle(allocator)],
+        *out_pool = give(PoolHandle::new(allocator, allocator.inner.open_pool(id.into())?))
+    )
 }
 
 /// Releases a user; NULL is ignored. After the last release unused segments go back to the device. Segments with live
@@ -138,7 +143,7 @@ pub unsafe extern "C" fn cachette_pool_allocate(
     call!([out(out_address), handle(pool)], {
         // SAFETY: 4. is the caller's promise.
         let stream = unsafe { pool.stream(stream) }?;
-        *out_address = pointer_to(pool.inner.allocate(bytes, &stream)?.into_raw());
+        *out_address = pointer_to(pool.inner.allocate(bytes, &stream)?.into_raw_as(pool.label));
     })
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use cachette::hal::{Ordinal, StreamRef};
 use cachette::pool::PoolStats;
-use cachette::{Allocator, Pool, PoolOptions};
+use cachette::{Allocator, Label, Pool, PoolOptions};
 use cachette_process as process;
 
 use super::SlotOptions;
@@ -95,7 +95,7 @@ impl Serving {
         let stream = unsafe { pool.allocator().adopt_stream(stream) }.map_err(failed)?;
         let allocation = pool.allocate(bytes, &stream).map_err(failed)?;
         self.live.fetch_add(1, Relaxed);
-        Ok(allocation.into_raw())
+        Ok(allocation.into_raw_as(Label::TORCH))
     }
 
     /// Frees memory of a device.
