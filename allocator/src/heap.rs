@@ -110,11 +110,13 @@ impl<D: Device> Heap<D> {
     /// Assigns an empty heap to a pool.
     pub(crate) fn set_pool(&self, pool: &Arc<PoolState>) {
         let mut state = self.state.lock();
+        *self.pool.write() = Some(Arc::clone(pool));
         state.policy.no_split = pool.splits_never();
         state.policy.driver_pool = false;
+        // A thread that puts the pool to sleep marks the pool first, and then its heaps. So one of both marks this heap.
         state.redirect.asleep = pool.is_asleep();
+        state.redirect.route = false;
         Self::note_pool(&mut state, pool.id);
-        *self.pool.write() = Some(Arc::clone(pool));
     }
 
     /// Switches splitting of blocks on or off.
@@ -138,9 +140,11 @@ impl<D: Device> Heap<D> {
         self.pool().is_none_or(|pool| pool.permits_release())
     }
 
-    /// Sets whether requests must check for a route.
+    /// Sets whether requests to the default pool must check for a route. Those to other pools never do.
     pub(crate) fn set_routed(&self, routed: bool) {
-        self.state.lock().redirect.route = routed;
+        let mut state = self.state.lock();
+        // Under the lock, since the heap may get a pool at the same moment.
+        state.redirect.route = routed && self.pool.read().is_none();
     }
 
     /// Locks the right to add memory to the heap.

@@ -125,7 +125,7 @@ impl<D: Device> Allocator<D> {
     /// Adds a user to every pool with a tag.
     pub(crate) fn pools_tagged(&self, tag: &str) -> Result<Vec<Pool<D>>, Error> {
         self.inner().shared.origin.check()?;
-        let tagged = self.inner().pools.select(|state| state.tag == tag);
+        let tagged = self.inner().pools.select(|state| state.is_used() && state.tag == tag);
         if tag.is_empty() || tagged.is_empty() {
             return Err(PoolProblem::NoTag.of(PoolId::DEFAULT));
         }
@@ -211,6 +211,7 @@ impl<D: Device> Pool<D> {
 
     /// Disables splits of blocks, or enables them again. Segments that already contain several blocks do not change.
     pub fn set_no_split(&self, on: bool) {
+        let _turn = self.inner().config_turn.lock();
         self.state.no_split.store(on, Relaxed);
         let elastic = self.inner().is_elastic() && self.state.permits_elastic();
         for heap in self.inner().heaps_of(self.id()) {

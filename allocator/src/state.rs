@@ -25,7 +25,7 @@ pub(crate) struct AllocatorState<D: Device> {
     pub(crate) identity: u64,
     /// The heaps of all pools.
     pub(crate) heaps: Heaps<D>,
-    /// Held while a heap is created, and while the configuration is replaced. So all heaps have the newest one.
+    /// Held while a heap is created or gets a pool, and while settings of heaps change. So all heaps have the newest.
     pub(crate) config_turn: Mutex<()>,
     /// The heap of every stream in the default pool.
     pub(crate) streams: StreamTable,

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cachette_hal::{self as hal, Device, StreamRef};
 
@@ -94,7 +94,7 @@ impl<D: Device> AllocatorState<D> {
 
     pub(crate) fn heaps_of(&self, id: PoolId) -> Vec<Arc<Heap<D>>> {
         let mut heaps = self.heaps.all();
-        heaps.retain(|heap| heap.pool().is_some_and(|pool| pool.id == id));
+        heaps.retain(|heap| heap.pool().is_some_and(|pool| pool.is(id)));
         heaps
     }
 
@@ -123,10 +123,12 @@ impl<D: Device> AllocatorState<D> {
 
     /// Records that a graph with memory of a pool runs in the stream of a stream state.
     pub(super) fn note_launch(&self, state: &PoolState, stream_state: &Arc<StreamState<D>>) {
+        /// Relaxed: only the numbers must differ.
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         let mut launches = self.launches.lock();
-        let none = Launches { count: 0, users: Vec::new(), ends: Vec::new() };
+        let none = Launches { last: 0, users: Vec::new(), ends: Vec::new() };
         let of_pool = launches.entry(state.id).or_insert(none);
-        of_pool.count += 1;
+        of_pool.last = NEXT.fetch_add(1, Relaxed);
         of_pool.ends.clear();
         if !of_pool.users.iter().any(|known| Arc::ptr_eq(known, stream_state)) {
             of_pool.users.push(Arc::clone(stream_state));
@@ -140,8 +142,8 @@ impl<D: Device> AllocatorState<D> {
     /// Without `waits` it only polls. Callers poll only pools without users, which have no new launches. So the next
     /// poll checks the same fences, and work queued after the launches causes no delay.
     pub(crate) fn settle_launches(&self, state: &PoolState, waits: bool) -> hal::Result<bool> {
-        let known = |known: &Launches<D>| (known.count, known.users.clone(), known.ends.clone());
-        let Some((count, users, mut ends)) = self.launches.lock().get(&state.id).map(known) else { return Ok(true) };
+        let known = |known: &Launches<D>| (known.last, known.users.clone(), known.ends.clone());
+        let Some((last, users, mut ends)) = self.launches.lock().get(&state.id).map(known) else { return Ok(true) };
         for stream_state in &users {
             if stream_state.ask_capturing()? {
                 return Ok(false);
@@ -153,7 +155,7 @@ impl<D: Device> AllocatorState<D> {
         }
         if !waits
             && let Some(known) = self.launches.lock().get_mut(&state.id)
-            && known.count == count
+            && known.last == last
         {
             known.ends.clone_from(&ends);
         }
@@ -165,7 +167,7 @@ impl<D: Device> AllocatorState<D> {
             }
         }
         let mut launches = self.launches.lock();
-        let over = launches.get(&state.id).is_none_or(|launches| launches.count == count);
+        let over = launches.get(&state.id).is_none_or(|launches| launches.last == last);
         if over {
             launches.remove(&state.id);
             state.running.store(false, Relaxed);
@@ -225,7 +227,7 @@ impl<D: Device> AllocatorState<D> {
         self.routes.tell(|routed| {
             self.shared.routed.store(routed, Relaxed);
             for heap in self.heaps.all() {
-                heap.set_routed(routed && heap.pool().is_none());
+                heap.set_routed(routed);
             }
         });
     }

@@ -34,6 +34,9 @@ impl Pools {
     pub(super) fn open(&self, id: PoolId) -> Result<Arc<PoolState>, Error> {
         let table = self.0.lock();
         let state = table.pools.get(&id).ok_or(PoolProblem::Unknown.of(id))?;
+        if state.is_left() {
+            state.end_keep();
+        }
         state.uses.fetch_add(1, Relaxed);
         Ok(Arc::clone(state))
     }

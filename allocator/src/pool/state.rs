@@ -55,6 +55,8 @@ pub(crate) struct PoolState {
     pub(crate) tag: String,
     /// The segments that the source has allocated: start and size. No two overlap.
     made: Mutex<BTreeMap<u64, u64>>,
+    /// Whether this is a placeholder; see [`forgotten`](Self::forgotten).
+    forgotten: bool,
     /// The number of owners, routes, captures and graphs.
     pub(super) uses: AtomicU64,
     /// The number of [`PoolEntry`]s. A guard of a thread can be forgotten, or outlive the last user.
@@ -75,13 +77,19 @@ impl PoolState {
             use_on_oom: options.use_on_oom.into(),
             tag: options.tag.clone(),
             uses: AtomicU64::new(1),
+            forgotten: false,
             ..Self::forgotten(id)
         }
     }
 
     /// Returns a placeholder that owns the heaps of a removed pool, until another pool gets them.
     pub(super) fn forgotten(id: PoolId) -> Self {
-        Self { id, ..Self::default() }
+        Self { id, forgotten: true, ..Self::default() }
+    }
+
+    /// Returns whether this is the pool `id`, and not a placeholder for an earlier pool of that id.
+    pub(super) fn is(&self, id: PoolId) -> bool {
+        self.id == id && !self.forgotten
     }
 
     /// Passes an event to the source, if there is one. The heap passes recorded streams.
@@ -280,8 +288,8 @@ impl Drop for SleepTurn<'_> {
 /// The streams in which graphs of one pool were launched.
 #[derive(Debug)]
 pub(crate) struct Launches<D: Device> {
-    /// The number of launches, which reveals a launch during a wait.
-    pub(super) count: u64,
+    /// The number of the last launch, which no other has. It reveals a launch during a wait.
+    pub(super) last: u64,
     pub(super) users: Vec<Arc<StreamState<D>>>,
     /// A fence after the last launch in each of these streams, once a poll has recorded them.
     pub(super) ends: Vec<Arc<Fence<D>>>,

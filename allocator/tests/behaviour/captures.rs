@@ -323,3 +323,18 @@ fn p12_raw_memory_is_led_to_the_capture_too() {
     capture.end().expect("it is whole");
     test.assert_sound();
 }
+
+#[test]
+fn p6_a_pool_that_is_opened_again_after_its_last_graph_gives_memory_back() {
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let pool = test.allocator.create_capture_pool();
+    let id = pool.id();
+    let live = pool.allocate(30 * MIB, &stream).unwrap();
+    let (graph, memory) = test.filling(&pool, &stream, 1);
+    launch(&graph, &stream);
+    drop((graph, memory, pool));
+    let again = test.allocator.open_pool(id).unwrap();
+    drop(live);
+    assert_eq!(again.empty_cache().unwrap(), 30 * MIB, "its last user and its graphs are gone");
+}

@@ -7,7 +7,7 @@ use cachette::{Error, PoolOptions};
 use cachette_hal_host::HostConfig;
 
 use crate::fixture::threads::{Stop, is_waiting, start};
-use crate::fixture::{Allocation, GIB, MIB, Pool, Stream, TestAllocator, config};
+use crate::fixture::{Allocation, ELASTIC, GIB, MIB, Pool, Stream, TestAllocator, config};
 
 /// A pool with three pieces of memory, filled with 1, 2 and 3.
 pub(crate) fn filled(test: &TestAllocator) -> (Stream, Pool, [Allocation; 3]) {
@@ -342,4 +342,19 @@ fn threads_get_memory_or_an_error_while_a_pool_falls_asleep() {
         }
     });
     test.assert_elastic_sound();
+}
+
+#[test]
+fn z_a_tag_is_found_although_a_pool_with_it_has_just_ended() {
+    let test = TestAllocator::with(ELASTIC);
+    let stream = test.stream();
+    let tagged = || test.allocator.create_pool_with(PoolOptions::new().tag("weights")).unwrap();
+    let (first, second) = (tagged(), tagged());
+    let _memory = second.allocate(4 * MIB, &stream).unwrap();
+    let hold = test.hold(&stream);
+    drop(first.allocate(4 * MIB, &stream).unwrap());
+    drop(first);
+    drop(hold);
+    let slept = test.allocator.sleep_tagged("weights", Contents::Keep);
+    assert!(second.is_asleep(), "{slept:?}");
 }
