@@ -72,7 +72,8 @@ impl fmt::Display for ConfigError {
         let shown = text.replace(|c: char| c.is_whitespace() || c.is_control(), " ");
         let columns = |range: Range<usize>| text[range].chars().count();
         let (before, marked) = (columns(0..span.start), columns(span.clone()));
-        write!(f, "  {shown}\n  {:before$}{:^<marked$}", "", "")
+        // Not by a width, which is limited.
+        write!(f, "  {shown}\n  {}{}", " ".repeat(before), "^".repeat(marked))
     }
 }
 

@@ -155,6 +155,9 @@ pub(crate) fn bytes_of(data_type: DLDataType, shape: &[i64]) -> Result<Option<u6
     if i32::try_from(shape.len()).is_err() || shape.iter().any(|length| *length < 0) {
         return Err(Error::NoShape { shape: shape.to_vec() });
     }
+    if data_type.bytes() == 0 {
+        return Err(Error::Malformed { missing: "an element type of no bits" });
+    }
     if shape.contains(&0) {
         return Ok(Some(0));
     }

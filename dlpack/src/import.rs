@@ -164,6 +164,10 @@ unsafe fn check(tensor: &DLTensor) -> Result<u64, Error> {
     if bytes > 0 && tensor.data.is_null() {
         return Err(Error::Malformed { missing: "no memory" });
     }
+    let end = (tensor.data.addr() as u64).checked_add(tensor.byte_offset).and_then(|first| first.checked_add(bytes));
+    if end.is_none() {
+        return Err(Error::Malformed { missing: "addresses that do not exist" });
+    }
     if bytes > 0 && !tensor.strides.is_null() {
         // SAFETY: 1. is the caller's promise.
         let strides = unsafe { list(tensor.strides, ndim) };

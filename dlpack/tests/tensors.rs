@@ -128,6 +128,9 @@ fn what_cannot_be_used_is_refused_and_stays_its_owners() {
     assert!(matches!(refused(|tensor| tensor.dl_tensor.data = ptr::null_mut()), Error::Malformed { .. }));
     assert!(matches!(refused(|tensor| tensor.dl_tensor.shape = ptr::null_mut()), Error::Malformed { .. }));
     assert!(matches!(refused(|tensor| tensor.dl_tensor.ndim = -1), Error::Malformed { .. }));
+    assert!(matches!(refused(|tensor| tensor.dl_tensor.dtype.bits = 0), Error::Malformed { .. }));
+    assert!(matches!(refused(|tensor| tensor.dl_tensor.dtype.lanes = 0), Error::Malformed { .. }));
+    assert!(matches!(refused(|tensor| tensor.dl_tensor.byte_offset = u64::MAX), Error::Malformed { .. }));
     let mut turned = [1, 2];
     let error = refused(|tensor| tensor.dl_tensor.strides = turned.as_mut_ptr());
     assert_eq!(error, Error::NotCompact { shape: vec![2, 3], strides: vec![1, 2] });

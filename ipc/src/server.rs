@@ -53,7 +53,8 @@ pub(crate) fn serve<E: Export>(table: &Arc<ExportTable<E>>, listener: Listener) 
     let mut listener = Some(listener);
     let mut clients: Vec<Client<E>> = Vec::new();
     let mut settled = false;
-    let mut kept = None;
+    // Before the first client, since the program may use up all others until then.
+    let mut kept = spare(table.wake());
     loop {
         let closed = table.is_closed();
         if closed {

@@ -129,11 +129,11 @@ pub fn backend() -> Option<&'static str> {
 /// The current configuration; `None` before the start.
 #[must_use]
 pub fn config() -> Option<Config> {
-    PROCESS.get().map(|process| current(process, &watched()))
+    PROCESS.get().map(|process| current(process, watched().as_deref()))
 }
 
-fn current(process: &Process, watched: &Watched) -> Config {
-    watched.config.as_ref().unwrap_or(&process.config).clone()
+fn current(process: &Process, watched: Option<&Watched>) -> Config {
+    watched.and_then(|watched| watched.config.as_ref()).unwrap_or(&process.config).clone()
 }
 
 /// The allocator of a device, created at first use.
@@ -162,12 +162,12 @@ pub fn existing(device: usize) -> Option<&'static Allocator> {
 #[cold]
 fn open(device: u32) -> Result<&'static Allocator, Error> {
     let made = open_device(device)?;
-    let watched = watched();
+    let watched = watched().ok_or(Error::Forked)?;
     let place = &DEVICES[device as usize];
     if let Some(allocator) = place.get() {
         return Ok(allocator);
     }
-    let allocator = Allocator::with_config(made, &current(process()?, &watched));
+    let allocator = Allocator::with_config(made, &current(process()?, Some(&watched)));
     // This comes before the other callbacks, which may read it.
     allocator.on_out_of_memory(|report| *last_exhaustion() = Some(Arc::new(report.clone())));
     for observer in &watched.observers {
@@ -220,7 +220,7 @@ pub fn snapshot(device: Option<u32>, options: SnapshotOptions) -> Snapshot {
 /// Registers a callback for out-of-memory errors, on all current and future devices.
 pub fn on_out_of_memory(observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
     let observer: Arc<Observer> = Arc::new(observer);
-    let mut watched = watched();
+    let Some(mut watched) = watched() else { return };
     for (_, allocator) in opened() {
         watch(allocator, &observer);
     }
@@ -230,7 +230,7 @@ pub fn on_out_of_memory(observer: impl Fn(&OutOfMemory) + Send + Sync + 'static)
 /// Registers a callback for every event, on all current and future devices.
 pub fn track(tracker: impl Fn(u32, &TraceEvent) + Send + Sync + 'static) {
     let tracker: Arc<Tracker> = Arc::new(tracker);
-    let mut watched = watched();
+    let Some(mut watched) = watched() else { return };
     for (device, allocator) in opened() {
         follow(device, allocator, &tracker);
     }
@@ -240,7 +240,7 @@ pub fn track(tracker: impl Fn(u32, &TraceEvent) + Send + Sync + 'static) {
 /// Registers a callback for memory pressure, on all current and future devices. It returns whether it freed memory.
 pub fn on_pressure(reliever: impl Fn() -> bool + Send + Sync + 'static) {
     let reliever: Arc<Reliever> = Arc::new(reliever);
-    let mut watched = watched();
+    let Some(mut watched) = watched() else { return };
     for (_, allocator) in opened() {
         relieve(allocator, &reliever);
     }
@@ -249,7 +249,7 @@ pub fn on_pressure(reliever: impl Fn() -> bool + Send + Sync + 'static) {
 
 /// Starts to record a history on all current and future devices, or stops and deletes it.
 pub fn record_history(options: Option<HistoryOptions>) {
-    let mut watched = watched();
+    let Some(mut watched) = watched() else { return };
     for (_, allocator) in opened() {
         match &options {
             Some(options) => allocator.record_history(options.clone()),
@@ -282,8 +282,8 @@ pub fn update_config(text: &str) -> Result<Vec<ConfigError>, Error> {
 
 fn change_config<T>(change: impl FnOnce(&mut Config) -> Result<T, ConfigError>) -> Result<T, Error> {
     let process = process()?;
-    let mut watched = watched();
-    let before = current(process, &watched);
+    let mut watched = watched().ok_or(Error::Forked)?;
+    let before = current(process, Some(&watched));
     let mut config = before.clone();
     let done = change(&mut config).map_err(StartError::from)?;
     for (_, allocator) in opened() {
@@ -301,13 +301,13 @@ fn change_config<T>(change: impl FnOnce(&mut Config) -> Result<T, ConfigError>) 
 /// Whether a history is recorded.
 #[must_use]
 pub fn records_history() -> bool {
-    watched().history.is_some()
+    watched().is_some_and(|watched| watched.history.is_some())
 }
 
 /// The last request that ran out of memory, on any device and thread.
 #[must_use]
 pub fn last_out_of_memory() -> Option<Arc<OutOfMemory>> {
-    last_exhaustion().clone()
+    if fork::is_forked() { None } else { last_exhaustion().clone() }
 }
 
 fn watch(allocator: &Allocator, observer: &Arc<Observer>) {
@@ -325,9 +325,10 @@ fn relieve(allocator: &Allocator, reliever: &Arc<Reliever>) {
     allocator.on_pressure(move || reliever());
 }
 
-fn watched() -> MutexGuard<'static, Watched> {
+/// The callbacks of every device; `None` in a forked child, where a thread of the parent may hold the lock for ever.
+fn watched() -> Option<MutexGuard<'static, Watched>> {
     // Each change is one step, so a panic leaves the state valid.
-    WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
+    (!fork::is_forked()).then(|| WATCHED.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn last_exhaustion() -> MutexGuard<'static, Option<Arc<OutOfMemory>>> {

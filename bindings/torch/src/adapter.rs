@@ -25,7 +25,7 @@ mod contexts;
 mod figures;
 mod memory;
 mod pools;
-mod shares;
+pub(crate) mod shares;
 mod watching;
 
 pub use annotations::{

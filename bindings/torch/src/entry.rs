@@ -7,6 +7,7 @@ use cachette::hal::StreamRef;
 use cachette::{Allocator, Label};
 use cachette_process::{self as process, is_forked};
 
+use crate::adapter::shares;
 use crate::counters::{FAILED_FREES, UNKNOWN_FREES};
 use crate::error::Error;
 use crate::{processes, throw};
@@ -92,6 +93,7 @@ fn of_request(allocator: &Allocator, error: cachette::Error) -> Box<Error> {
 fn free(address: u64, device: c_int) -> Result<(), Box<Error>> {
     let allocator = usize::try_from(device).ok().and_then(process::find);
     let allocator = allocator.ok_or(Error::Unopened { device: device.into() })?;
+    shares::withdraw(address);
     let freed = allocator.free_raw(address);
     freed.map_err(|error| of_memory(allocator, error).into())
 }

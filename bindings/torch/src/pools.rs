@@ -33,8 +33,10 @@ pub fn new_pool_id() -> PoolId {
 pub(crate) fn begin(device: u32, id: PoolId, filter: Option<Owned>) -> Result<(), Error> {
     let allocator = process::allocator(device)?;
     let failed = |error| of_memory(allocator, error);
+    // After a failure the pool is dropped without the lock, since its source may call back.
+    let pool;
     let mut users = users();
-    let pool = open_or_create(allocator, id, PoolOptions::new()).map_err(failed)?;
+    pool = open_or_create(allocator, id, &mut Some(PoolOptions::new())).map_err(failed)?;
     pool.keep();
     let filter = filter.map_or(Filter::All, |filter| by_function(allocator, filter));
     allocator.begin_allocate_to_pool(id, filter).map_err(failed)?;
@@ -45,8 +47,10 @@ pub(crate) fn begin(device: u32, id: PoolId, filter: Option<Owned>) -> Result<()
 /// Adds a user to a pool, which is created with `options` if there is none.
 pub(crate) fn join(device: u32, id: PoolId, options: PoolOptions) -> Result<(), Error> {
     let allocator = process::allocator(device)?;
+    // If the pool exists, the options are dropped without the lock, since their source may call back.
+    let mut options = Some(options);
     let mut users = users();
-    let pool = open_or_create(allocator, id, options);
+    let pool = open_or_create(allocator, id, &mut options);
     let pool = pool.map_err(|error| of_memory(allocator, error))?;
     users.entry((device, id)).or_default().push(pool);
     Ok(())
@@ -54,6 +58,10 @@ pub(crate) fn join(device: u32, id: PoolId, options: PoolOptions) -> Result<(), 
 
 /// The number of users of a pool.
 pub(crate) fn users_of(device: u32, id: PoolId) -> u64 {
+    // The lock of the parent may never be released in a forked child.
+    if process::is_forked() {
+        return 0;
+    }
     users().get(&(device, id)).map_or(0, |all| all.len() as u64)
 }
 
@@ -89,10 +97,14 @@ pub(crate) fn release(device: u32, id: PoolId) -> Result<(), Error> {
 }
 
 /// Programs depend on the size of the segments of PyTorch's pools.
-fn open_or_create(allocator: &Allocator, id: PoolId, options: PoolOptions) -> Result<Pool, cachette::Error> {
+fn open_or_create(
+    allocator: &Allocator,
+    id: PoolId,
+    options: &mut Option<PoolOptions>,
+) -> Result<Pool, cachette::Error> {
     match allocator.open_pool(id) {
         Err(cachette::Error::Pool { why: PoolProblem::Unknown, .. }) => {
-            allocator.create_pool_with(options.id(id).whole_segments(true))
+            allocator.create_pool_with(options.take().unwrap_or_default().id(id).whole_segments(true))
         }
         opened => opened,
     }

@@ -137,3 +137,10 @@ fn an_unknown_key_names_the_closest_and_all() {
     assert_eq!(ConfigKey::closest(""), None);
     assert_eq!(ConfigKey::closest(&"x".repeat(1 << 20)), None);
 }
+
+#[test]
+fn an_error_in_a_long_text_is_shown() {
+    let text = format!("max_split_size_mb:40,{}", "x".repeat(70_000));
+    let shown = error(&text).to_string();
+    assert!(shown.ends_with(&"^".repeat(70_000)), "{} bytes", shown.len());
+}

@@ -1,6 +1,7 @@
 //! Memory that is shared between processes.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::slice;
@@ -26,7 +27,7 @@ fn exported() -> MutexGuard<'static, Option<HashMap<u64, SharedMemory>>> {
 
 /// Withdraws the export of an allocation that is about to be freed, if there is one.
 #[inline]
-pub(super) fn withdraw(address: u64) {
+pub(crate) fn withdraw(address: u64) {
     if ANY.load(Relaxed) {
         withdraw_exported(address);
     }
@@ -64,14 +65,21 @@ pub unsafe extern "C-unwind" fn cachette_adapter_share(
 }
 
 fn share(address: u64) -> Result<Vec<u8>, Error> {
+    // The lock of the parent may never be released in a forked child.
+    if process::is_forked() {
+        return Err(process::Error::Forked.into());
+    }
     if let Some(known) = exported().as_ref().and_then(|all| all.get(&address)) {
         return Ok(known.handle());
     }
     let shared = ask_owner(|allocator| allocator.share_raw(address))?;
-    let handle = shared.handle();
     ANY.store(true, Relaxed);
-    exported().get_or_insert_default().insert(address, shared);
-    Ok(handle)
+    let mut all = exported();
+    match all.get_or_insert_default().entry(address) {
+        // Another thread was faster, and its handle is in use. The new one is dropped without the lock.
+        Entry::Occupied(known) => Ok(known.get().handle()),
+        Entry::Vacant(place) => Ok(place.insert(shared).handle()),
+    }
 }
 
 /// Opens memory that another process has shared, and writes its address. [`cachette_adapter_close_shared`] closes it.

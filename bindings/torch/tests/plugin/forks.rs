@@ -1,7 +1,8 @@
 //! A child that was forked can use the device only if its parent had not.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::{ptr, thread};
 
 use cachette::Config;
 use cachette_process::Error;
@@ -16,6 +17,7 @@ use super::pools::POOL;
 pub(crate) const CASES: &[Case] = &[
     ("a_child_of_a_parent_that_used_the_device_is_told_so", after_use),
     ("a_child_of_a_parent_that_only_started_may_use_the_device", before_use),
+    ("a_child_does_not_wait_for_a_lock_of_its_parent", amid_calls),
 ];
 
 /// Runs `work` in a child, and fails where it did.
@@ -56,6 +58,33 @@ fn after_use() {
     });
     free(memory, 0);
     assert_eq!(allocate(MIB, 0, DEFAULT), memory, "the parent goes on");
+}
+
+fn amid_calls() {
+    bed::start("");
+    let memory = allocate(MIB, 0, DEFAULT);
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Relaxed) {
+                cachette_process::record_history(None);
+                cachette_process::set_caching(true).unwrap();
+            }
+        });
+        for _ in 0..100 {
+            in_child(|| {
+                // SAFETY: it ends a child that waits.
+                unsafe { libc::alarm(20) };
+                assert!(cachette_process::caches());
+                assert!(!cachette_process::records_history());
+                assert_eq!(cachette_process::set_caching(false).unwrap_err(), Error::Forked);
+                cachette_process::record_history(None);
+                assert_eq!(cachette_process::last_out_of_memory(), None);
+            });
+        }
+        ended.store(true, Relaxed);
+    });
+    free(memory, 0);
 }
 
 fn before_use() {

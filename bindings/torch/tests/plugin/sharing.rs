@@ -2,7 +2,8 @@
 
 use std::cell::RefCell;
 use std::ffi::c_void;
-use std::ptr;
+use std::sync::Barrier;
+use std::{ptr, thread};
 
 use cachette_torch::adapter::{
     Text, User, cachette_adapter_close_shared, cachette_adapter_enter_context, cachette_adapter_free,
@@ -11,10 +12,12 @@ use cachette_torch::adapter::{
 };
 
 use super::Case;
-use super::bed::{self, DEFAULT, MIB, allocate};
+use super::bed::{self, DEFAULT, MIB, allocate, free};
 
 pub(crate) const CASES: &[Case] = &[
     ("i1_what_is_shared_is_opened_until_it_is_freed", opened),
+    ("i1_a_free_of_the_plug_in_ends_the_offer_too", freed_plainly),
+    ("i1_threads_that_share_one_allocation_get_one_handle", shared_at_once),
     ("i4_what_nobody_shared_is_not_opened", refused),
     ("h7_words_are_of_the_thread_that_says_them", words),
 ];
@@ -62,6 +65,31 @@ fn opened() {
     assert_ne!(share(again), handle);
 }
 
+fn freed_plainly() {
+    bed::start_over("", false);
+    let memory = allocate(30 * MIB, 0, DEFAULT);
+    let handle = share(memory);
+    free(memory, 0);
+    assert!(open(&handle).is_null(), "the offer ended with the memory");
+}
+
+fn shared_at_once() {
+    bed::start_over("", false);
+    for _ in 0..200 {
+        let memory = allocate(MIB, 0, DEFAULT);
+        let (address, barrier) = (memory.expose_provenance(), Barrier::new(2));
+        let ask = || {
+            barrier.wait();
+            share(ptr::with_exposed_provenance_mut(address))
+        };
+        let [one, other] = thread::scope(|scope| [scope.spawn(ask), scope.spawn(ask)].map(|it| it.join().unwrap()));
+        assert_eq!(one, other);
+        assert!(!open(&one).is_null());
+        // SAFETY: 1. no work uses it.
+        unsafe { cachette_adapter_free(memory) };
+    }
+}
+
 fn refused() {
     bed::start("");
     assert_eq!(share(ptr::without_provenance_mut(512)), b"");
@@ -83,7 +111,7 @@ fn words() {
     // SAFETY: 1. they may be read.
     unsafe { cachette_adapter_set_metadata(text("forward")) };
     assert_eq!(said(), "forward");
-    assert_eq!(std::thread::spawn(said).join().unwrap(), "");
+    assert_eq!(thread::spawn(said).join().unwrap(), "");
     // SAFETY: 1. they may be read.
     unsafe { cachette_adapter_enter_context(text("graph 1")) };
     // Once more than it was entered: nothing happens.
