@@ -211,6 +211,9 @@ impl<D: Device> Pool<D> {
 
     /// Disables splits of blocks, or enables them again. Segments that already contain several blocks do not change.
     pub fn set_no_split(&self, on: bool) {
+        if self.allocator.is_inherited() {
+            return;
+        }
         let _turn = self.inner().config_turn.lock();
         self.state.no_split.store(on, Relaxed);
         let elastic = self.inner().is_elastic() && self.state.permits_elastic();

@@ -109,6 +109,7 @@ impl<D: Device> Allocator<D> {
         convert: impl FnOnce(Error) -> E,
     ) -> Result<u64, E> {
         let serve = || {
+            // Before the lookup, which may adopt the stream.
             if bytes == 0 || bytes >= TOO_LARGE {
                 return self.allocate_uncached(bytes, stream);
             }

@@ -57,7 +57,8 @@ impl<D: Device> AllocatorState<D> {
         Ok(Stream { stream_state: Arc::clone(&heap.stream_state), heap: Arc::clone(heap) })
     }
 
-    /// Creates a heap. The caller holds the turn for the configuration. Returns `None` if there are more heaps than any driver has streams.
+    /// Creates a heap. The caller holds the turn for the configuration. Returns `None` if there are more heaps than any
+    /// driver has streams.
     pub(crate) fn add_heap(
         &self,
         stream_state: &Arc<StreamState<D>>,

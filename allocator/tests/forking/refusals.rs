@@ -83,6 +83,7 @@ fn ask_the_rest(held: &Held) {
     held.memory.record_stream(stream);
     held.pinned.record_stream(stream);
     allocator.set_config(&config("max_split_size_mb:64"));
+    held.pool.set_no_split(true);
     allocator.on_out_of_memory(|_| {});
     allocator.on_pressure(|| true);
     allocator.track(|_| {});
