@@ -6,6 +6,7 @@ use cachette_hal::Device;
 
 use crate::error::Error;
 use crate::heap::{Allocated, Heap, Request};
+use crate::label::Label;
 use crate::observe::history::Level;
 use crate::retry::{FoundBlock, Retry, pass_guards};
 use crate::state::AllocatorState;
@@ -21,12 +22,18 @@ impl<D: Device> AllocatorState<D> {
     ) -> Result<FoundBlock<D>, Error> {
         self.shared.origin.check()?;
         let _gathered = self.shared.history.gather(Level::State);
+        let label = request.label;
+        let request = Request { label: Label::OWNED, ..request };
         let mut found = match allocated {
             Some(allocated) => FoundBlock::of(heap, allocated),
             None if heap.state.lock().redirect.route => self.find_by_route(heap, request)?,
             None => self.find_in_pool(heap, request)?,
         };
         pass_guards(&mut found, &heap.stream_state)?;
+        // Nothing can fail any more, so the address may become known.
+        if label.is_raw() {
+            found.heap.make_raw(found.allocated.id, label);
+        }
         Ok(found)
     }
 

@@ -144,6 +144,13 @@ impl Allocated {
         block.label = request.label;
         Self { address: block.address, bytes: block.bytes(), id, guarded: block.guarded }
     }
+
+    /// Returns whether the block may become raw at once. A request whose stream must wait for guards can still fail.
+    /// Until then no other thread may free the block by its address, nor a restore.
+    #[inline(always)]
+    pub(super) const fn may_be_raw(&self, request: Request) -> bool {
+        request.label.is_raw() && !self.guarded
+    }
 }
 
 /// The work that remains after a free; usually none.
@@ -236,7 +243,7 @@ impl<D: Device> Heap<D> {
             return None;
         }
         let (allocated, peak) = self.mark_allocated(blocks.block_mut(id), id, request);
-        if request.label.is_raw() {
+        if allocated.may_be_raw(request) {
             blocks.make_raw(id, request.label);
         }
         if blocks.is_above_watermark() {
@@ -249,10 +256,11 @@ impl<D: Device> Heap<D> {
         Some(allocated)
     }
 
-    /// Writes a request into a block and counts it. Also returns whether a peak may be exceeded.
+    /// Writes a request into a block and counts it. Also returns whether a peak may be exceeded. The block has an owner,
+    /// the request, until it becomes raw.
     #[inline(always)]
     pub(crate) fn mark_allocated(&self, block: &mut Block, id: BlockId, request: Request) -> (Allocated, bool) {
-        let allocated = Allocated::note(block, id, request);
+        let allocated = Allocated::note(block, id, Request { label: Label::OWNED, ..request });
         let peak = self.counters.allocated(block.kind, allocated.bytes, request.requested);
         (allocated, peak)
     }

@@ -81,7 +81,7 @@ impl<D: Device> Heap<D> {
     ) -> (Allocated, bool) {
         state.keepalive.get_or_insert_with(|| Arc::clone(self));
         let (allocated, peak) = self.mark_allocated(state.blocks.block_mut(id), id, request);
-        if request.label.is_raw() {
+        if allocated.may_be_raw(request) {
             state.blocks.make_raw(id, request.label);
         }
         if allocated.bytes >= self.shared.totals.max_split {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cachette::hal::Call;
+use cachette::hal::{Call, ErrorKind};
 use cachette::pool::{Checkpoint, PoolProblem};
 use cachette::sleep::Contents;
 use cachette_hal_host::HostConfig;
@@ -86,4 +86,34 @@ fn p15_a_pool_falls_asleep_after_a_restore_and_not_during_it() {
     assert_eq!(slept.result(), (Ok(()), true), "the sleep finds the restored state");
     pool.wake().unwrap();
     test.assert_elastic_sound();
+}
+
+#[test]
+fn p15_a_restore_leaves_a_request_its_block_while_its_stream_is_made_to_wait() {
+    for config in CONFIGS {
+        let (test, hook) = TestAllocator::hooked(HostConfig::default(), config);
+        let [stream, side] = test.streams();
+        let pool = Arc::new(test.allocator.create_pool());
+        let _kept = raw(&test, &pool, MIB, &stream);
+        let saved = pool.checkpoint().unwrap();
+        let memory = pool.allocate(4 * MIB, &stream).unwrap();
+        let address = memory.address();
+        memory.release_after(&[&side]).unwrap();
+        let (also, other) = (Arc::clone(&pool), stream.clone());
+        let restore = hook.start(Call::StreamWait, Some(stream.handle()), move || {
+            let restored = also.restore(&saved);
+            (restored, also.allocate(4 * MIB, &other).unwrap())
+        });
+        test.device.fail_next(Call::StreamWait, 1, ErrorKind::Other);
+        let inside = pool.enter(&stream).unwrap();
+        // SAFETY: the stream is the test's.
+        let failed = unsafe { test.allocator.allocate_raw(4 * MIB, stream.handle()) };
+        drop(inside);
+        assert!(failed.is_err(), "{config}");
+        let (restored, second) = restore.result();
+        assert_eq!(problem(restored), PoolProblem::Owned { address }, "{config}");
+        let third = pool.allocate(4 * MIB, &stream).unwrap();
+        assert_ne!(third.address(), second.address(), "{config}: two owners");
+        test.allocator.check().unwrap();
+    }
 }
