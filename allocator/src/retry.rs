@@ -276,7 +276,8 @@ impl<'a, D: Device> Retry<'a, D> {
         }
         let bytes = self.segment;
         let Some(reservation) = self.shared.reserve(bytes) else { return Ok(()) };
-        let Some(base) = self.heap.alloc_segment(bytes)? else { return Ok(()) };
+        let block_around = |address| self.inner.block_around(address).map(|(start, _)| start);
+        let Some(base) = self.heap.alloc_segment(bytes, block_around)? else { return Ok(()) };
         reservation.keep(bytes);
         self.shared.totals.device_allocs.fetch_add(1, Relaxed);
         self.end(self.heap.grow(NewSegment { base, bytes, kind: self.kind }, self.request)?)

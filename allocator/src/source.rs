@@ -64,10 +64,10 @@ pub type PoolPair = (u64, u64);
 /// Calls come from any thread, several at once. A pool keeps its source alive until the last segment is freed.
 /// Only the first three methods are required.
 ///
-/// A source may allocate from other pools. A request inside `allocate` or `free` that needs a segment of the same
-/// source gets an error, because it would wait for itself. Other requests may wait until a call returns. So a source
-/// must not wait for a thread that allocates, and must not hold a lock while it allocates. Two sources must not
-/// allocate from each other's pools.
+/// A source may allocate from other pools for its own work, but not return that memory. A request inside `allocate` or
+/// `free` that needs a segment of the same source gets an error, because it would wait for itself. Other requests may
+/// wait until a call returns. So a source must not wait for a thread that allocates, and must not hold a lock while it
+/// allocates. Two sources must not allocate from each other's pools.
 ///
 /// # Safety
 ///
@@ -77,8 +77,8 @@ pub type PoolPair = (u64, u64);
 /// 2. The memory stays valid until it is freed.
 /// 3. A call that fails or panics has changed nothing: after a failed [`free`](Self::free) the memory is still valid.
 ///
-/// The allocator rejects memory that overlaps another of its segments, and an address that is not a multiple of
-/// [`alignment`](Self::alignment).
+/// The allocator rejects memory that overlaps what it already has, its blocks included, and an address that is not a
+/// multiple of [`alignment`](Self::alignment).
 #[expect(unused_variables, reason = "events are ignored by default")]
 pub unsafe trait Source: Debug + Send + Sync {
     /// The name of the source in reports.
@@ -105,6 +105,8 @@ pub unsafe trait Source: Debug + Send + Sync {
     }
 
     /// Whether a pool may also use elastic segments, which are memory of the device and not of this source.
+    ///
+    /// It must not call the allocator, which may hold the lock of its settings.
     fn permits_elastic(&self) -> bool {
         false
     }

@@ -15,6 +15,7 @@ use crate::label::Label;
 use crate::observe::probes;
 use crate::pool::route;
 use crate::size::TOO_LARGE;
+use crate::state::AllocatorState;
 use crate::sync::thread;
 use crate::uncached::Uncached;
 
@@ -220,7 +221,7 @@ impl<D: Device> Allocator<D> {
         if address == 0 || shared.origin.is_inherited() {
             return Ok(());
         }
-        for home in self.homes(address) {
+        for home in self.inner().homes(address) {
             if let Some(heap) = self.inner().heaps.get(home.heap)
                 && let Some(freed) = heap.free_at_shared(home.segment, address)
             {
@@ -278,14 +279,8 @@ impl<D: Device> Allocator<D> {
         Ok(read(heap.state.lock().blocks.block(id)))
     }
 
-    /// The segments that can contain an address.
-    fn homes(&self, address: u64) -> impl Iterator<Item = SegmentRef> {
-        let index = &self.inner().shared.index;
-        index.find(address).into_iter().chain([index.find_other(address)]).flatten()
-    }
-
     pub(crate) fn find(&self, address: u64) -> Result<(Arc<Heap<D>>, BlockId), Error> {
-        for home in self.homes(address) {
+        for home in self.inner().homes(address) {
             if let Some(heap) = self.inner().heaps.get(home.heap)
                 && let Some((id, held)) = heap.find(home.segment, address)
             {
@@ -299,13 +294,26 @@ impl<D: Device> Allocator<D> {
     }
 
     fn diagnose(&self, address: u64) -> PointerProblem {
-        let heaps = self.homes(address).filter_map(|home| self.inner().heaps.get(home.heap));
-        match heaps.into_iter().find_map(|heap| heap.around(address)) {
+        match self.inner().block_around(address) {
             None => PointerProblem::Foreign,
             Some((start, BlockState::Allocated)) if start == address => PointerProblem::Owned,
             Some((start, BlockState::Allocated)) => PointerProblem::Interior { start, offset: address - start },
             Some((_, BlockState::Pending)) => PointerProblem::FreedTwice,
             Some(_) => PointerProblem::Free,
         }
+    }
+}
+
+impl<D: Device> AllocatorState<D> {
+    /// The segments that can contain an address.
+    fn homes(&self, address: u64) -> impl Iterator<Item = SegmentRef> {
+        let index = &self.shared.index;
+        index.find(address).into_iter().chain([index.find_other(address)]).flatten()
+    }
+
+    /// The start of the block that contains an address, and its state.
+    pub(crate) fn block_around(&self, address: u64) -> Option<(u64, BlockState)> {
+        let heaps = self.homes(address).filter_map(|home| self.heaps.get(home.heap));
+        heaps.into_iter().find_map(|heap| heap.around(address))
     }
 }

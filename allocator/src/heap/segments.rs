@@ -137,7 +137,14 @@ impl<D: Device> Heap<D> {
     }
 
     /// Requests a segment from the device or the source of the heap's pool. Returns `None` if there is no memory.
-    pub(crate) fn alloc_segment(&self, bytes: u64) -> Result<Option<DevicePtr>, Error> {
+    ///
+    /// `block_around` finds the block that contains an address. A source may not return memory of the same allocator:
+    /// an address would have two blocks, and a raw free could end the wrong one.
+    pub(crate) fn alloc_segment(
+        &self,
+        bytes: u64,
+        block_around: impl Fn(u64) -> Option<u64>,
+    ) -> Result<Option<DevicePtr>, Error> {
         let pool = self.pool();
         let with_source = pool.as_ref().and_then(|pool| Some((pool, pool.source.as_ref()?)));
         let Some((pool, source)) = with_source else {
@@ -153,7 +160,9 @@ impl<D: Device> Heap<D> {
         // SAFETY: 1. the stream state keeps its stream alive.
         match unsafe { source.allocate(bytes, &self.place()) } {
             Ok(base) if base.address().is_multiple_of(UNIT) => {
-                let made = pool.note_made(base.address(), bytes);
+                let ends = [base.address(), base.address().saturating_add(bytes - 1)];
+                let known = ends.into_iter().find_map(block_around);
+                let made = known.map_or_else(|| pool.note_made(base.address(), bytes), Err);
                 made.map_err(|other| overlap(source.name(), base, other))?;
                 Ok(Some(base))
             }
@@ -268,12 +277,12 @@ impl<D: Device> Heap<D> {
     }
 }
 
-/// The error for memory that a source returned twice. The memory is not freed, since a free could release the other
-/// segment.
+/// The error for memory that the allocator already has. The memory is not freed, since a free could release what is in
+/// use.
 fn overlap(source: &str, base: DevicePtr, other: u64) -> SourceError {
     SourceError::other(
-        format!("{source} gave {base}, which overlaps the segment at {other:#x} that is in use"),
-        "return memory that nothing else uses",
+        format!("{source} gave {base}, which overlaps memory of this allocator at {other:#x}"),
+        "return memory of the device that the allocator does not have",
     )
 }
 

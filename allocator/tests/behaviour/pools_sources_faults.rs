@@ -1,4 +1,4 @@
-//! Sources that panic, return the same memory twice, or allocate from the allocator.
+//! Sources that panic, return memory that is in use, or allocate from the allocator.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use cachette::hal::{Device, DevicePtr};
 use cachette::source::{AllocContext, FunctionSource, SourceError};
-use cachette::{Error, PoolOptions};
+use cachette::{Allocator, Error, PoolOptions};
 
 use crate::fixture::threads::in_time;
 use crate::fixture::{MIB, Pool, TestAllocator};
@@ -94,7 +94,7 @@ fn m8_memory_that_overlaps_a_segment_is_refused() {
         let refused = pool.allocate(12 * MIB, &stream).expect_err("it overlaps");
         let message = refused.to_string();
         assert!(matches!(refused, Error::Source(_)), "{message}");
-        let whose = format!("overlaps the segment at {:#x}", base.address());
+        let whose = format!("overlaps memory of this allocator at {:#x}", base.address());
         assert!(message.contains("odd") && message.contains(&whose), "{message}");
         let stats = pool.stats();
         assert_eq!((stats.segments, stats.reserved_bytes), (1, 12 * MIB));
@@ -149,16 +149,64 @@ fn m8_a_source_may_use_the_default_pool() {
 fn m8_a_source_may_use_a_pool_with_another_source() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let (inner, lower) = (pool(&test, makes(&test), || ()), stream.clone());
-    let below = test.allocator.open_pool(inner.id()).expect("it is there");
-    let allocate = move |bytes, _: &AllocContext| {
-        let memory = below.allocate(bytes, &lower).expect("there is room");
-        Ok(DevicePtr::new(memory.into_raw()).expect("it has bytes"))
+    let (below, make) = (test.allocator.open_pool(inner.id()).expect("it is there"), makes(&test));
+    let allocate = move |bytes| {
+        drop(below.allocate(MIB, &lower).expect("there is room"));
+        make(bytes)
     };
-    // SAFETY: 1. 2. 3. what the pool below allocates has these properties, and is kept.
-    let source = Arc::new(unsafe { FunctionSource::new("outer", allocate, |_, _, _| Ok(())) });
-    let options = PoolOptions::new().source(source);
-    let outer = test.allocator.create_pool_with(options);
-    let memory = outer.expect("its name is new").allocate(MIB, &stream);
-    assert!(!memory.expect("there is room").is_empty());
-    assert_eq!(inner.stats().allocations, 1);
+    let outer = pool(&test, allocate, || ());
+    drop(outer.allocate(MIB, &stream).expect("there is room"));
+    assert_eq!(inner.stats().reserved_bytes, 2 * MIB);
+    test.assert_sound();
+}
+
+/// A source whose memory is that of `below`, and what it has allocated there.
+fn source_over(below: impl Fn(u64) -> u64 + Send + Sync + 'static) -> (Arc<FunctionSource>, Arc<Mutex<Vec<u64>>>) {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keeps = Arc::clone(&kept);
+    let allocate = move |bytes, _: &AllocContext| {
+        let address = below(bytes);
+        keeps.lock().expect("no thread panicked").push(address);
+        Ok(DevicePtr::new(address).expect("it has bytes"))
+    };
+    // SAFETY: 1. 2. 3. what the allocator below allocates has these properties, and is kept.
+    (Arc::new(unsafe { FunctionSource::new("outer", allocate, |_, _, _| Ok(())) }), kept)
+}
+
+#[test]
+fn m8_memory_of_the_same_allocator_is_refused_and_stays_with_its_owner() {
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        // A pool with a source, the default pool, and blocks that begin inside a segment.
+        let lower = Arc::new(pool(&test, makes(&test), || ()));
+        let _first = [test.allocate(MIB, &stream), lower.allocate(MIB, &stream).expect("there is room")];
+        let (allocator, asked) = (test.allocator.clone(), stream.clone());
+        let in_default = source_over(move |bytes| allocator.allocate(bytes, &asked).expect("there is room").into_raw());
+        let asked = stream.clone();
+        let in_lower = source_over(move |bytes| lower.allocate(bytes, &asked).expect("there is room").into_raw());
+        for (source, kept) in [in_default, in_lower] {
+            let outer = test.allocator.create_pool_with(PoolOptions::new().source(source)).expect("its name is new");
+            for bytes in [MIB, 30 * MIB] {
+                let refused = outer.allocate(bytes, &stream).expect_err("the allocator has it").to_string();
+                let address = kept.lock().expect("no thread panicked").pop().expect("the source was asked");
+                assert!(refused.contains(&format!("overlaps memory of this allocator at {address:#x}")), "{refused}");
+                assert!(test.allocator.bytes_at(address).expect("it is allocated") >= bytes);
+                test.allocator.free_raw(address).expect("it has one block");
+            }
+            assert_eq!(outer.stats().reserved_bytes, 0);
+        }
+        test.assert_sound();
+    }
+}
+
+#[test]
+fn m8_a_source_may_return_memory_of_another_allocator() {
+    let (test, [stream]) = TestAllocator::new().with_streams();
+    let below = Allocator::new(test.device.clone());
+    let asked = below.create_stream().expect("nothing fails");
+    let (source, _kept) = source_over(move |bytes| below.allocate(bytes, &asked).expect("there is room").into_raw());
+    let outer = test.allocator.create_pool_with(PoolOptions::new().source(source)).expect("its name is new");
+    let memory = outer.allocate(MIB, &stream).expect("there is room");
+    test.allocator.free_raw(memory.into_raw()).expect("it has one block");
+    test.assert_sound();
 }
