@@ -176,8 +176,7 @@ unsafe fn create_stream(
     }
     let context = context(calls)?;
     // Another context takes its streams with it.
-    device_of(calls, context)?;
-    let kind = Kind { key: context.addr(), flags, priority };
+    let kind = Kind { device: device_of(calls, context)?, flags, priority };
     // SAFETY: 1. it is not null, and otherwise the caller's promise.
     unsafe { streams::create(stream, kind, create) }
 }

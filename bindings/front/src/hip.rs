@@ -148,7 +148,7 @@ unsafe fn create_stream(
     if stream.is_null() {
         return Err(Refusal::Driver);
     }
-    let kind = Kind { key: device(calls)? as usize + 1, flags, priority };
+    let kind = Kind { device: device(calls)?, flags, priority };
     // SAFETY: 1. it is not null, and otherwise the caller's promise.
     unsafe { streams::create(stream, kind, create) }
 }

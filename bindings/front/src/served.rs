@@ -95,6 +95,7 @@ pub(crate) fn reset(device: u32) {
         write_line(format_args!("device {device} was reset; the driver serves it from now on"));
     }
     RESET.fetch_or(1_u64.checked_shl(device).unwrap_or(0), Relaxed);
+    streams::forget(device);
     driver_pools::changed();
 }
 

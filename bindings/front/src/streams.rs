@@ -14,10 +14,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::served;
 use crate::status::{Refusal, SUCCESS, Status};
 
-/// The context or device of a stream, its flags and its priority.
+/// The device of a stream, its flags and its priority. A CUDA stream is of the device's primary context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Kind {
-    pub(crate) key: usize,
+    pub(crate) device: u32,
     pub(crate) flags: u32,
     pub(crate) priority: i32,
 }
@@ -68,8 +68,8 @@ pub(crate) unsafe fn create(
     }
 }
 
-/// Keeps a stream that the program destroys. The driver destroys it if it is captured, which `is_capturing` asks, or if
-/// no device is served.
+/// Keeps a stream that the program destroys. The driver destroys it if it is captured, which `is_capturing` asks, if no
+/// device is served, or if its device was reset.
 pub(crate) fn destroy(stream: *mut c_void, is_capturing: impl FnOnce(*mut c_uint) -> Status) -> Result<(), Refusal> {
     let mut captured = 0;
     let is_idle = is_capturing(&raw mut captured) == SUCCESS && captured == 0;
@@ -89,9 +89,17 @@ fn reuse(kind: Kind) -> Option<usize> {
 
 fn keep(stream: usize, is_served: bool) -> bool {
     let mut streams = streams();
-    let Some(kind) = streams.live.remove(&stream).filter(|_| is_served) else { return false };
+    let kind = streams.live.remove(&stream).filter(|kind| is_served && !served::is_reset(kind.device));
+    let Some(kind) = kind else { return false };
     streams.kept.entry(kind).or_default().push(stream);
     true
+}
+
+/// Forgets the streams of a device, which a reset destroys.
+pub(crate) fn forget(device: u32) {
+    let mut streams = streams();
+    streams.live.retain(|_, kind| kind.device != device);
+    streams.kept.retain(|kind, _| kind.device != device);
 }
 
 fn streams() -> MutexGuard<'static, Streams> {
@@ -105,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_had_again_by_the_next_of_its_kind() {
-        let kind = Kind { key: 7, flags: 1, priority: 0 };
+        let kind = Kind { device: 7, flags: 1, priority: 0 };
         for handle in [0xa, 0xb] {
             let mut made: *mut c_void = ptr::null_mut();
             let place = &raw mut made;
@@ -124,5 +132,8 @@ mod tests {
         assert_eq!(reuse(Kind { flags: 0, ..kind }), None);
         assert_eq!(reuse(kind), Some(0xa));
         assert_eq!(reuse(kind), None);
+        assert!(keep(0xa, true));
+        forget(kind.device);
+        assert_eq!(reuse(kind), None, "a reset destroyed it");
     }
 }

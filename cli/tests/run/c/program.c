@@ -203,10 +203,14 @@ static void driver_pools(void)
 /* A reset takes all memory, and the driver serves what comes after it. */
 static void resets(void)
 {
-    handle stream = new_stream();
+    handle stream = new_stream(), ended = new_stream();
     address before = new_memory(BYTES, stream), after[2];
     CHECK(behind() == 1);
+    CHECK(driver.destroy_stream(ended) == SUCCESS);
     CHECK(driver.reset(0) == SUCCESS);
+    /* The reset has destroyed the streams too, so none of them is given out again. */
+    handle later = new_stream();
+    CHECK(later != ended && driver.destroy_stream(later) == SUCCESS && driver.destroy_stream(later) != SUCCESS);
     CHECK(behind() == 0);
     CHECK(driver.release(before) == INVALID_VALUE);
     CHECK(driver.allocate(&after[0], BYTES) == SUCCESS && driver.allocate_on(&after[1], BYTES, stream) == SUCCESS);
