@@ -2,7 +2,8 @@
 //!
 //! A program may allocate from a pool that it names. Cachette serves the default pool of a device, and pools that the
 //! program made for plain memory of a device. Memory of other pools has properties that Cachette's has not: it is on
-//! the host, it can be exported, or other devices have access to it. The driver serves those.
+//! the host, it can be exported, or other devices have access to it. The driver serves those. A request that names no
+//! pool uses the current pool of its device, and the same holds for it.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_ushort, c_void};
@@ -36,10 +37,21 @@ impl Properties {
     }
 }
 
-/// The pools that are known, with the device that serves each; `None` for the driver.
-static KNOWN: Mutex<BTreeMap<usize, Option<u32>>> = Mutex::new(BTreeMap::new());
+/// The pools that are known, and those that are in use for plain requests.
+#[derive(Debug)]
+struct Pools {
+    /// Each with the device that serves it; `None` for the driver.
+    known: BTreeMap<usize, Option<u32>>,
+    /// The pool of each device that no longer uses its default one.
+    chosen: BTreeMap<u32, usize>,
+}
+
+static POOLS: Mutex<Pools> = Mutex::new(Pools { known: BTreeMap::new(), chosen: BTreeMap::new() });
 /// Counts changes of the list. Relaxed: a program that destroys a pool orders its requests before.
 static CHANGES: AtomicU64 = AtomicU64::new(1);
+/// The devices whose plain requests use a pool of the driver, one bit for each. Relaxed: a program orders the choice of a
+/// pool and its requests.
+static LEFT: AtomicU64 = AtomicU64::new(0);
 
 /// Lets every thread look its pool up again.
 pub(crate) fn changed() {
@@ -48,8 +60,21 @@ pub(crate) fn changed() {
 
 /// Notes who serves a pool.
 pub(crate) fn note(pool: usize, device: Option<u32>) {
-    known().insert(pool, device);
+    pools().known.insert(pool, device);
     changed();
+}
+
+/// Whether the driver serves the plain requests of a device, because it serves the device's current pool.
+#[inline]
+pub(crate) fn is_left(device: u32) -> bool {
+    LEFT.load(Relaxed) & 1_u64.checked_shl(device).unwrap_or(0) != 0
+}
+
+/// Notes the pool that a device uses for plain requests.
+pub(crate) fn choose(device: u32, pool: usize, default_of: impl Fn(u32) -> Option<usize>) {
+    let mut pools = pools();
+    pools.chosen.insert(device, pool);
+    pools.refresh(default_of);
 }
 
 /// One entry of `cuMemPoolSetAccess` and `hipMemPoolSetAccess`.
@@ -62,18 +87,46 @@ pub(crate) struct Right {
 }
 
 /// Leaves a pool to the driver if another device than its own gets access.
-pub(crate) fn grant(pool: usize, rights: &[Right]) {
-    let device = known().get(&pool).copied().flatten();
+pub(crate) fn grant(pool: usize, rights: &[Right], default_of: impl Fn(u32) -> Option<usize>) {
+    let mut pools = pools();
+    let device = pools.device_of(pool, &default_of);
     let is_own = |right: &Right| u32::try_from(right.location).ok() == device;
     if !rights.iter().all(is_own) {
-        note(pool, None);
+        pools.known.insert(pool, None);
+        pools.refresh(default_of);
+        changed();
     }
 }
 
-/// Forgets a pool that is destroyed.
-pub(crate) fn forget(pool: usize) {
-    known().remove(&pool);
+/// Forgets a pool that is destroyed. A device that used it uses its default pool again.
+pub(crate) fn forget(pool: usize, default_of: impl Fn(u32) -> Option<usize>) {
+    let mut pools = pools();
+    pools.known.remove(&pool);
+    pools.chosen.retain(|_, chosen| *chosen != pool);
+    pools.refresh(default_of);
     changed();
+}
+
+impl Pools {
+    /// The device that serves a pool; `None` for the driver.
+    fn device_of(&self, pool: usize, default_of: impl Fn(u32) -> Option<usize>) -> Option<u32> {
+        self.known.get(&pool).copied().unwrap_or_else(|| {
+            let mut devices = (0..).map_while(|device| Some((device, default_of(device)?)));
+            devices.find(|(_, default)| *default == pool).map(|(device, _)| device)
+        })
+    }
+
+    /// Derives again which devices are left to the driver.
+    fn refresh(&self, default_of: impl Fn(u32) -> Option<usize>) {
+        let mut left = 0;
+        for (device, default) in (0..u64::BITS).map_while(|device| Some((device, default_of(device)?))) {
+            let current = self.chosen.get(&device).copied().unwrap_or(default);
+            if self.device_of(current, &default_of) != Some(device) {
+                left |= 1 << device;
+            }
+        }
+        LEFT.store(left, Relaxed);
+    }
 }
 
 /// What serves a pool. `default_of` tells the default pool of a device, `open` opens a device.
@@ -89,19 +142,15 @@ pub(crate) fn served(
     if last == pool && changes == now {
         return served.ok_or(Refusal::Driver);
     }
-    let device = known().get(&pool).copied();
-    let device = device.unwrap_or_else(|| {
-        let mut devices = (0..).map_while(|device| Some((device, default_of(device)?)));
-        devices.find(|(_, default)| *default == pool).map(|(device, _)| device)
-    });
+    let device = pools().device_of(pool, default_of);
     let served = device.ok_or(Refusal::Driver).and_then(open);
     thread.pool.set((pool, now, served.ok()));
     served
 }
 
-fn known() -> MutexGuard<'static, BTreeMap<usize, Option<u32>>> {
+fn pools() -> MutexGuard<'static, Pools> {
     // Each change is one step, so a panic leaves it whole.
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+    POOLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

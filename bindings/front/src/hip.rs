@@ -73,8 +73,22 @@ fn device(calls: &Calls) -> Result<u32, Refusal> {
 unsafe fn allocate(thread: &Thread, calls: &Calls, out: *mut u64, bytes: usize, stream: Handle) -> Answer {
     let stream = memory::stream(stream)?;
     let served = served::of_stream(thread, stream, || current(thread, calls))?;
+    if driver_pools::is_left(served.device) {
+        return Err(Refusal::Driver);
+    }
     // SAFETY: 1. and 2. are the caller's promises.
     unsafe { memory::allocate(served, out, bytes, stream) }
+}
+
+/// Tells the default pool of a device; `None` if there is no such device.
+fn default_of(calls: &Calls) -> impl Fn(u32) -> Option<usize> {
+    |device| {
+        let mut default = ptr::null_mut();
+        let device = c_int::try_from(device).ok()?;
+        // SAFETY: the driver writes one handle.
+        let status = unsafe { calls.hipDeviceGetDefaultMemPool(&raw mut default, device) };
+        (status == SUCCESS).then_some(default.addr())
+    }
 }
 
 /// # Safety
@@ -90,14 +104,7 @@ unsafe fn allocate_from(
     stream: Handle,
 ) -> Answer {
     let stream = memory::stream(stream)?;
-    let default_of = |device: u32| {
-        let mut default = ptr::null_mut();
-        let device = c_int::try_from(device).ok()?;
-        // SAFETY: the driver writes one handle.
-        let status = unsafe { calls.hipDeviceGetDefaultMemPool(&raw mut default, device) };
-        (status == SUCCESS).then_some(default.addr())
-    };
-    let served = driver_pools::served(thread, pool.addr(), default_of, |device| served::device(&HIP, device))?;
+    let served = driver_pools::served(thread, pool.addr(), default_of(calls), |device| served::device(&HIP, device))?;
     // SAFETY: 1. and 2. are the caller's promises.
     unsafe { memory::allocate(served, out, bytes, stream) }
 }
@@ -232,18 +239,31 @@ front! {
         }
 
         /// Forgets the pool.
-        fn hipMemPoolDestroy(pool: Handle) |_, _| {
-            driver_pools::forget(pool.addr());
+        fn hipMemPoolDestroy(pool: Handle) |_, calls| {
+            driver_pools::forget(pool.addr(), default_of(calls));
             Err(Refusal::Driver)
         }
 
         /// Leaves a pool that other devices reach to the driver.
-        fn hipMemPoolSetAccess(pool: Handle, rights: *const Right, count: usize) |_, _| {
+        fn hipMemPoolSetAccess(pool: Handle, rights: *const Right, count: usize) |_, calls| {
             if !rights.is_null() {
                 // SAFETY: it is not null, and otherwise valid for so many.
-                driver_pools::grant(pool.addr(), unsafe { slice::from_raw_parts(rights, count) });
+                driver_pools::grant(pool.addr(), unsafe { slice::from_raw_parts(rights, count) }, default_of(calls));
             }
             Err(Refusal::Driver)
+        }
+
+        /// Notes who serves the plain requests of a device.
+        fn hipDeviceSetMemPool(device: c_int, pool: Handle) |_, calls| {
+            // SAFETY: the arguments are the caller's.
+            let status = unsafe { calls.hipDeviceSetMemPool(device, pool) };
+            if status != SUCCESS {
+                return Err(Refusal::Status(status));
+            }
+            if let Ok(device) = u32::try_from(device) {
+                driver_pools::choose(device, pool.addr(), default_of(calls));
+            }
+            Ok(())
         }
 
         /// Begins a capture with a pool of memory.

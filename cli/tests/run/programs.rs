@@ -99,6 +99,7 @@ fn threads_pass_memory_between_their_streams() {
 fn plain_pools_of_the_driver_are_served_and_no_others() {
     for way in WAYS {
         kept(Vendor::Cuda, way, "pools", &[]);
+        kept(Vendor::Cuda, way, "current-pools", &[]);
     }
 }
 

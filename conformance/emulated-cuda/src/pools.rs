@@ -46,6 +46,12 @@ abi! {
         unit_of(pool).map(drop)
     }
 
+    /// Makes a pool the one that plain requests of a device use.
+    fn cuDeviceSetMemPool(device: c_int, pool: *mut c_void) {
+        let unit = driver()?.unit(device)?;
+        refuse_if(unit_of(pool)?.index != unit.index, INVALID_VALUE)
+    }
+
     /// Takes everything that the primary context of a device has.
     fn cuDevicePrimaryCtxReset_v2(device: c_int) {
         let unit = driver()?.unit(device)?;

@@ -55,6 +55,7 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, N
     call(create_pool, cuMemPoolCreate, "cuMemPoolCreate", (handle *, const void *))           \
     call(destroy_pool, cuMemPoolDestroy, "cuMemPoolDestroy", (handle))                       \
     call(grant, cuMemPoolSetAccess, "cuMemPoolSetAccess", (handle, const void *, size_t))    \
+    call(choose_pool, cuDeviceSetMemPool, "cuDeviceSetMemPool", (int, handle))               \
     call(reset, cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", (int))                \
     call(retain, cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (handle *, int))      \
     call(push, cuCtxPushCurrent_v2, "cuCtxPushCurrent", (handle))

@@ -200,6 +200,39 @@ static void driver_pools(void)
     CHECK(driver.destroy_pool(plain) == SUCCESS && driver.destroy_pool(exported) == SUCCESS);
 }
 
+/* Plain requests take memory of the device's current pool, so the driver serves them if that pool is the driver's. */
+static void current_pools(void)
+{
+    handle stream = new_stream(), usual, plain, exported;
+    struct properties properties = {1, 0, 1, 0, {0}};
+    CHECK(driver.default_pool(&usual, 0) == SUCCESS && driver.create_pool(&plain, &properties) == SUCCESS);
+    properties.handle_types = 1;
+    CHECK(driver.create_pool(&exported, &properties) == SUCCESS);
+    address memory[6];
+    memory[0] = new_memory(BYTES, stream);
+    CHECK(driver.choose_pool(0, plain) == SUCCESS);
+    memory[1] = new_memory(BYTES, stream);
+    CHECK(behind() == 1);
+    CHECK(driver.choose_pool(0, exported) == SUCCESS);
+    memory[2] = new_memory(BYTES, stream);
+    CHECK(behind() == 2);
+    /* Without its current pool a device has the default one. */
+    CHECK(driver.destroy_pool(exported) == SUCCESS);
+    int own[] = {1, 0, 3}, other[] = {1, 1, 3};
+    CHECK(driver.grant(usual, own, 1) == SUCCESS);
+    memory[3] = new_memory(BYTES, stream);
+    CHECK(behind() == 2);
+    CHECK(driver.grant(usual, other, 1) == SUCCESS);
+    memory[4] = new_memory(BYTES, stream);
+    CHECK(behind() == 3);
+    CHECK(driver.choose_pool(0, plain) == SUCCESS);
+    memory[5] = new_memory(BYTES, stream);
+    CHECK(behind() == 3);
+    for (int i = 0; i < 6; i++)
+        CHECK(driver.release_on(memory[i], stream) == SUCCESS);
+    CHECK(behind() == 1);
+}
+
 /* A reset takes all memory, and the driver serves what comes after it. */
 static void resets(void)
 {
@@ -334,6 +367,8 @@ int main(int count, char **arguments)
 #ifdef CUDA
     else if (strcmp(what, "pools") == 0)
         driver_pools();
+    else if (strcmp(what, "current-pools") == 0)
+        current_pools();
     else if (strcmp(what, "resets") == 0)
         resets();
 #ifdef ASKED
