@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::{ptr, slice};
 
 use cachette_hal::load::Candidate;
-use cachette_hal::{Backend, LoadError};
+use cachette_hal::{Backend, LoadError, StreamRef};
 use cachette_hal_cuda::CudaBackend;
 
 use cachette_process::write_line;
@@ -83,16 +83,40 @@ fn device_of(calls: &Calls, context: Handle) -> Result<u32, Refusal> {
     if primary == context { u32::try_from(device).map_err(|_| Refusal::Driver) } else { Err(Refusal::Driver) }
 }
 
+/// What serves a stream of the caller, which may be of another context than the current one.
+#[inline]
+fn of_stream(thread: &Thread, calls: &Calls, stream: StreamRef) -> Result<&'static Served, Refusal> {
+    served::of_stream(thread, stream, || {
+        if stream == StreamRef::DEFAULT {
+            return current(thread, calls);
+        }
+        let mut own = ptr::null_mut();
+        // SAFETY: the stream is the caller's, and the driver writes one handle.
+        let status = unsafe { calls.cuStreamGetCtx(ptr::with_exposed_provenance_mut(stream.raw()), &raw mut own) };
+        if status != SUCCESS || own == context(calls)? {
+            return current(thread, calls);
+        }
+        // SAFETY: it is the context of a live stream.
+        if unsafe { calls.cuCtxPushCurrent_v2(own) } != SUCCESS {
+            return Err(Refusal::Driver);
+        }
+        let device = device_of(calls, own);
+        // SAFETY: the driver writes one handle, and the context was pushed above.
+        let _ = unsafe { calls.cuCtxPopCurrent_v2(&raw mut own) };
+        served::device(&CUDA, device?)
+    })
+}
+
 /// Allocates for a stream of the caller.
 ///
 /// # Safety
 ///
 /// 1. `out` is null or valid for writing.
-/// 2. `stream` is a live stream of the current context.
+/// 2. `stream` is a live stream.
 #[inline]
 unsafe fn allocate(thread: &Thread, calls: &Calls, out: *mut u64, bytes: usize, stream: Handle) -> Answer {
     let stream = memory::stream(stream)?;
-    let served = served::of_stream(thread, stream, || current(thread, calls))?;
+    let served = of_stream(thread, calls, stream)?;
     if driver_pools::is_left(served.device) {
         return Err(Refusal::Driver);
     }
@@ -125,6 +149,10 @@ unsafe fn allocate_from(
 ) -> Answer {
     let stream = memory::stream(stream)?;
     let served = driver_pools::served(thread, pool.addr(), default_of(calls), |device| served::device(&CUDA, device))?;
+    // Cachette orders memory by streams of its own device.
+    if of_stream(thread, calls, stream)?.device != served.device {
+        return Err(Refusal::Driver);
+    }
     // SAFETY: 1. and 2. are the caller's promises.
     unsafe { memory::allocate(served, out, bytes, stream) }
 }
@@ -139,10 +167,10 @@ fn per_thread(stream: Handle) -> Handle {
 ///
 /// # Safety
 ///
-/// 1. `stream` is a live stream of the current context.
+/// 1. `stream` is a live stream.
 unsafe fn begin_capture(thread: &Thread, calls: &Calls, stream: Handle, begin: impl FnOnce() -> Status) -> Answer {
     let captured = memory::stream(stream)?;
-    let served = current(thread, calls)?;
+    let served = of_stream(thread, calls, captured)?;
     // SAFETY: the driver writes one handle.
     let stop = |graph| unsafe { calls.cuStreamEndCapture(stream, graph) };
     // SAFETY: it is the graph that `stop` gave, which no other code has.
@@ -414,11 +442,14 @@ front! {
     called {
         fn cuCtxGetCurrent(context: *mut Handle);
         fn cuCtxGetDevice(device: *mut c_int);
+        fn cuCtxPopCurrent_v2(context: *mut Handle);
+        fn cuCtxPushCurrent_v2(context: Handle);
         fn cuDeviceGetDefaultMemPool(pool: *mut Handle, device: c_int);
         fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int);
         fn cuDevicePrimaryCtxRelease_v2(device: c_int);
         fn cuGraphDestroy(graph: Handle);
         fn cuGraphRetainUserObject(graph: Handle, object: Handle, count: c_uint, flags: c_uint);
+        fn cuStreamGetCtx(stream: Handle, context: *mut Handle);
         fn cuStreamIsCapturing(stream: Handle, status: *mut c_uint);
         fn cuUserObjectCreate(
             object: *mut Handle, data: *mut c_void, destroy: Destructor, count: c_uint, flags: c_uint,

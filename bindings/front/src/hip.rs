@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::{ptr, slice};
 
 use cachette_hal::load::Candidate;
-use cachette_hal::{Backend, LoadError};
+use cachette_hal::{Backend, LoadError, StreamRef};
 use cachette_hal_hip::HipBackend;
 
 use cachette_process::write_line;
@@ -63,16 +63,33 @@ fn device(calls: &Calls) -> Result<u32, Refusal> {
     }
 }
 
+/// What serves a stream of the caller, which may be of another device than the current one.
+#[inline]
+fn of_stream(thread: &Thread, calls: &Calls, stream: StreamRef) -> Result<&'static Served, Refusal> {
+    served::of_stream(thread, stream, || {
+        if stream == StreamRef::DEFAULT {
+            return current(thread, calls);
+        }
+        let mut own = 0;
+        // SAFETY: the stream is the caller's, and the driver writes one number.
+        let status = unsafe { calls.hipStreamGetDevice(ptr::with_exposed_provenance_mut(stream.raw()), &raw mut own) };
+        match u32::try_from(own) {
+            Ok(own) if status == SUCCESS && own != device(calls)? => served::device(&HIP, own),
+            _ => current(thread, calls),
+        }
+    })
+}
+
 /// Allocates for a stream of the caller.
 ///
 /// # Safety
 ///
 /// 1. `out` is null or valid for writing.
-/// 2. `stream` is a live stream of the current device.
+/// 2. `stream` is a live stream.
 #[inline]
 unsafe fn allocate(thread: &Thread, calls: &Calls, out: *mut u64, bytes: usize, stream: Handle) -> Answer {
     let stream = memory::stream(stream)?;
-    let served = served::of_stream(thread, stream, || current(thread, calls))?;
+    let served = of_stream(thread, calls, stream)?;
     if driver_pools::is_left(served.device) {
         return Err(Refusal::Driver);
     }
@@ -105,6 +122,10 @@ unsafe fn allocate_from(
 ) -> Answer {
     let stream = memory::stream(stream)?;
     let served = driver_pools::served(thread, pool.addr(), default_of(calls), |device| served::device(&HIP, device))?;
+    // Cachette orders memory by streams of its own device.
+    if of_stream(thread, calls, stream)?.device != served.device {
+        return Err(Refusal::Driver);
+    }
     // SAFETY: 1. and 2. are the caller's promises.
     unsafe { memory::allocate(served, out, bytes, stream) }
 }
@@ -113,10 +134,10 @@ unsafe fn allocate_from(
 ///
 /// # Safety
 ///
-/// 1. `stream` is a live stream of the current device.
+/// 1. `stream` is a live stream.
 unsafe fn begin_capture(thread: &Thread, calls: &Calls, stream: Handle, begin: impl FnOnce() -> Status) -> Answer {
     let captured = memory::stream(stream)?;
-    let served = current(thread, calls)?;
+    let served = of_stream(thread, calls, captured)?;
     // SAFETY: the driver writes one handle.
     let stop = |graph| unsafe { calls.hipStreamEndCapture(stream, graph) };
     // SAFETY: it is the graph that `stop` gave, which no other code has.
@@ -340,6 +361,7 @@ front! {
         fn hipGetDevice(device: *mut c_int);
         fn hipGraphDestroy(graph: Handle);
         fn hipGraphRetainUserObject(graph: Handle, object: Handle, count: c_uint, flags: c_uint);
+        fn hipStreamGetDevice(stream: Handle, device: *mut c_int);
         fn hipStreamIsCapturing(stream: Handle, status: *mut c_uint);
         fn hipUserObjectCreate(
             object: *mut Handle, data: *mut c_void, destroy: Destructor, count: c_uint, flags: c_uint,

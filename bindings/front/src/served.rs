@@ -62,14 +62,14 @@ pub(crate) fn current(
     served
 }
 
-/// What serves a stream, which `current` finds at its first request: a stream stays with its device.
+/// What serves a stream, which `find` finds at its first request: a stream stays with its device.
 ///
 /// The default stream is a stream of the current context, so it is looked up at every request.
 #[inline]
 pub(crate) fn of_stream(
     thread: &Thread,
     stream: StreamRef,
-    current: impl FnOnce() -> Result<&'static Served, Refusal>,
+    find: impl FnOnce() -> Result<&'static Served, Refusal>,
 ) -> Result<&'static Served, Refusal> {
     let key = (stream.raw(), streams::destroyed());
     let (known, served) = thread.stream.get();
@@ -79,7 +79,7 @@ pub(crate) fn of_stream(
     {
         return Ok(served);
     }
-    let served = current()?;
+    let served = find()?;
     thread.stream.set((key, (stream != StreamRef::DEFAULT).then_some(served)));
     Ok(served)
 }

@@ -104,6 +104,13 @@ fn plain_pools_of_the_driver_are_served_and_no_others() {
 }
 
 #[test]
+fn memory_is_of_the_device_of_its_stream() {
+    for way in WAYS {
+        kept(Vendor::Cuda, way, "other-devices", &[]);
+    }
+}
+
+#[test]
 fn a_device_that_was_reset_is_the_driver_s() {
     for way in WAYS {
         let ran = kept(Vendor::Cuda, way, "resets", &[]);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use cachette_hal::{Capture, CaptureMode, CaptureNode, CaptureStatus, Device, StreamRef};
 
+use crate::device::unit_of_stream;
 use crate::ledger::Recording;
 use crate::prelude::*;
 
@@ -139,7 +140,7 @@ abi! {
 
     /// Begins a capture.
     fn cuStreamBeginCapture_v2(stream: *mut c_void, number: c_uint) {
-        let (capture, mode) = (capture(current()?)?, mode(number)?);
+        let (capture, mode) = (capture(unit_of_stream(stream)?)?, mode(number)?);
         // SAFETY: 1. is the caller's promise.
         unsafe { capture.begin_capture(stream_ref(stream), mode) }.map_err(told)
     }

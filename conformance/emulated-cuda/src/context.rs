@@ -18,7 +18,7 @@ thread_local! {
 const FIRST_HANDLE: usize = 0xc0de_0000;
 
 impl Unit {
-    fn context(&self) -> usize {
+    pub(crate) fn context(&self) -> usize {
         FIRST_HANDLE + self.index
     }
 }

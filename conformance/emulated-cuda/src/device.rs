@@ -13,6 +13,19 @@ const NON_BLOCKING: c_uint = 1;
 /// Every flag of an event: blocking, without timing, for other processes.
 const EVENT_FLAGS: c_uint = 7;
 
+/// The device of a stream; that of the default stream is current.
+pub(crate) fn unit_of_stream(stream: *mut c_void) -> Answer<&'static Unit> {
+    let current = current()?;
+    if stream.is_null() {
+        return Ok(current);
+    }
+    let has = |unit: &&Unit| {
+        // SAFETY: 1. is the caller's promise.
+        unit.device.capture().is_ok_and(|capture| unsafe { capture.capture_status(stream_ref(stream)) }.is_ok())
+    };
+    driver()?.units().iter().find(has).ok_or(INVALID_HANDLE)
+}
+
 abi! {
     /// Free and total memory.
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) => total {
@@ -68,6 +81,11 @@ abi! {
         refuse_if(stream.is_null() || flags > NON_BLOCKING, INVALID_VALUE)?;
         let created = unit.device.create_stream().map_err(told)?;
         Ok(ptr::with_exposed_provenance_mut(created.raw()))
+    }
+
+    /// The context of a stream.
+    fn cuStreamGetCtx(stream: *mut c_void, context: *mut *mut c_void) => context {
+        Ok(ptr::without_provenance_mut(unit_of_stream(stream)?.context()))
     }
 
     /// Destroys a stream; its work runs to its end.

@@ -5,6 +5,7 @@ use std::ptr;
 
 use cachette_hal::{Device, StreamOrdered};
 
+use crate::device::unit_of_stream;
 use crate::ledger::Range;
 use crate::prelude::*;
 
@@ -40,10 +41,10 @@ abi! {
         Ok(ptr::without_provenance_mut(FIRST_POOL + unit.index))
     }
 
-    /// Allocates in stream order, from the pool of the current device.
+    /// Allocates in stream order, from the pool of the stream's device.
     fn cuMemAllocAsync(at: *mut u64, bytes: usize, stream: *mut c_void) => at {
         refuse_if(at.is_null(), INVALID_VALUE)?;
-        allocate_on(current()?, bytes, stream)
+        allocate_on(unit_of_stream(stream)?, bytes, stream)
     }
 
     /// Allocates in stream order.
@@ -56,7 +57,7 @@ abi! {
 
     /// Frees in stream order.
     fn cuMemFreeAsync(at: u64, stream: *mut c_void) {
-        let unit = current()?;
+        let unit = unit_of_stream(stream)?;
         driver()?.ledger.give_back(at, |_| {
             // SAFETY: 1. and 2. are the caller's promises.
             unsafe { pool(unit)?.free_on(device_ptr(at)?, stream_ref(stream)) }.map_err(told)

@@ -233,6 +233,31 @@ static void current_pools(void)
     CHECK(behind() == 1);
 }
 
+/* Memory is of the stream's device, whichever is current. So is that of a capture. */
+static void other_devices(void)
+{
+    handle contexts[2], streams[2], graph = NULL, ready = NULL;
+    for (int i = 0; i < 2; i++) {
+        CHECK(driver.retain(&contexts[i], i) == SUCCESS && driver.push(contexts[i]) == SUCCESS);
+        streams[i] = new_stream();
+    }
+    CHECK(driver.push(contexts[0]) == SUCCESS);
+    address memory = new_memory(BYTES, streams[1]);
+    CHECK(driver.begin_capture(streams[1], 2) == SUCCESS);
+    CHECK(driver.push(contexts[1]) == SUCCESS);
+    CHECK(driver.fill(memory, 3, BYTES, streams[1]) == SUCCESS);
+    address captured = new_memory(BYTES, streams[1]);
+    CHECK(driver.fill(captured, 7, BYTES, streams[1]) == SUCCESS);
+    CHECK(driver.release_on(captured, streams[1]) == SUCCESS);
+    CHECK(driver.end_capture(streams[1], &graph) == SUCCESS);
+    CHECK(driver.make_ready(&ready, graph, 0) == SUCCESS);
+    address outside = new_memory(BYTES, streams[1]);
+    CHECK(outside != captured);
+    CHECK(driver.launch(ready, streams[1]) == SUCCESS);
+    check_contents(memory, BYTES, 3, streams[1]);
+    CHECK(driver.release_on(memory, streams[1]) == SUCCESS && driver.release_on(outside, streams[1]) == SUCCESS);
+}
+
 /* A reset takes all memory, and the driver serves what comes after it. */
 static void resets(void)
 {
@@ -369,6 +394,8 @@ int main(int count, char **arguments)
         driver_pools();
     else if (strcmp(what, "current-pools") == 0)
         current_pools();
+    else if (strcmp(what, "other-devices") == 0)
+        other_devices();
     else if (strcmp(what, "resets") == 0)
         resets();
 #ifdef ASKED
