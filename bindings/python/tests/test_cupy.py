@@ -56,6 +56,24 @@ assert not cachette.cupy.is_enabled()
     assert "use CuPy 14" in done.stdout
 
 
+def test_an_allocator_that_cupy_refuses_to_set_leaves_it_disabled(run: Run) -> None:
+    done = attempt(run, """
+def refuse(allocator=None):
+    raise ValueError("Can't change the global allocator inside `using_allocator` context manager")
+usual, cupy.cuda.set_allocator = cupy.cuda.set_allocator, refuse
+try:
+    cachette.cupy.enable()
+except ValueError as why:
+    print(why)
+assert not cachette.cupy.is_enabled()
+cupy.cuda.set_allocator = usual
+cachette.cupy.enable()
+memory = cupy.cuda.alloc(1000)
+assert stats()["allocated_bytes.all.current"] > 0
+""")
+    assert "using_allocator" in done.stdout
+
+
 def test_a_default_stream_for_each_thread_is_refused(run: Run) -> None:
     done = attempt(run, """
 try:

@@ -47,8 +47,10 @@ def enable(config: str | None = None) -> None:
         if _before is not None:
             return
         _tell_of_held(cupy, backend)
-        _before = cupy.cuda.get_allocator()
+        before = cupy.cuda.get_allocator()
+        # It raises inside `using_allocator`; then CuPy keeps its allocator.
         cupy.cuda.set_allocator(allocator)
+        _before = before
 
 
 def disable() -> None:
