@@ -47,7 +47,11 @@ pub(crate) fn free(pointer: *mut c_void, device: c_int) {
     let freed = guarded(|| {
         let allocator = usize::try_from(device).ok().and_then(cachette_process::find);
         match allocator {
-            Some(allocator) => Ok::<_, Error>(allocator.free_raw(pointer.addr() as u64)?),
+            Some(allocator) => {
+                let address = pointer.addr() as u64;
+                cachette_torch::adapter::withdraw(address);
+                Ok::<_, Error>(allocator.free_raw(address)?)
+            }
             None => Ok(()),
         }
     });

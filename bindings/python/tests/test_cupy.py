@@ -74,6 +74,26 @@ assert stats()["allocated_bytes.all.current"] > 0
     assert "using_allocator" in done.stdout
 
 
+def test_memory_that_pytorch_shared_is_reused_after_cupy_has_freed_it(run: Run) -> None:
+    attempt(run, """
+import ctypes
+cachette.cupy.enable()
+library = ctypes.CDLL(_native.__file__)
+write = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+handles = []
+keep = write(lambda user, handle, bytes: handles.append(ctypes.string_at(handle, bytes)))
+memory = cupy.cuda.alloc(1 << 20)
+# As for a tensor over the array that goes to another process.
+library.cachette_adapter_share(ctypes.c_void_p(memory.ptr), keep, None)
+assert len(handles[0]) > 100
+first = memory.ptr
+del memory
+gc.collect()
+assert stats()["active_bytes.all.current"] == 0, stats()["active_bytes.all.current"]
+assert cupy.cuda.alloc(1 << 20).ptr == first
+""")
+
+
 def test_a_default_stream_for_each_thread_is_refused(run: Run) -> None:
     done = attempt(run, """
 try:

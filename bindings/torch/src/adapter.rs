@@ -45,7 +45,9 @@ pub use pools::{
     PoolSource, cachette_adapter_empty_pool, cachette_adapter_pool_holds, cachette_adapter_pool_uses,
     cachette_adapter_set_no_split, cachette_adapter_set_use_on_oom, cachette_adapter_use_pool,
 };
-pub use shares::{Opened, cachette_adapter_close_shared, cachette_adapter_open_shared, cachette_adapter_share};
+pub use shares::{
+    Opened, cachette_adapter_close_shared, cachette_adapter_open_shared, cachette_adapter_share, withdraw,
+};
 pub use watching::{
     cachette_adapter_on_out_of_memory, cachette_adapter_on_pressure, cachette_adapter_on_rejection,
     cachette_adapter_record_history, cachette_adapter_records_history, cachette_adapter_track,

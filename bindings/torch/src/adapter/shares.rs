@@ -26,8 +26,10 @@ fn exported() -> MutexGuard<'static, Option<HashMap<u64, SharedMemory>>> {
 }
 
 /// Withdraws the export of an allocation that is about to be freed, if there is one.
+///
+/// Other libraries of the process call it too: a tensor over their memory may have been shared.
 #[inline]
-pub(crate) fn withdraw(address: u64) {
+pub fn withdraw(address: u64) {
     if ANY.load(Relaxed) {
         withdraw_exported(address);
     }
