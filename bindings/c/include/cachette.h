@@ -223,7 +223,7 @@ cachette_status_t cachette_start(const char *backend,
 /// from the same one.
 ///
 /// Snapshots show the memory of this handle with the label `c`. Close the handle with `cachette_close`; the allocator
-/// itself stays.
+/// and its streams stay.
 cachette_status_t cachette_open_shared(uint32_t device,
                                        cachette_allocator_t **out_allocator);
 

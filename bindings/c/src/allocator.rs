@@ -1,6 +1,7 @@
 //! Opening, closing, checking and emptying an allocator.
 
 use std::ffi::c_char;
+use std::sync::Arc;
 
 use cachette::{Allocator, Backends, Config, Label};
 
@@ -14,7 +15,8 @@ use crate::stream::OwnStreams;
 #[derive(Debug)]
 pub struct AllocatorHandle {
     pub(crate) inner: Allocator,
-    pub(crate) streams: OwnStreams,
+    /// All handles of a shared allocator have the same.
+    pub(crate) streams: Arc<OwnStreams>,
     /// What snapshots call its memory.
     pub(crate) label: Label,
 }
@@ -40,7 +42,7 @@ pub unsafe extern "C" fn cachette_open(
         let config = config_of(config)?;
         let device = device.map_or_else(Backends::open_first, Backends::open)?;
         let inner = Allocator::with_config(device, &config);
-        *out_allocator = give(AllocatorHandle { inner, streams: OwnStreams::default(), label: Label::NONE });
+        *out_allocator = give(AllocatorHandle { inner, streams: Arc::default(), label: Label::NONE });
     })
 }
 

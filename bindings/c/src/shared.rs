@@ -1,6 +1,7 @@
 //! The allocators that the whole process shares.
 
 use std::ffi::c_char;
+use std::sync::{Arc, OnceLock};
 
 use cachette::Label;
 use cachette_process as process;
@@ -10,6 +11,9 @@ use crate::given::give;
 use crate::guard::{call, promises};
 use crate::status::Status;
 use crate::stream::OwnStreams;
+
+/// The streams of each device's allocator, which lives longer than its handles.
+static STREAMS: [OnceLock<Arc<OwnStreams>>; process::MOST_DEVICES] = [const { OnceLock::new() }; process::MOST_DEVICES];
 
 /// Selects the backend (`"cuda"`, `"hip"` or `"host"`) and the configuration of the shared allocators, once in a
 /// process.
@@ -26,12 +30,14 @@ pub unsafe extern "C" fn cachette_start(backend: *const c_char, config: *const c
 /// from the same one.
 ///
 /// Snapshots show the memory of this handle with the label `c`. Close the handle with `cachette_close`; the allocator
-/// itself stays.
+/// and its streams stay.
 #[doc = promises!("2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_open_shared(device: u32, out_allocator: *mut *mut AllocatorHandle) -> Status {
     call!([out(out_allocator)], {
         let inner = process::allocator(device)?.clone();
-        *out_allocator = give(AllocatorHandle { inner, streams: OwnStreams::default(), label: Label::new("c") });
+        // `process::allocator` has checked the number.
+        let streams = Arc::clone(STREAMS[device as usize].get_or_init(Arc::default));
+        *out_allocator = give(AllocatorHandle { inner, streams, label: Label::new("c") });
     })
 }

@@ -10,7 +10,7 @@ int main(void) {
     WRONG(cachette_start(NULL, ""), "`backend` is null");
     WRONG(cachette_start("vulkan", ""), "no backend named 'vulkan'");
     FAILS(cachette_start("host", "caching:no"), CACHETTE_ERROR_INVALID_CONFIG, "at byte 8");
-    OK(cachette_start("host", ""));
+    OK(cachette_start("host", "expandable_segments:False"));
     WRONG(cachette_start("host", ""), "started before in this process, with the backend 'host'");
     WRONG(cachette_open_shared(0, NULL), "`out_allocator` is null");
     FAILS(cachette_open_shared(7, &none), CACHETTE_ERROR_NO_DEVICE, "there is no device host:7");
@@ -25,5 +25,20 @@ int main(void) {
     CHECK(allocate(two, MIB, NULL) == memory);
     OK(cachette_free(two, memory));
     OK(cachette_close(two));
+    /* A destroyed stream serves the next handle, with its memory. So handles may come and go. */
+    uint64_t reserved = 0;
+    for (int i = 0; i < 3; i++) {
+        void *stream;
+        uint64_t now;
+        OK(cachette_open_shared(0, &one));
+        OK(cachette_stream_create(one, &stream));
+        memory = allocate(one, MIB, stream);
+        OK(cachette_free(one, memory));
+        OK(cachette_reserved_bytes(one, &now));
+        CHECK(i == 0 || now == reserved);
+        reserved = now;
+        OK(cachette_stream_destroy(one, stream));
+        OK(cachette_close(one));
+    }
     return 0;
 }
