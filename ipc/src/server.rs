@@ -81,7 +81,10 @@ pub(crate) fn serve<E: Export>(table: &Arc<ExportTable<E>>, listener: Listener) 
                 accept(&mut clients, &mut kept, || socket::accept(listener.named.as_fd()).map(Some));
             }
             if let Some(pidfd) = listener.pidfd.as_ref().filter(|_| ready.pidfd) {
+                // The kernel drops a descriptor that there is no room for, without an error. So room is made first.
+                kept = None;
                 accept(&mut clients, &mut kept, || pidfd.accept());
+                kept = spare(table.wake());
             }
             if ready.pidfd_closed {
                 listener.pidfd = None;
@@ -172,7 +175,7 @@ fn accept<E>(clients: &mut Vec<Client<E>>, kept: &mut Option<OwnedFd>, next: imp
             refuse(&socket, Refusal::OtherUser);
             continue;
         }
-        if are_scarce(socket.as_raw_fd()) {
+        if are_scarce(socket.as_raw_fd()) || spare(socket.as_fd()).is_none() {
             refuse(&socket, Refusal::Full);
             continue;
         }

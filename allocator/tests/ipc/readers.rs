@@ -7,6 +7,7 @@ use cachette::ipc::{IpcError, OpenError};
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::bytes::from_hex;
+use crate::pidfd::came_in;
 use crate::refusals::{connect, is_root};
 use crate::second::Second;
 use crate::{DIRECT, ELASTIC, TestAllocator, eventually};
@@ -57,6 +58,31 @@ fn an_exporter_without_descriptors_says_so() {
     }
     second.ask("relax").unwrap();
     drop(test.allocator.open_shared(&handle).unwrap());
+}
+
+/// The kernel drops the descriptor of a message that the exporter has no room for.
+#[test]
+fn an_exporter_without_descriptors_says_so_by_pidfd() {
+    let mut exporter = Second::start_within(64);
+    let handle = from_hex(&exporter.ask(&format!("share {DIRECT} 4 5")).unwrap());
+    let mut importer = Second::start_by("pidfd", "host");
+    if !came_in(importer.open("it", &handle)) {
+        return;
+    }
+    importer.ask("close it").unwrap();
+    let is_full =
+        |opened: Result<String, String>| opened.is_err_and(|why| why.contains("raise its limit of open files"));
+    eventually("the exporter has no descriptor left", || {
+        // Also those of importers whose connection it has closed by now.
+        exporter.ask("exhaust").unwrap();
+        importer.open("it", &handle).inspect(|_| drop(importer.ask("close it"))).is_err()
+    });
+    for _ in 0..3 {
+        let opened = importer.open("it", &handle);
+        assert!(is_full(opened.clone()), "{opened:?}");
+    }
+    exporter.ask("relax").unwrap();
+    importer.open("it", &handle).unwrap();
 }
 
 /// Needs the right to become another user; without it there is no second user to try.
