@@ -93,7 +93,7 @@ fn of_stream(thread: &Thread, calls: &Calls, stream: StreamRef) -> Result<&'stat
         let mut own = ptr::null_mut();
         // SAFETY: the stream is the caller's, and the driver writes one handle.
         let status = unsafe { calls.cuStreamGetCtx(ptr::with_exposed_provenance_mut(stream.raw()), &raw mut own) };
-        if status != SUCCESS || own == context(calls)? {
+        if status != SUCCESS || context(calls) == Ok(own) {
             return current(thread, calls);
         }
         // SAFETY: it is the context of a live stream.
@@ -122,6 +122,19 @@ unsafe fn allocate(thread: &Thread, calls: &Calls, out: *mut u64, bytes: usize, 
     }
     // SAFETY: 1. and 2. are the caller's promises.
     unsafe { memory::allocate(served, out, bytes, stream) }
+}
+
+/// Frees behind the work of a stream of the caller.
+///
+/// # Safety
+///
+/// 1. `stream` is a live stream.
+#[inline]
+unsafe fn free_on(thread: &Thread, calls: &Calls, address: u64, stream: Handle) -> Answer {
+    // SAFETY: 1. is the caller's promise.
+    let wait = || unsafe { calls.cuStreamSynchronize(stream) };
+    // SAFETY: 1. is the caller's promise.
+    unsafe { memory::free_on(thread, address, stream, |stream| of_stream(thread, calls, stream), wait) }
 }
 
 /// Tells the default pool of a device; `None` if there is no such device.
@@ -261,15 +274,15 @@ front! {
         }
 
         /// Frees behind the work of a stream.
-        fn cuMemFreeAsync(address: u64, stream: Handle) |thread, _| {
+        fn cuMemFreeAsync(address: u64, stream: Handle) |thread, calls| {
             // SAFETY: 1. is the caller's promise.
-            unsafe { memory::free_on(thread, address, stream) }
+            unsafe { free_on(thread, calls, address, stream) }
         }
 
         /// The same, where null is the thread's default stream.
-        fn cuMemFreeAsync_ptsz(address: u64, stream: Handle) |thread, _| {
+        fn cuMemFreeAsync_ptsz(address: u64, stream: Handle) |thread, calls| {
             // SAFETY: 1. is the caller's promise.
-            unsafe { memory::free_on(thread, address, per_thread(stream)) }
+            unsafe { free_on(thread, calls, address, per_thread(stream)) }
         }
 
         /// The allocation that an address lies in.
@@ -451,6 +464,7 @@ front! {
         fn cuGraphRetainUserObject(graph: Handle, object: Handle, count: c_uint, flags: c_uint);
         fn cuStreamGetCtx(stream: Handle, context: *mut Handle);
         fn cuStreamIsCapturing(stream: Handle, status: *mut c_uint);
+        fn cuStreamSynchronize(stream: Handle);
         fn cuUserObjectCreate(
             object: *mut Handle, data: *mut c_void, destroy: Destructor, count: c_uint, flags: c_uint,
         );

@@ -97,6 +97,19 @@ unsafe fn allocate(thread: &Thread, calls: &Calls, out: *mut u64, bytes: usize, 
     unsafe { memory::allocate(served, out, bytes, stream) }
 }
 
+/// Frees behind the work of a stream of the caller.
+///
+/// # Safety
+///
+/// 1. `stream` is a live stream.
+#[inline]
+unsafe fn free_on(thread: &Thread, calls: &Calls, address: u64, stream: Handle) -> Answer {
+    // SAFETY: 1. is the caller's promise.
+    let wait = || unsafe { calls.hipStreamSynchronize(stream) };
+    // SAFETY: 1. is the caller's promise.
+    unsafe { memory::free_on(thread, address, stream, |stream| of_stream(thread, calls, stream), wait) }
+}
+
 /// Tells the default pool of a device; `None` if there is no such device.
 fn default_of(calls: &Calls) -> impl Fn(u32) -> Option<usize> {
     |device| {
@@ -214,9 +227,9 @@ front! {
         }
 
         /// Frees behind the work of a stream.
-        fn hipFreeAsync(address: u64, stream: Handle) |thread, _| {
+        fn hipFreeAsync(address: u64, stream: Handle) |thread, calls| {
             // SAFETY: 1. is the caller's promise.
-            unsafe { memory::free_on(thread, address, stream) }
+            unsafe { free_on(thread, calls, address, stream) }
         }
 
         /// The allocation that an address lies in.
@@ -363,6 +376,7 @@ front! {
         fn hipGraphRetainUserObject(graph: Handle, object: Handle, count: c_uint, flags: c_uint);
         fn hipStreamGetDevice(stream: Handle, device: *mut c_int);
         fn hipStreamIsCapturing(stream: Handle, status: *mut c_uint);
+        fn hipStreamSynchronize(stream: Handle);
         fn hipUserObjectCreate(
             object: *mut Handle, data: *mut c_void, destroy: Destructor, count: c_uint, flags: c_uint,
         );

@@ -2,14 +2,14 @@
 
 use std::ffi::c_void;
 
-use cachette::hal::{Device, StreamRef};
+use cachette::hal::{self, Device, ErrorKind, StreamRef};
 use cachette::{Allocator, Error, PointerProblem};
 use cachette_process::{self as process, write_line};
 
 use crate::captures;
 use crate::entry::Thread;
 use crate::served::{self, Served};
-use crate::status::{NOT_SUPPORTED, Refusal};
+use crate::status::{NOT_SUPPORTED, Refusal, SUCCESS, Status};
 
 /// The second name of the default stream.
 const LEGACY: usize = 1;
@@ -71,19 +71,41 @@ pub(crate) unsafe fn allocate_idle(served: &Served, out: *mut u64, bytes: usize)
     Ok(())
 }
 
-/// Frees behind the work that is in a stream of the caller now.
+/// Frees behind the work that is in a stream of the caller now. `device_of` finds the device of the stream.
+///
+/// Cachette orders memory by streams of its own device. So the host waits for a stream of another one, by `wait`.
 ///
 /// # Safety
 ///
-/// 1. `handle` is a live stream of the memory's device, and stays so: see `streams.rs`.
+/// 1. `handle` is a live stream, and stays so: see `streams.rs`.
 #[inline]
-pub(crate) unsafe fn free_on(thread: &Thread, address: u64, handle: *mut c_void) -> Result<(), Refusal> {
+pub(crate) unsafe fn free_on(
+    thread: &Thread,
+    address: u64,
+    handle: *mut c_void,
+    device_of: impl FnOnce(StreamRef) -> Result<&'static Served, Refusal>,
+    wait: impl Fn() -> Status,
+) -> Result<(), Refusal> {
     let Ok(stream) = stream(handle) else {
         // The order of this thread's default stream is the device's.
         return free(thread, address);
     };
-    // SAFETY: 1. is the caller's promise.
-    find(thread, address, |allocator| unsafe { allocator.free_raw_after(address, stream) })
+    if address == 0 {
+        return Err(Refusal::Driver);
+    }
+    let device = device_of(stream).ok().map(|served| served.device);
+    find(thread, address, |allocator| {
+        if device == Some(allocator.device_info().ordinal.0) {
+            // SAFETY: 1. is the caller's promise, and the stream is of this device.
+            return unsafe { allocator.free_raw_after(address, stream) };
+        }
+        // Memory of others is the driver's to wait for.
+        allocator.bytes_at(address)?;
+        match wait() {
+            SUCCESS => allocator.free_raw(address),
+            status => Err(hal::Error::from_status(ErrorKind::Other, "synchronize", status).into()),
+        }
+    })
 }
 
 /// Frees after all work of the device, as the driver's synchronous calls do.

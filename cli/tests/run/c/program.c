@@ -256,6 +256,14 @@ static void other_devices(void)
     CHECK(driver.launch(ready, streams[1]) == SUCCESS);
     check_contents(memory, BYTES, 3, streams[1]);
     CHECK(driver.release_on(memory, streams[1]) == SUCCESS && driver.release_on(outside, streams[1]) == SUCCESS);
+    /* A stream of another device may free it. */
+    CHECK(driver.push(contexts[0]) == SUCCESS);
+    memory = new_memory(BYTES, streams[0]);
+    CHECK(driver.push(contexts[1]) == SUCCESS);
+    CHECK(driver.release_on(memory, streams[1]) == SUCCESS);
+    CHECK(driver.push(contexts[0]) == SUCCESS);
+    CHECK(new_memory(BYTES, streams[0]) == memory);
+    CHECK(driver.release_on(memory, NULL) == SUCCESS);
 }
 
 /* A reset takes all memory, and the driver serves what comes after it. */
