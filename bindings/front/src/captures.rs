@@ -14,7 +14,7 @@ use cachette::Pool;
 use cachette::hal::{CaptureStatus, Device, StreamRef};
 use cachette::pool::Filter;
 
-use crate::served::Served;
+use crate::served::{self, Served};
 use crate::status::{Refusal, SUCCESS, Status, UNKNOWN};
 
 /// What the driver calls when a user object is gone.
@@ -161,7 +161,25 @@ fn release() {
     ANY_ENDED.store(false, Relaxed);
     // The driver destroys an object after the last launch of its graph, so no work uses the memory.
     let ended = mem::take(&mut *locked(&ENDED));
-    drop(ended);
+    for pool in ended {
+        if served::is_reset(pool.allocator().device_info().ordinal.0) {
+            abandon(pool);
+        }
+    }
+}
+
+/// Forgets the captures of a device, which a reset ends.
+pub(crate) fn forget(device: u32) {
+    let ended: Vec<_> = locked(&BEGUN).extract_if(.., |begun| begun.served.device == device).collect();
+    for Begun { pool, .. } in ended {
+        abandon(pool);
+    }
+}
+
+/// Keeps a pool of a device that was reset for good. The driver may give its addresses to the program, so nothing there
+/// is freed.
+fn abandon(pool: Pool) {
+    Box::leak(Box::new(pool));
 }
 
 fn locked<T>(list: &'static Mutex<T>) -> MutexGuard<'static, T> {

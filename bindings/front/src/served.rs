@@ -10,7 +10,7 @@ use cachette_process::{self as process, write_line};
 use crate::entry::Thread;
 use crate::library::Behind;
 use crate::status::Refusal;
-use crate::{driver_pools, streams, summary};
+use crate::{captures, driver_pools, streams, summary};
 
 /// A device whose memory comes from Cachette.
 #[derive(Debug)]
@@ -96,6 +96,7 @@ pub(crate) fn reset(device: u32) {
     }
     RESET.fetch_or(1_u64.checked_shl(device).unwrap_or(0), Relaxed);
     streams::forget(device);
+    captures::forget(device);
     driver_pools::changed();
 }
 

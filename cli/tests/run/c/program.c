@@ -284,6 +284,30 @@ static void resets(void)
     CHECK(driver.release(after[0]) == SUCCESS && driver.release_on(after[1], stream) == SUCCESS);
 }
 
+/* Memory of a graph that ended before the reset is not freed after it: the driver may have given it to the program. */
+static void reset_graphs(void)
+{
+    handle contexts[2], streams[2], graph = NULL;
+    for (int i = 1; i >= 0; i--) {
+        CHECK(driver.retain(&contexts[i], i) == SUCCESS && driver.push(contexts[i]) == SUCCESS);
+        streams[i] = new_stream();
+    }
+    CHECK(driver.begin_capture(streams[0], 2) == SUCCESS);
+    address captured = new_memory(BYTES, streams[0]), again = 0;
+    CHECK(driver.release_on(captured, streams[0]) == SUCCESS);
+    CHECK(driver.end_capture(streams[0], &graph) == SUCCESS && driver.destroy_graph(graph) == SUCCESS);
+    CHECK(driver.reset(0) == SUCCESS && behind() == 0);
+    unsigned given = 0;
+    /* Usually one has the same address. */
+    while (again != captured && given < 32) {
+        CHECK(driver.allocate(&again, 2 << 20) == SUCCESS);
+        given++;
+    }
+    CHECK(driver.push(contexts[1]) == SUCCESS);
+    new_memory(BYTES, streams[1]);
+    CHECK(behind() == given + 1);
+}
+
 #ifdef ASKED
 /* A program built for default streams of threads: its own streams are served, that of the thread by the driver. */
 static void per_thread(void)
@@ -406,6 +430,8 @@ int main(int count, char **arguments)
         other_devices();
     else if (strcmp(what, "resets") == 0)
         resets();
+    else if (strcmp(what, "reset-graphs") == 0)
+        reset_graphs();
 #ifdef ASKED
     else if (strcmp(what, "per-thread") == 0)
         per_thread();
