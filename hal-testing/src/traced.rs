@@ -43,6 +43,13 @@ pub trait Observer: Send + Sync {
     /// Receives one call, after the driver has returned.
     fn call(&self, call: &DriverCall);
 
+    /// Receives the subject, size and stream of one call, before the driver is called.
+    ///
+    /// Once the driver has freed a handle or an address, another thread may have it before [`call`](Self::call).
+    fn before(&self, call: Call, subject: u64, bytes: u64, stream: Option<StreamRef>) {
+        let _ = (call, subject, bytes, stream);
+    }
+
     /// Receives a report of [`Device::uses`], which is not a driver call.
     fn uses(&self, stream: StreamRef, at: DevicePtr, bytes: u64, access: Use) {
         let _ = (stream, at, bytes, access);
@@ -59,6 +66,10 @@ impl<F: Fn(&DriverCall) + Send + Sync> Observer for F {
 impl<O: Observer + ?Sized> Observer for Arc<O> {
     fn call(&self, call: &DriverCall) {
         (**self).call(call);
+    }
+
+    fn before(&self, call: Call, subject: u64, bytes: u64, stream: Option<StreamRef>) {
+        (**self).before(call, subject, bytes, stream);
     }
 
     fn uses(&self, stream: StreamRef, at: DevicePtr, bytes: u64, access: Use) {
@@ -138,6 +149,7 @@ impl<D: Device> Traced<D> {
         run: impl FnOnce() -> Result<T>,
         read: impl FnOnce(&T) -> (u64, bool),
     ) -> Result<T> {
+        self.observer.before(facts.call, facts.subject, facts.bytes, facts.stream);
         let started = Instant::now();
         let answer = run();
         let took = started.elapsed();

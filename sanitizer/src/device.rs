@@ -159,26 +159,27 @@ impl Shared {
 
 impl Observer for Shared {
     fn call(&self, call: &DriverCall) {
-        if call.outcome.is_err() && call.call != Call::EndCapture {
+        if call.outcome.is_err() && !matches!(call.call, Call::EndCapture | Call::Unmap) {
             return;
         }
         let has_site = matches!(
             call.call,
-            Call::Fill
-                | Call::Copy
-                | Call::Upload
-                | Call::Download
-                | Call::AllocatePinned
-                | Call::Register
-                | Call::Free
-                | Call::FreeOn
-                | Call::Unmap
-                | Call::FreePinned
-                | Call::Unregister
+            Call::Fill | Call::Copy | Call::Upload | Call::Download | Call::AllocatePinned | Call::Register
         );
         let site = if has_site { self.site() } else { Site::default() };
         let mut state = self.state();
         state.call(call, site);
+        state.mark();
+    }
+
+    fn before(&self, call: Call, subject: u64, bytes: u64, stream: Option<StreamRef>) {
+        let frees = matches!(call, Call::Free | Call::FreeOn | Call::Unmap | Call::FreePinned | Call::Unregister);
+        if !frees && !matches!(call, Call::DestroyEvent | Call::DestroyGraph) {
+            return;
+        }
+        let site = if frees { self.site() } else { Site::default() };
+        let mut state = self.state();
+        state.before(call, subject, bytes, stream, site);
         state.mark();
     }
 
@@ -200,7 +201,6 @@ impl State {
             Call::StreamWait => sanitizer.stream_wait(stream, event),
             Call::Wait => sanitizer.host_wait(event),
             Call::Poll if call.is_done => sanitizer.host_wait(event),
-            Call::DestroyEvent => sanitizer.destroy_event(event),
             Call::Synchronize => sanitizer.synchronize(stream),
             Call::SynchronizeDevice => sanitizer.synchronize_device(),
             Call::Fill => self.uses(call, subject, Use::Write, site),
@@ -213,25 +213,13 @@ impl State {
                 self.uses(call, other, Use::Write, site);
             }
             Call::Allocate | Call::AllocateOn => drop(self.segments.insert(subject, bytes)),
-            Call::Free => {
-                let bytes = self.segments.remove(&subject).unwrap_or(0);
-                self.sanitizer.unmap(subject, bytes, None, site);
-            }
-            Call::FreeOn => {
-                let bytes = self.segments.remove(&subject).unwrap_or(0);
-                self.sanitizer.unmap(subject, bytes, Some(stream), site);
-            }
-            Call::Unmap => sanitizer.unmap(subject, bytes, None, site),
             Call::Map => sanitizer.map(subject, bytes),
+            // The driver has refused to unmap it.
+            Call::Unmap if call.outcome.is_err() => sanitizer.map(subject, bytes),
             Call::AllocatePinned | Call::Register => {
                 self.segments.insert(subject, bytes);
                 sanitizer.allocate(StreamId(0), subject, bytes, site);
                 sanitizer.describe(subject, "pinned host memory");
-            }
-            Call::FreePinned | Call::Unregister => {
-                let bytes = self.segments.remove(&subject).unwrap_or(0);
-                self.sanitizer.free(subject, site);
-                self.sanitizer.unmap(subject, bytes, None, site);
             }
             Call::BeginCapture => sanitizer.begin_capture(stream),
             Call::EndCapture => {
@@ -243,6 +231,24 @@ impl State {
                     sanitizer.launch(uses, stream);
                 }
             }
+            _ => {}
+        }
+    }
+
+    /// Reports the end of what the driver is about to free or destroy. Later another thread may have its number.
+    fn before(&mut self, call: Call, subject: u64, bytes: u64, stream: Option<StreamRef>, site: Site) {
+        match call {
+            Call::Free | Call::FreeOn => {
+                let bytes = self.segments.remove(&subject).unwrap_or(0);
+                self.sanitizer.unmap(subject, bytes, stream.map(id), site);
+            }
+            Call::Unmap => self.sanitizer.unmap(subject, bytes, None, site),
+            Call::FreePinned | Call::Unregister => {
+                let bytes = self.segments.remove(&subject).unwrap_or(0);
+                self.sanitizer.free(subject, site);
+                self.sanitizer.unmap(subject, bytes, None, site);
+            }
+            Call::DestroyEvent => self.sanitizer.destroy_event(EventId(subject)),
             Call::DestroyGraph => drop(self.graphs.remove(&subject)),
             _ => {}
         }

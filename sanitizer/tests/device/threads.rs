@@ -1,9 +1,13 @@
 //! Threads that share an allocator, and a stream.
 
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
-use cachette::{Allocator, Stream};
-use cachette_hal::Device;
+use cachette::{Allocator, Config, Stream};
+use cachette_hal::{AnyDevice, Call, Device, Ordinal, Use};
+use cachette_hal_host::{HostBackend, HostConfig};
+use cachette_hal_testing::Traced;
+use cachette_hal_testing::traced::DriverCall;
 use cachette_sanitizer::{DeviceSanitizer, Options};
 
 use crate::bed::sanitized;
@@ -32,6 +36,43 @@ fn threads_that_share_a_stream_have_no_finding() {
                 work(&allocator, &allocator.create_stream().unwrap(), 300);
             });
         }
+    });
+    let findings = sanitizer.findings();
+    assert!(findings.is_empty(), "{}", findings[0]);
+}
+
+/// A driver can give freed memory to another thread before the thread that freed it continues.
+#[test]
+fn memory_that_another_thread_gets_during_a_free_has_no_finding() {
+    let (free, freeing) = mpsc::sync_channel(0);
+    let (give, given) = mpsc::sync_channel(0);
+    let given = Mutex::new(given);
+    // Its addresses are reused at once.
+    let host = HostBackend::new(HostConfig::default().phantom(true)).unwrap().device(Ordinal(0)).unwrap();
+    let hooked = Traced::new(host, move |call: &DriverCall| {
+        if call.call == Call::Free && free.send(()).is_ok() {
+            given.lock().unwrap().recv().unwrap();
+        }
+    });
+    let sanitizer = DeviceSanitizer::new(Options::default());
+    let device: AnyDevice = Arc::new(sanitizer.around(hooked));
+    let direct = Config::builder().expandable_segments(false).build().unwrap();
+    let allocator = Allocator::with_config(device, &direct);
+    sanitizer.track(&allocator);
+    let [stream, other] = [(); 2].map(|()| allocator.create_stream().unwrap());
+    thread::scope(|scope| {
+        let (allocator, other) = (&allocator, &other);
+        let getter = scope.spawn(move || {
+            freeing.recv().unwrap();
+            let memory = allocator.allocate(20 << 20, other).unwrap();
+            give.send(()).unwrap();
+            memory
+        });
+        let freed = allocator.allocate(20 << 20, &stream).unwrap().ptr();
+        allocator.empty_cache().unwrap();
+        let memory = getter.join().unwrap();
+        assert_eq!(memory.ptr(), freed, "the driver gives the same address");
+        other.uses(&memory, Use::Write);
     });
     let findings = sanitizer.findings();
     assert!(findings.is_empty(), "{}", findings[0]);
