@@ -20,8 +20,16 @@ use crate::sanitizer::{GraphUses, Sanitizer};
 /// A device around a device, whose calls a [`DeviceSanitizer`] receives.
 pub type Sanitized<D> = Traced<D>;
 
-/// First parts of the names of functions that are not the program's.
-const LIBRARIES: [&str; 6] = ["cachette::", "cachette_", "core::", "std::", "alloc::", "backtrace::"];
+/// First parts of the names of functions that are not the program's, and parts of their files.
+const LIBRARIES: [&str; 8] =
+    ["cachette::", "cachette_", "core::", "std::", "alloc::", "backtrace::", "/rustc/", "/backtrace-0."];
+/// The crates between the program and the driver, by folder and by name.
+const CRATES: [(&str, &str); 4] = [
+    ("sanitizer", "cachette-sanitizer"),
+    ("allocator", "cachette"),
+    ("hal-testing", "cachette-hal-testing"),
+    ("hal", "cachette-hal"),
+];
 
 /// Receives the calls of a [`Sanitized`] device and the requests of its allocator.
 ///
@@ -82,6 +90,7 @@ impl DeviceSanitizer {
     pub fn new(options: Options) -> Self {
         let mut options = Options { waits: AllocatorWaits::Seen, ..options };
         options.libraries.extend(LIBRARIES.map(str::to_owned));
+        options.libraries.extend(source_folders(&Callers::shared()));
         let (segments, graphs) = (HashMap::new(), HashMap::new());
         let state = Mutex::new(State { sanitizer: Sanitizer::new(options), segments, graphs, marks: Marks::default() });
         Self(Arc::new(Shared { state, stacks: Callers::shared(), sites: Mutex::default() }))
@@ -118,6 +127,26 @@ impl DeviceSanitizer {
     pub fn unfollowed(&self) -> Unfollowed {
         self.0.state().sanitizer.unfollowed()
     }
+}
+
+/// The source folders of [`CRATES`], as the program's line tables name them.
+///
+/// A program with line tables alone names inlined functions without their module, so names do not show their crate.
+fn source_folders(stacks: &Callers) -> Vec<String> {
+    let stack = stacks.capture();
+    let frames = stack.and_then(|stack| stacks.resolve(&[stack]).pop()).map_or_else(Vec::new, |stack| stack.frames);
+    let version = env!("CARGO_PKG_VERSION");
+    let (in_workspace, in_registry) =
+        ("sanitizer/src/device.rs", format!("cachette-sanitizer-{version}/src/device.rs"));
+    let found = frames.iter().find_map(|frame| {
+        let registry = frame.file.strip_suffix(in_registry.as_str()).map(|parent| (parent, true));
+        registry.or_else(|| frame.file.strip_suffix(in_workspace).map(|parent| (parent, false)))
+    });
+    let Some((parent, is_published)) = found else { return Vec::new() };
+    let folder = |(folder, name): (&str, &str)| {
+        if is_published { format!("{parent}{name}-{version}/src/") } else { format!("{parent}{folder}/src/") }
+    };
+    CRATES.map(folder).into()
 }
 
 impl Shared {
