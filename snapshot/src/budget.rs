@@ -8,6 +8,10 @@ use crate::{Excess, Frame, Limits, StackId, TextId};
 const BY_BYTE: u64 = 64;
 /// Bytes of memory for any file.
 const BASE: u64 = 64 << 20;
+/// Keys and values of dicts that are read for each byte of the file, and for any file. A dict that is not shared has
+/// less than one for each byte.
+const STEPS_BY_BYTE: u64 = 64;
+const STEPS: u64 = 64 << 20;
 /// The most settings, including nested ones. No allocator has as many.
 const MOST_SETTINGS: usize = 4096;
 /// The deepest nesting of tables; the reference has one level.
@@ -26,11 +30,13 @@ pub(crate) struct Budget {
     charged: Cell<u64>,
     /// Items counted.
     items: Cell<u64>,
+    /// Keys and values of dicts that were read.
+    steps: Cell<u64>,
 }
 
 impl Budget {
     pub(crate) const fn new(limits: Limits) -> Self {
-        Self { limits, read: Cell::new(0), charged: Cell::new(0), items: Cell::new(0) }
+        Self { limits, read: Cell::new(0), charged: Cell::new(0), items: Cell::new(0), steps: Cell::new(0) }
     }
 
     pub(crate) const fn limits(&self) -> &Limits {
@@ -81,6 +87,17 @@ impl Budget {
             });
         }
         self.items.set(items);
+        Ok(())
+    }
+
+    /// Counts the keys and values of a dict that is read. A file can refer to one long dict many times.
+    pub(crate) fn count_steps(&self, count: usize) -> Result<(), Excess> {
+        let steps = self.steps.get().saturating_add(count as u64);
+        let limit = self.read.get().saturating_mul(STEPS_BY_BYTE).saturating_add(STEPS);
+        if steps > limit {
+            return Err(Excess::TooMany { what: "are more entries in shared dicts", limit });
+        }
+        self.steps.set(steps);
         Ok(())
     }
 }

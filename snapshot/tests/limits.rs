@@ -165,3 +165,20 @@ fn a_text_that_a_dict_names_many_times_is_copied_once() {
     assert_eq!(read.unwrap().stacks.frames()[0].name.len(), 1 << 16);
     assert!(used.total < 64 * file.len(), "{used:?} of {}", file.len());
 }
+
+/// A short file can refer to one long dict many times.
+#[test]
+fn a_dict_that_many_events_share_is_not_read_without_end() {
+    const MANY: usize = 1 << 13;
+    let event = b"\x8c\x06action\x8c\x05alloc\x8c\x04addrK\x01\x8c\x04sizeK\x01";
+    let start = b"\x80\x04}(\x8c\x08segments]\x8c\x0ddevice_traces](](}(";
+    let of = |entries: usize, events: usize| {
+        let (entries, events) = (b"NN".repeat(entries), b"h\x00".repeat(events - 1));
+        [&start[..], event, &entries, b"uq\x00", &events, b"eeu."].concat()
+    };
+    let read = |entries, events| Snapshot::read_pickle(&*of(entries, events));
+    assert_eq!(read(1, MANY).unwrap().traces[0].events.len(), MANY);
+    assert_eq!(read(MANY, 1).unwrap().traces[0].events.len(), 1);
+    let error = read(MANY, MANY).unwrap_err().to_string();
+    assert!(error.contains("there are more entries in shared dicts than "), "{error}");
+}

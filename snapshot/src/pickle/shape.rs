@@ -132,6 +132,7 @@ impl<'t, 'a> Builder<'t, 'a> {
         for value in self.list(value, list)? {
             let node = self.dict(value, entry)?;
             self.count(&mut items, node)?;
+            self.within(node, self.tree.budget.count_steps(self.tree.len(node)))?;
             items.push(make(self, node)?);
         }
         Ok(items)
