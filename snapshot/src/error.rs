@@ -62,7 +62,7 @@ pub enum SnapshotProblem {
         start: Vec<u8>,
     },
     /// It is JSON, but not a snapshot, or damaged.
-    #[error("{0}; expected JSON that 'cachette snapshot convert' wrote")]
+    #[error("{}; expected JSON that 'cachette snapshot convert' wrote", shortened(.0))]
     Json(#[from] serde_json::Error),
     /// It is JSON, and exceeds one of the limits.
     #[error("at line {line} column {column}: {excess}")]
@@ -94,6 +94,18 @@ pub enum SnapshotProblem {
         /// The problem at that offset.
         problem: PickleProblem,
     },
+}
+
+/// The most characters of the parser's message, which quotes texts of the file.
+const SHOWN: usize = 400;
+
+/// Describes a JSON error without the end of a long text. The position stays.
+fn shortened(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.char_indices().nth(SHOWN) {
+        None => text,
+        Some((end, _)) => format!("{}… at line {} column {}", &text[..end], error.line(), error.column()),
+    }
 }
 
 /// A limit that a file exceeds; the rest of the file is not read.

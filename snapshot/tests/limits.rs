@@ -182,3 +182,10 @@ fn a_dict_that_many_events_share_is_not_read_without_end() {
     let error = read(MANY, MANY).unwrap_err().to_string();
     assert!(error.contains("there are more entries in shared dicts than "), "{error}");
 }
+
+#[test]
+fn an_error_does_not_repeat_a_long_text_of_the_file() {
+    let file = format!("{{\"format\":\"cachette-snapshot\",\"version\":\"{}\"}}", "é".repeat(1 << 16));
+    let error = Snapshot::read_json(file.as_bytes()).unwrap_err().to_string();
+    assert!(error.len() < 1000 && error.contains(" at line 1 column "), "{} bytes", error.len());
+}
