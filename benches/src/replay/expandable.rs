@@ -59,7 +59,7 @@ impl Model {
 
     /// Returns the heap and the block; `None` if the limit is too low.
     fn allocate(&mut self, stream: usize, bytes: u64) -> Option<(usize, usize)> {
-        let bytes = bytes.next_multiple_of(ROUNDING).max(ROUNDING);
+        let bytes = bytes.checked_next_multiple_of(ROUNDING)?.max(ROUNDING);
         let heap = 2 * stream + usize::from(bytes > SMALL);
         let found = self.heaps[heap].best_fit(bytes).or_else(|| self.grow(heap, bytes)).or_else(|| {
             self.mapped -= self.heaps.iter_mut().map(Heap::unmap_free).sum::<u64>();

@@ -19,9 +19,9 @@ pub struct Fit {
     pub peak_requested: u64,
     /// The most bytes held from the device when there is no limit.
     pub peak_reserved: u64,
-    /// The smallest limit found, a multiple of [`FIT_STEP`]; `None` if there is an error.
+    /// The smallest limit found, a multiple of [`FIT_STEP`]; `None` if there is none.
     pub fit_bytes: Option<u64>,
-    /// `fit_bytes / peak_requested`; `None` if there is an error.
+    /// `fit_bytes / peak_requested`; `None` without `fit_bytes`, or if nothing is requested.
     pub fit_ratio: Option<f64>,
     /// Whether two more runs showed that the trace fits and that it does not with [`FIT_STEP`] less.
     pub confirmed: bool,
@@ -45,19 +45,28 @@ pub fn fit(trace: &Trace, device: &AnyDevice, config: &Config) -> Fit {
 /// PyTorch does not take part: the figures are those of a model, within 1 % of PyTorch's on the traces here.
 #[must_use]
 pub fn fit_pytorch_expandable(trace: &Trace) -> Fit {
-    Fit::find(trace, &Modelled { trace })
+    match expandable::play(trace, None) {
+        Some(peak_reserved) => Fit::find(trace, &Modelled { trace, peak_reserved }),
+        // It needs more addresses than there are.
+        None => Fit::none(trace),
+    }
 }
 
 impl Fit {
-    fn find(trace: &Trace, probe: &dyn Probe) -> Self {
-        let mut found = Self {
+    /// The result before any limit was found.
+    const fn none(trace: &Trace) -> Self {
+        Self {
             peak_requested: trace.peak_requested,
             peak_reserved: 0,
             fit_bytes: None,
             fit_ratio: None,
             confirmed: false,
             error: None,
-        };
+        }
+    }
+
+    fn find(trace: &Trace, probe: &dyn Probe) -> Self {
+        let mut found = Self::none(trace);
         let ended = found.search(probe);
         found.error = ended.err();
         found
@@ -72,7 +81,8 @@ impl Fit {
         let less_fits = less.map_or(Ok(false), |limit| probe.fits(limit))?;
         self.confirmed = !less_fits && probe.fits(smallest)?;
         self.fit_bytes = Some(smallest);
-        self.fit_ratio = Some(ratio(smallest, self.peak_requested));
+        // A trace that requests nothing has no ratio.
+        self.fit_ratio = (self.peak_requested > 0).then(|| ratio(smallest, self.peak_requested));
         Ok(())
     }
 }
@@ -158,6 +168,7 @@ impl Probe for Replayed<'_> {
 /// Passes through the model of PyTorch's expandable segments.
 struct Modelled<'a> {
     trace: &'a Trace,
+    peak_reserved: u64,
 }
 
 impl Probe for Modelled<'_> {
@@ -166,7 +177,7 @@ impl Probe for Modelled<'_> {
     }
 
     fn peak_reserved(&self) -> Result<u64, Failure> {
-        Ok(expandable::play(self.trace, None).unwrap_or(u64::MAX))
+        Ok(self.peak_reserved)
     }
 
     fn fits(&self, limit: u64) -> Result<bool, Failure> {
@@ -246,6 +257,21 @@ mod tests {
         let fit = fit_pytorch_expandable(&trace(&[10 * MIB, 41 * MIB]));
         assert_eq!((fit.peak_reserved, fit.fit_bytes), (62 * MIB, Some(62 * MIB)));
         assert!(fit.confirmed);
+    }
+
+    #[test]
+    fn a_trace_too_large_for_the_addresses_fits_nowhere_in_the_model() {
+        for bytes in [u64::MAX - 100, u64::MAX / 2] {
+            let fit = fit_pytorch_expandable(&trace(&[bytes]));
+            assert_eq!((fit.fit_bytes, fit.fit_ratio, fit.confirmed), (None, None, false), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_trace_of_nothing_has_no_ratio() {
+        let nothing = Trace { operations: Vec::new(), peak_requested: 0, ..trace(&[1]) };
+        let fit = found(&nothing, 1 << 30, "");
+        assert_eq!((fit.fit_bytes, fit.fit_ratio), (Some(0), None));
     }
 
     #[test]
