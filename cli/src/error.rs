@@ -82,7 +82,8 @@ pub(crate) enum CliError {
     NoProgram,
     /// The front's library was not found.
     #[error(
-        "libcachette_front.so is neither beside this program nor in ../lib; name it by --front or CACHETTE_FRONT, or          build it: cargo build --release -p cachette-front"
+        "libcachette_front.so is neither beside this program nor in ../lib; name it by --front or CACHETTE_FRONT, or \
+         build it: cargo build --release -p cachette-front"
     )]
     NoFront,
     /// The front's library cannot be used.
@@ -148,6 +149,11 @@ fn output_advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull => "; free space there, or name a file elsewhere",
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "; name a file in a folder of this user",
-        _ => "; name a file in a folder that exists",
+        io::ErrorKind::NotFound
+        | io::ErrorKind::IsADirectory
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::InvalidFilename => "; name a file in a folder that exists",
+        // The error says what to do, or there is nothing to do about the path.
+        _ => "",
     }
 }

@@ -13,7 +13,11 @@ use crate::error::CliError;
 pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), CliError> {
     let written = match target(path) {
         Target::File(file) => by_rename(&file, write),
-        Target::Stream => OpenOptions::new().write(true).open(path).and_then(|mut file| write(&mut file)),
+        Target::Stream => match OpenOptions::new().write(true).open(path).and_then(|mut file| write(&mut file)) {
+            // The reader of a pipe may close it early, as in `stdout::print`.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            written => written,
+        },
     };
     written.map_err(|error| CliError::OutputFile { path: path.to_owned(), error })
 }
@@ -117,6 +121,28 @@ mod tests {
         assert_eq!(read, "page");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_pipe_whose_reader_has_gone_is_no_error() {
+        let folder = std::env::temp_dir().join(format!("cachette-closed-{}", process::id()));
+        fs::create_dir(&folder).unwrap();
+        let link = folder.join("stdout");
+        let (reader, writer) = io::pipe().unwrap();
+        std::os::unix::fs::symlink(format!("/proc/self/fd/{}", writer.as_raw_fd()), &link).unwrap();
+        drop(reader);
+        replace(&link, |file| file.write_all(b"page")).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn advice_is_about_the_path_only_if_the_path_is_wrong() {
+        let path = std::env::temp_dir().join(format!("cachette-advice-{}", process::id()));
+        let failed = replace(&path, |_| Err(io::Error::other("it has no such format; write it as JSON")));
+        assert!(failed.unwrap_err().to_string().ends_with("write it as JSON"));
+        let failed = replace(&path.join("page.html"), |_| Ok(()));
+        assert!(failed.unwrap_err().to_string().ends_with("name a file in a folder that exists"));
+        assert!(!CliError::NoFront.to_string().contains("  "));
     }
 
     #[test]
