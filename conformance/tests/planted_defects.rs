@@ -26,6 +26,8 @@ const fn meant_for(defect: Defect) -> &'static [&'static str] {
         ],
         Defect::HostWaitReturnsEarly => &["events::wait_blocks_until_the_work_finished"],
         Defect::SynchronizeReturnsEarly => &["streams::synchronize_blocks_until_queued_work_finished"],
+        Defect::SynchronizeSkipsDefault => &["streams::synchronize_device_waits_for_the_default_stream"],
+        Defect::SynchronizeSkipsDestroyed => &["streams::synchronize_device_waits_for_a_destroyed_stream"],
         Defect::AllocationsOverlap => &["memory::live_ranges_do_not_overlap"],
         Defect::CapacityNeverReturned => &["memory::free_memory_rises_with_a_free"],
         Defect::CapacityNotEnforced => &["memory::more_than_the_device_has_is_out_of_memory"],

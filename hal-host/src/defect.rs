@@ -36,6 +36,10 @@ defects! {
     HostWaitReturnsEarly,
     /// `synchronize` and `synchronize_device` return at once.
     SynchronizeReturnsEarly,
+    /// `synchronize_device` does not wait for the default stream.
+    SynchronizeSkipsDefault,
+    /// `synchronize_device` does not wait for destroyed streams.
+    SynchronizeSkipsDestroyed,
     /// An allocation lies inside a live one.
     AllocationsOverlap,
     /// Freed memory still counts as used.

@@ -30,6 +30,10 @@ cases! { streams:
     synchronize_does_not_wait_for_other_streams(HostCalls);
     /// Synchronising with the device blocks while any stream of it is held.
     synchronize_device_waits_for_every_stream(HostCalls);
+    /// A wait for the device covers the default stream.
+    synchronize_device_waits_for_the_default_stream(HostCalls);
+    /// A wait for the device covers the work of destroyed streams.
+    synchronize_device_waits_for_a_destroyed_stream(HostCalls);
     /// Work that was queued before a stream was destroyed runs to its end.
     a_destroyed_one_finishes_its_work(Transfer, HostCalls);
     /// Dozens of streams live at once, and each does its own work.
@@ -147,6 +151,18 @@ fn synchronize_device_waits_for_every_stream(on: &Subject) -> Verdict {
         blocks_until_released(&gate, || on.device().synchronize_device())?;
     }
     Ok(())
+}
+
+fn synchronize_device_waits_for_the_default_stream(on: &Subject) -> Verdict {
+    let gate = on.hold(&DefaultStream)?;
+    blocks_until_released(&gate, || on.device().synchronize_device())
+}
+
+fn synchronize_device_waits_for_a_destroyed_stream(on: &Subject) -> Verdict {
+    let stream = on.stream()?;
+    let gate = on.hold_warm(&stream)?;
+    stream.close()?;
+    blocks_until_released(&gate, || on.device().synchronize_device())
 }
 
 fn a_destroyed_one_finishes_its_work(on: &Subject) -> Verdict {

@@ -249,8 +249,14 @@ impl Machine {
     pub(crate) fn wait_idle(&self, call: Call, device: usize) -> Result<()> {
         // Acquire: pairs with the release where work is counted as finished.
         if self.units[device].pending.load(Ordering::Acquire) != 0 {
-            let own =
-                |(key, stream): (&StreamKey, &StreamState)| (stream.device == device).then_some((*key, stream.issued));
+            let skipped = |key: &StreamKey, stream: &StreamState| {
+                call == Call::SynchronizeDevice
+                    && ((self.lies(Defect::SynchronizeSkipsDefault) && key.is_default_of(device))
+                        || (self.lies(Defect::SynchronizeSkipsDestroyed) && stream.destroyed))
+            };
+            let own = |(key, stream): (&StreamKey, &StreamState)| {
+                (stream.device == device && !skipped(key, stream)).then_some((*key, stream.issued))
+            };
             let ends: Vec<_> = self.state().streams.iter().filter_map(own).collect();
             self.block_until(call, |state| ends.iter().all(|(key, issued)| state.has_reached(*key, *issued)))?;
         }
