@@ -209,7 +209,7 @@ impl<D: Device> Allocator<D> {
         if !self.is_inherited()
             && let Ok((heap, id)) = self.find(address)
         {
-            heap.lend(id, &self.inner().heap_of_raw(stream)?.stream_state);
+            heap.free_behind(id, &self.inner().heap_of_raw(stream)?.stream_state);
         }
         self.free_raw_slow(address)
     }

@@ -183,6 +183,14 @@ impl<D: Device> Heap<D> {
     /// Records that `stream_state` allocated a block instead of the heap's own stream.
     pub(crate) fn lend(&self, id: BlockId, stream_state: &Arc<StreamState<D>>) {
         self.note_use(id, stream_state, true);
+        if let Some(uses) = self.state.lock().uses.get_mut(&id) {
+            uses.borrower = Some(stream_state.handle());
+        }
+    }
+
+    /// Records that the next use of a block, which is about to be freed, waits on the device for `stream_state`.
+    pub(crate) fn free_behind(&self, id: BlockId, stream_state: &Arc<StreamState<D>>) {
+        self.note_use(id, stream_state, true);
     }
 
     fn note_use(&self, id: BlockId, stream_state: &Arc<StreamState<D>>, lent: bool) {
@@ -234,7 +242,7 @@ impl<D: Device> Heap<D> {
     /// Frees a block at once, with fences of `users` as guards of its next use.
     pub(crate) fn free_after(&self, id: BlockId, users: &[Arc<StreamState<D>>]) -> Freed<D> {
         for stream_state in users {
-            self.note_use(id, stream_state, true);
+            self.free_behind(id, stream_state);
         }
         self.free(id)
     }

@@ -148,7 +148,8 @@ impl<D: Device> Heap<D> {
             self.mark_allocated_slow(&mut state, id, request);
             if let Some(stream_state) = block.borrower.and_then(&stream_state_of) {
                 state.blocks.block_mut(id).slow_free = true;
-                state.uses.insert(id, StreamUses { users: vec![stream_state], lent: true, ..StreamUses::default() });
+                let (borrower, users) = (block.borrower, vec![stream_state]);
+                state.uses.insert(id, StreamUses { users, lent: true, borrower, ..StreamUses::default() });
             }
             restored.push(block);
             probes::malloc(&self.shared.device, block.address, block.requested, self.stream_state.handle());
@@ -199,7 +200,7 @@ fn allocated<D: Device>(state: &HeapState<D>) -> Vec<(BlockId, SavedHeap)> {
                 bytes: block.bytes(),
                 requested: block.requested,
                 label: block.label,
-                borrower: state.uses.get(&id).and_then(StreamUses::borrower),
+                borrower: state.uses.get(&id).and_then(|uses| uses.borrower),
             };
             (id, saved)
         })

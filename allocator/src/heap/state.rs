@@ -112,22 +112,16 @@ pub(crate) struct StreamUses<D: Device> {
     pub(super) users: Vec<Arc<StreamState<D>>>,
     /// How many of them, counted from the end, were recorded during a capture.
     pub(super) captured: usize,
-    /// Whether another stream allocated the block, so that its next use must wait for that stream.
+    /// Whether the next use of the block waits on the device for these streams, so that it is free at once.
     pub(super) lent: bool,
+    /// The stream that allocated the block instead of the heap's own.
+    pub(super) borrower: Option<StreamRef>,
     /// How many exports to other processes are open. The block is not reused before the last one ends.
     pub(super) exports: u32,
 }
 
 impl<D: Device> Default for StreamUses<D> {
     fn default() -> Self {
-        Self { users: Vec::new(), captured: 0, lent: false, exports: 0 }
-    }
-}
-
-impl<D: Device> StreamUses<D> {
-    /// The stream that allocated the block instead of the heap's own.
-    pub(super) fn borrower(&self) -> Option<StreamRef> {
-        let first = self.users.first().filter(|_| self.lent)?;
-        Some(first.handle())
+        Self { users: Vec::new(), captured: 0, lent: false, borrower: None, exports: 0 }
     }
 }

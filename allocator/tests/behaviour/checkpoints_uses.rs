@@ -8,6 +8,7 @@ use cachette::pool::PoolProblem;
 use cachette_hal_host::Hold;
 
 use crate::checkpoints::{CONFIGS, problem, raw};
+use crate::fixture::threads::{is_waiting, start};
 use crate::fixture::{MIB, Pool, Stream, TestAllocator};
 
 /// Memory of 12 MiB in a pool, known by its address, that another stream is held from filling with ones.
@@ -213,6 +214,31 @@ fn p15_a_borrowed_block_comes_back_as_borrowed() {
     let next = pool.allocate(12 * MIB, &owner).unwrap();
     assert_eq!(next.address(), address);
     test.fill(&next, 2, &owner);
+    hold.release();
+    borrower.synchronize().unwrap();
+    assert_eq!(test.content(&next, &owner), Some(2));
+}
+
+#[test]
+fn p15_a_borrowed_block_that_a_third_stream_used_comes_back_to_its_borrower() {
+    let (test, [owner, borrower, side]) = TestAllocator::with("lend_across_streams:True").with_streams();
+    let pool = test.allocator.create_pool();
+    let address = pool.allocate(12 * MIB, &owner).unwrap().address();
+    assert_eq!(raw(&test, &pool, 12 * MIB, &borrower), address);
+    use_elsewhere(&test, address, 12 * MIB, &side).release();
+    let saved = pool.checkpoint().unwrap();
+    test.allocator.free_raw(address).unwrap();
+    drop(pool.allocate(12 * MIB, &owner).unwrap());
+    pool.restore(&saved).unwrap();
+    let (hold, transfer) = (test.hold(&borrower), test.device.transfer().unwrap());
+    // SAFETY: 1. the stream lives. 3. the memory is allocated.
+    unsafe { transfer.fill(DevicePtr::new(address).unwrap(), 1, 12 * MIB, borrower.handle()) }.unwrap();
+    test.allocator.free_raw(address).unwrap();
+    let next = pool.allocate(12 * MIB, &owner).unwrap();
+    assert_eq!(next.address(), address);
+    test.fill(&next, 2, &owner);
+    let also = owner.clone();
+    assert!(is_waiting(&start(move || also.synchronize())), "the borrower's work comes first");
     hold.release();
     borrower.synchronize().unwrap();
     assert_eq!(test.content(&next, &owner), Some(2));
