@@ -40,6 +40,8 @@ pub(crate) struct PinnedCache<D: Device> {
     pub(super) pending: Lock<Vec<PinnedPending<D>>>,
     /// Held by the thread that processes events.
     pub(super) turn: Mutex<()>,
+    /// Held by the thread that returns free blocks to the driver. Meanwhile they are in no list.
+    leaving: Mutex<()>,
     pub(super) reserve: Mutex<Option<PinnedReserve>>,
     /// The figures of driver calls; the buckets count the active blocks.
     pub(super) totals: Mutex<PinnedStats>,
@@ -79,6 +81,7 @@ impl<D: Device> PinnedCache<D> {
             table: Lock::default(),
             pending: Lock::default(),
             turn: Mutex::default(),
+            leaving: Mutex::default(),
             reserve: Mutex::default(),
             totals: Mutex::default(),
             worker: Worker::default(),
@@ -151,8 +154,11 @@ impl<D: Device> PinnedCache<D> {
         }
     }
 
-    /// Returns every free block to the driver. Returns the released bytes, and the first failure.
+    /// Returns every free block to the driver, after those that another thread returns. Returns the released bytes, and
+    /// the first failure.
     pub(super) fn release_free(&self) -> (u64, hal::Result<()>) {
+        // Hits and frees do not take this lock.
+        let _alone = self.leaving.lock();
         let _relaxed = self.shared.relax_capture();
         let (mut bytes, mut result) = (0, Ok(()));
         for (index, bucket) in (0..).zip(&self.buckets) {

@@ -37,7 +37,8 @@ impl<D: Device> PinnedCache<D> {
                 return Ok(allocated);
             }
             if attempt > 0 {
-                // Blocks that the driver fails to free remain available to others.
+                // It also waits for the blocks that another thread returns. Those that the driver fails to free remain
+                // available to others.
                 let _ = self.release_free();
             }
             if let Some(allocated) = self.alloc_segment(bucket, requested, state)? {

@@ -1,5 +1,7 @@
 //! Pinned memory when it is short and when the driver fails: every call fails once in turn, and nothing is lost.
 
+use std::sync::Arc;
+
 use cachette::Error;
 use cachette::hal::{Call, ErrorKind};
 use cachette_hal_host::HostConfig;
@@ -25,6 +27,24 @@ fn exhaustion_gives_free_blocks_back_and_tries_again() {
     assert_eq!(test.device.calls(Call::FreePinned), 1);
     assert_eq!(test.device.live().pinned, 2);
     drop((held, memory));
+    test.assert_returns_everything();
+}
+
+#[test]
+fn exhaustion_waits_for_blocks_that_another_thread_gives_back() {
+    let (test, hook) = TestAllocator::hooked(HostConfig::default(), "");
+    drop([(); 2].map(|()| test.pin(KIB)));
+    let (allocator, device, next) = (test.allocator.clone(), test.device.clone(), Arc::clone(&hook));
+    let amid = hook.start(Call::FreePinned, None, move || {
+        // The driver has no room before the other thread has given back the second block, too.
+        for nth in 1..=2 {
+            device.fail_next(Call::AllocatePinned, nth, ErrorKind::OutOfMemory);
+        }
+        next.set(Call::FreePinned, None, move || device.clear_failures());
+        allocator.pinned().allocate(2 * KIB).map(drop)
+    });
+    assert_eq!(test.allocator.pinned().empty_cache(), Ok(2 << 10));
+    assert_eq!(amid.result(), Ok(()));
     test.assert_returns_everything();
 }
 
