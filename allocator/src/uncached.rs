@@ -19,7 +19,11 @@ pub(crate) struct Uncached<D: Device> {
 
 impl<D: Device> Uncached<D> {
     pub(crate) fn allocate(shared: &Arc<DeviceState<D>>, bytes: u64, stream: StreamRef) -> hal::Result<Self> {
-        let ptr = shared.device.allocate(bytes)?;
+        // A stream may be captured, which forbids the call.
+        let ptr = {
+            let _relaxed = shared.relax_capture();
+            shared.device.allocate(bytes)?
+        };
         shared.uncached.0.lock().insert(ptr.address(), Record { ptr, bytes, stream, held: HeldBy::Owner });
         probes::malloc(&shared.device, ptr.address(), bytes, stream);
         Ok(Self { shared: Arc::clone(shared), ptr: Some(ptr) })

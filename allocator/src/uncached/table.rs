@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
 use crate::error::sum_all;
@@ -76,6 +77,8 @@ impl UncachedTable {
 
     /// Waits for the device and frees memory that has left the table. A failure puts it back, to be freed later.
     fn end<D: Device>(&self, device: &D, mut record: Record) -> hal::Result<()> {
+        // A stream may be captured, which forbids both calls.
+        let _relaxed = RelaxedCapture::enter(device).ok();
         let idle = device.synchronize_device();
         // SAFETY: 1. the memory came from this device and has left the table. 2. The device is idle.
         let freed = idle.and_then(|()| unsafe { device.free(record.ptr) });

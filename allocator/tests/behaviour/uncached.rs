@@ -3,7 +3,7 @@
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread::{self, ScopedJoinHandle};
 
-use cachette::hal::{Call, ErrorKind};
+use cachette::hal::{Call, CaptureMode, ErrorKind};
 use cachette::{Error, LeakedAllocation, PointerProblem};
 
 use crate::fixture::memory::Interface;
@@ -182,5 +182,20 @@ fn m23_memory_of_a_graph_outlasts_its_owner() {
         drop((graph, pool));
         assert_ne!(address, 0);
         assert_eq!(test.device.physical_bytes(), 0);
+    }
+}
+
+#[test]
+fn m23_requests_and_frees_break_no_capture_of_another_stream() {
+    for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
+        let (test, [stream, side]) = TestAllocator::with(OFF).with_streams();
+        let before = test.allocate(MIB, &side);
+        let pool = test.allocator.create_capture_pool();
+        let capture = pool.begin_capture(&stream, mode).unwrap();
+        let during = test.allocate(MIB, &side);
+        drop((before, during));
+        assert!(test.is_captured(&stream), "{mode:?}");
+        capture.end().expect("nothing has broken it");
+        assert_eq!(test.device.live().allocations, 0, "{mode:?}");
     }
 }
