@@ -10,7 +10,7 @@ mod streams;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use cachette_hal::{AnyDevice, Device, DeviceInfo, StreamRef};
+use cachette_hal::{AnyDevice, Device, DeviceInfo, ErrorKind, StreamRef};
 
 use crate::allocation::{Allocation, Answer};
 use crate::config::Config;
@@ -207,7 +207,19 @@ impl<D: Device> Allocator<D> {
             return Err(Error::TooLarge { bytes });
         }
         self.shared().origin.check()?;
-        Ok(A::of_device(Uncached::allocate(self.shared(), bytes, stream)?, bytes, stream))
+        let made = match Uncached::allocate(self.shared(), bytes, stream) {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory && self.release_idle() => {
+                Uncached::allocate(self.shared(), bytes, stream)
+            }
+            made => made,
+        };
+        Ok(A::of_device(made?, bytes, stream))
+    }
+
+    /// Returns the idle memory of a cache that was switched off, and memory whose free failed before. Returns whether
+    /// there was any.
+    fn release_idle(&self) -> bool {
+        !self.shared().settings.never_block.load(Relaxed) && self.empty_cache().is_ok_and(|bytes| bytes > 0)
     }
 }
 

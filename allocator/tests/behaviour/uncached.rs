@@ -199,3 +199,22 @@ fn m23_requests_and_frees_break_no_capture_of_another_stream() {
         assert_eq!(test.device.live().allocations, 0, "{mode:?}");
     }
 }
+
+#[test]
+fn m23_the_idle_memory_of_the_cache_serves_requests_past_it() {
+    let (test, [stream]) = TestAllocator::of(64 * MIB, "").with_streams();
+    drop(test.allocate(40 * MIB, &stream));
+    test.allocator.set_config(&config(OFF));
+    drop(test.allocate(40 * MIB, &stream));
+    assert_eq!(test.device.physical_bytes(), 0);
+}
+
+#[test]
+fn m23_memory_whose_free_failed_serves_the_next_request() {
+    let (test, [stream]) = TestAllocator::of(64 * MIB, OFF).with_streams();
+    let memory = test.allocate(40 * MIB, &stream);
+    test.device.fail_next(Call::SynchronizeDevice, 1, ErrorKind::Other);
+    drop(memory);
+    drop(test.allocate(40 * MIB, &stream));
+    assert_eq!(test.device.physical_bytes(), 0);
+}
