@@ -78,6 +78,11 @@ impl<D: Device> Pool<D> {
         // A thread that puts the pool to sleep waits for the end of the restore.
         let _awake = self.state.stay_awake()?;
         let heaps = self.inner().heaps_of(self.id());
+        // An earlier pool of the same id may have had other heaps, whose memory is gone.
+        let mut gone = checkpoint.heaps.iter().filter(|(number, _)| !heaps.iter().any(|heap| heap.number == *number));
+        if let Some(block) = gone.find_map(|(_, blocks)| blocks.first()) {
+            return Err(PoolProblem::Changed { address: block.address }.of(self.id()));
+        }
         let saved = |heap: &Heap<D>| {
             let found = checkpoint.heaps.iter().find(|(number, _)| *number == heap.number);
             found.map_or(&[][..], |(_, blocks)| blocks)

@@ -1,7 +1,7 @@
 //! Checkpoints of pools: a saved state is restored.
 
-use cachette::Error;
-use cachette::pool::PoolProblem;
+use cachette::pool::{PoolId, PoolProblem};
+use cachette::{Error, PoolOptions};
 
 use crate::fixture::{KIB, MIB, Pool, Stream, TestAllocator};
 
@@ -209,5 +209,22 @@ fn p15_an_owner_that_is_gone_leaves_the_other_its_memory() {
         assert_eq!(restored.allocated, [address], "{config}");
         assert!(pool.check_live_allocations(&[address, kept.address()]), "{config}");
         test.allocator.free_raw(address).unwrap();
+    }
+}
+
+#[test]
+fn p15_a_checkpoint_of_an_earlier_pool_with_the_same_id_is_refused() {
+    for config in CONFIGS {
+        let (test, [stream]) = TestAllocator::with(config).with_streams();
+        let options = PoolOptions::new().id(PoolId::new());
+        let first = test.allocator.create_pool_with(options.clone()).unwrap();
+        let address = raw(&test, &first, 4 * MIB, &stream);
+        let saved = first.checkpoint().unwrap();
+        test.allocator.free_raw(address).unwrap();
+        stream.synchronize().unwrap();
+        drop(first);
+        test.allocator.empty_cache().unwrap();
+        let second = test.allocator.create_pool_with(options).unwrap();
+        assert_eq!(problem(second.restore(&saved)), PoolProblem::Changed { address }, "{config}");
     }
 }
