@@ -46,14 +46,15 @@ pub(crate) struct AllocatorState<D: Device> {
 impl<D: Device> Drop for AllocatorState<D> {
     fn drop(&mut self) {
         let leaks = self.leaks();
-        if !leaks.is_empty() {
-            self.shared.callbacks.report_leaks(&leaks);
-        }
         #[cfg(feature = "ipc")]
         self.ipc.exporter.close();
         for heap in self.heaps.all() {
             heap.close();
         }
         self.pinned.close();
+        // The last step, since an observer may panic.
+        if !leaks.is_empty() {
+            self.shared.callbacks.report_leaks(&leaks);
+        }
     }
 }

@@ -336,22 +336,24 @@ impl<D: Device> Drop for Leaving<'_, D> {
 
 impl<D: Device> Drop for Heap<D> {
     /// Releases all memory, since nothing is allocated any more. A destructor cannot report a failure. It continues
-    /// with the rest, and retries each failure once.
+    /// with the rest, and retries each failure once. A panic of a tracker continues at the end.
     fn drop(&mut self) {
+        let mut outcome = CallbackOutcome::default();
         if let Some(pool) = self.pool() {
             // Its graphs are gone, even if a route to it was never ended.
             pool.end_keep();
         }
+        let process_events = || CallbackOutcome::of(|| _ = self.process_events());
         for _ in 0..2 {
-            let _ = self.process_events();
+            outcome = outcome.and(process_events());
             for fence in self.all_fences() {
                 let _ = fence.wait();
             }
-            let _ = self.process_events();
+            outcome = outcome.and(process_events());
             for idle in self.idle_segments().unwrap_or_default() {
-                let _ = self.release(idle);
+                outcome = outcome.and(CallbackOutcome::of(|| _ = self.release(idle)));
             }
-            self.release_all_chunks();
+            outcome = outcome.and(CallbackOutcome::of(|| self.release_all_chunks()));
         }
         self.release_addresses();
         self.shared.peaks.retire(&self.counters);

@@ -113,8 +113,7 @@ impl Callbacks {
     fn call_sinks(&self, event: &TraceEvent) -> CallbackOutcome {
         let mut all = CallbackOutcome::default();
         for (_, sink) in copy(&self.sinks).iter().filter(|(actions, _)| actions & bit(event.action) != 0) {
-            let called = catch_unwind(AssertUnwindSafe(|| sink(event)));
-            all = all.and(CallbackOutcome(called.err()));
+            all = all.and(CallbackOutcome::of(|| sink(event)));
         }
         all
     }
@@ -156,6 +155,11 @@ fn copy<T: Clone>(list: &RwLock<Vec<T>>) -> Vec<T> {
 pub(crate) struct CallbackOutcome(Option<Box<dyn Any + Send>>);
 
 impl CallbackOutcome {
+    /// Calls `act`, which may call sinks.
+    pub(crate) fn of(act: impl FnOnce()) -> Self {
+        Self(catch_unwind(AssertUnwindSafe(act)).err())
+    }
+
     /// Returns whether a sink panicked.
     pub(crate) const fn is_panic(&self) -> bool {
         self.0.is_some()

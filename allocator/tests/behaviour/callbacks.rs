@@ -256,3 +256,28 @@ fn h14_a_tracker_that_panics_as_memory_goes_loses_none() {
         test.assert_returns_everything();
     }
 }
+
+#[test]
+fn h15_an_observer_of_leaks_that_panics_keeps_no_other_memory() {
+    for text in ["", "expandable_segments:True"] {
+        let (test, [stream, side]) = TestAllocator::with(text).with_streams();
+        test.allocator.on_leak(|_| panic!("the observer panics"));
+        test.allocate_raw(12 * MIB, &stream);
+        drop(test.allocate(30 * MIB, &side));
+        let device = test.device.clone();
+        assert!(panics(|| drop((stream, side, test))));
+        assert_eq!(device.physical_bytes(), 12 * MIB, "{text}: only the leak stays");
+    }
+}
+
+#[test]
+fn h14_a_tracker_that_panics_at_the_end_keeps_no_memory() {
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
+    panic_at(&test, TraceAction::SegmentFree);
+    for stream in [&stream, &side] {
+        drop([12, 14].map(|mib| test.allocate(mib * MIB, stream)));
+    }
+    let device = test.device.clone();
+    assert!(panics(|| drop((stream, side, test))));
+    assert_eq!(device.physical_bytes(), 0);
+}
