@@ -21,7 +21,8 @@ impl<D: Device> AllocatorState<D> {
         allocated: Option<Allocated>,
     ) -> Result<FoundBlock<D>, Error> {
         self.shared.origin.check()?;
-        let _gathered = self.shared.history.gather(Level::State);
+        // A block that was found already has its stack.
+        let _gathered = if allocated.is_none() { self.shared.history.gather(Level::State) } else { None };
         let label = request.label;
         let request = Request { label: Label::OWNED, ..request };
         let mut found = match allocated {

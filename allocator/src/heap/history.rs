@@ -7,7 +7,7 @@ use cachette_hal::Device;
 
 use crate::blocks::{BlockId, BlockState};
 use crate::heap::{Heap, HeapGuard, HeapState};
-use crate::observe::callbacks::TraceAction;
+use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::observe::history::{Gathered, HistoryWriter, Level, Recording, gathered};
 use crate::pool::PoolId;
 
@@ -55,6 +55,13 @@ impl HeapHistory {
 }
 
 impl<D: Device> HeapState<D> {
+    /// Returns whether the history records stacks at `level`, and this thread has captured none.
+    #[inline]
+    fn asks_for_stack(&self, level: Level) -> bool {
+        let asks = |history_state: &HeapHistory| history_state.recording.source_for(level).is_some();
+        gathered() == 0 && self.history_state.as_deref().is_some_and(asks)
+    }
+
     /// Records an allocation.
     #[inline]
     pub(crate) fn note_alloc(&mut self, id: BlockId, address: u64, requested: u64) {
@@ -158,13 +165,27 @@ impl<D: Device> Heap<D> {
     /// threads may change everything that the caller does not own.
     #[inline]
     pub(crate) fn gather<'a>(&'a self, state: HeapGuard<'a, D>, level: Level) -> (HeapGuard<'a, D>, Option<Gathered>) {
-        let asks = |history_state: &HeapHistory| history_state.recording.source_for(level).is_some();
-        if gathered() != 0 || !state.history_state.as_deref().is_some_and(asks) {
+        if !state.asks_for_stack(level) {
             return (state, None);
         }
         drop(state);
         let gathered = self.shared.history.gather(level);
         (self.state.lock(), gathered)
+    }
+
+    /// Does the same for a free, which must not be lost: a panic of the source continues when the outcome is dropped.
+    pub(crate) fn gather_caught<'a>(
+        &'a self,
+        state: HeapGuard<'a, D>,
+        level: Level,
+    ) -> (HeapGuard<'a, D>, Option<Gathered>, CallbackOutcome) {
+        if !state.asks_for_stack(level) {
+            return (state, None, CallbackOutcome::default());
+        }
+        drop(state);
+        let mut gathered = None;
+        let outcome = CallbackOutcome::of(|| gathered = self.shared.history.gather(level));
+        (self.state.lock(), gathered, outcome)
     }
 
     /// Records a request that failed.

@@ -128,17 +128,20 @@ impl<D: Device> Heap<D> {
     pub(crate) fn free_slow(&self, mut state: HeapGuard<'_, D>, id: BlockId) -> Freed<D> {
         // While the lock is released, no other thread may free the block by its address.
         let label = std::mem::replace(&mut state.blocks.block_mut(id).label, Label::OWNED);
-        let (mut state, _gathered) = self.gather(state, Level::All);
+        let (mut state, gathered, outcome) = self.gather_caught(state, Level::All);
         state.blocks.block_mut(id).label = label;
-        if let Some(uses) = state.take_uses(id) {
+        let freed = if let Some(uses) = state.take_uses(id) {
             // After the block is no longer counted, another thread may free the last one.
             let heap = state.keepalive.clone();
-            return Freed::careful(self.free_used(state, id, uses), heap);
-        }
-        match self.free_unused(state, id, Vec::new()) {
-            None => Freed::DONE,
-            heap => Freed::careful(Ok(()), heap),
-        }
+            Freed::careful(self.free_used(state, id, uses), heap)
+        } else {
+            match self.free_unused(state, id, Vec::new()) {
+                None => Freed::DONE,
+                heap => Freed::careful(Ok(()), heap),
+            }
+        };
+        drop((gathered, outcome));
+        freed
     }
 
     /// Frees a block that no other stream uses. Returns the heap if the caller must keep it alive or drop it.

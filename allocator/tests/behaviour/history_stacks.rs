@@ -1,8 +1,9 @@
 //! Stack traces in the history.
 
 use std::num::NonZeroU32;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use cachette::history::{Frame, HistoryOptions, Level, RawStack, ResolvedStack, StackSource};
 use cachette::snapshot::{StackId, TraceAction};
@@ -357,4 +358,43 @@ fn h1_a_history_that_begins_anew_forgets_earlier_stacks() {
         let events = test.allocator.snapshot().traces[0].events.len();
         assert_eq!(events, 2, "the free is recorded as any other");
     }
+}
+
+/// A source that panics while it is armed.
+#[derive(Debug, Default)]
+struct Panicking {
+    armed: AtomicBool,
+}
+
+impl StackSource for Panicking {
+    fn capture(&self) -> Option<RawStack> {
+        assert!(!self.armed.load(Relaxed), "the source panics");
+        Some(RawStack(NonZeroU32::MIN))
+    }
+
+    fn resolve(&self, stacks: &[RawStack]) -> Vec<ResolvedStack> {
+        vec![ResolvedStack::default(); stacks.len()]
+    }
+}
+
+#[test]
+fn h5_a_source_that_panics_at_a_free_loses_no_block() {
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
+    let source = Arc::new(Panicking::default());
+    test.allocator.record_history(HistoryOptions::new().stack_source(Arc::clone(&source) as _));
+    let (owned, used) = (test.allocate(MIB, &stream), test.allocate(MIB, &stream));
+    used.record_stream(&side);
+    let raw = test.allocate_raw(MIB, &stream);
+    source.armed.store(true, Relaxed);
+    let panics = |act: &mut dyn FnMut()| catch_unwind(AssertUnwindSafe(act)).is_err();
+    assert!(panics(&mut || drop(test.allocator.free_raw(raw))));
+    let mut owners = [Some(owned), Some(used)];
+    assert!(owners.iter_mut().all(|owner| panics(&mut || drop(owner.take()))));
+    source.armed.store(false, Relaxed);
+    side.synchronize().unwrap();
+    assert!(test.allocator.free_raw(raw).is_err(), "it is free");
+    test.allocator.empty_cache().unwrap();
+    assert_eq!(test.stats().active.all.current, 0);
+    drop((stream, side));
+    test.assert_returns_everything();
 }
