@@ -9,6 +9,7 @@
 //! | release enough | releases unsplittable segments of this stream, as many as the request needs | yes |
 //! | wait | waits for the cheapest set of other streams' uses that makes a block large enough | yes |
 //! | release all | waits for graphs of pools without users, and releases every idle segment of every stream | yes |
+//! | trim | with the driver's pool: waits for the streams that freed memory to it, and returns that to the device | yes |
 //! | wait on | waits for one segment after the other to become free, the earliest first | yes |
 //!
 //! The heap is searched again after every step that can have freed memory. Before a request fails, it waits for memory
@@ -180,8 +181,23 @@ impl<'a, D: Device> Retry<'a, D> {
         if self.frees() != frees {
             self.alloc_segment_again()?;
         }
+        let trimmed = self.trim_driver_pool();
+        if matches!(trimmed, Ok(true)) {
+            self.alloc_segment_again()?;
+        }
         self.wait_on()?;
+        trimmed?;
         Ok(failed?)
+    }
+
+    /// Returns what the driver's pool holds to the device, after a wait for the streams that freed it. Returns whether
+    /// there is such a pool, and the limit allows the request.
+    fn trim_driver_pool(&self) -> Result<bool, Error> {
+        let exists = self.shared.settings.is_driver_pool() && self.shared.device.stream_ordered().is_ok();
+        if !exists || !self.within_limit() {
+            return Ok(false);
+        }
+        self.inner.trim_driver_pool(&self.inner.heaps.all()).map(|()| true)
     }
 
     /// Whether steps may wait. The work of a captured stream does not run, so a wait would not end.

@@ -12,6 +12,7 @@ use crate::heap::Heap;
 use crate::observe::history::Level;
 use crate::observe::tracing;
 use crate::source::SourceEvent;
+use crate::state::AllocatorState;
 
 impl<D: Device> Allocator<D> {
     /// Releases every unused segment to the device. Returns the number of released bytes.
@@ -53,17 +54,19 @@ impl<D: Device> Allocator<D> {
         }
         let past = self.shared().uncached.free_again(self.device());
         let emptied = sum_all(heaps.iter().map(|heap| heap.empty()).chain([past]));
-        let trimmed = self.trim_driver_pool(&heaps);
+        let trimmed = self.inner.trim_driver_pool(&heaps);
         self.inner.pools.notify(SourceEvent::Emptied);
         self.inner.forget_pools();
         settled?;
         let bytes = emptied?;
         trimmed.map(|()| bytes)
     }
+}
 
+impl<D: Device> AllocatorState<D> {
     /// Returns the unused memory of the driver's pool to the device, after a wait for the streams that freed it.
-    fn trim_driver_pool(&self, heaps: &[Arc<Heap<D>>]) -> Result<(), Error> {
-        let settings = &self.shared().settings;
+    pub(crate) fn trim_driver_pool(&self, heaps: &[Arc<Heap<D>>]) -> Result<(), Error> {
+        let settings = &self.shared.settings;
         if !settings.is_driver_pool() {
             return Ok(());
         }
@@ -72,6 +75,6 @@ impl<D: Device> Allocator<D> {
                 fence.wait()?;
             }
         }
-        Ok(self.device().stream_ordered()?.trim(0)?)
+        Ok(self.shared.device.stream_ordered()?.trim(0)?)
     }
 }

@@ -6,6 +6,7 @@ use cachette::{Error, TraceAction};
 use cachette_hal_host::HostConfig;
 
 use crate::fixture::memory::Interface;
+use crate::fixture::threads::{is_waiting, start};
 use crate::fixture::{KIB, MIB, TestAllocator, assert_sound, fail_call};
 
 const DRIVER: &str = "backend:cudaMallocAsync";
@@ -171,4 +172,28 @@ fn a_failing_driver_call_loses_no_memory() {
         drop((stream, side));
         test.assert_returns_everything();
     }
+}
+
+#[test]
+fn a_request_waits_for_memory_that_another_stream_frees() {
+    let (test, [stream, side]) = TestAllocator::of(16 * MIB, DRIVER).with_streams();
+    let (first, hold) = (test.allocate(12 * MIB, &stream), test.hold(&stream));
+    test.fill(&first, 1, &stream);
+    drop(first);
+    let (allocator, also) = (test.allocator.clone(), side.clone());
+    let asked = start(move || allocator.allocate(12 * MIB, &also).map(drop));
+    assert!(is_waiting(&asked));
+    hold.release();
+    assert_eq!(asked.recv().unwrap(), Ok(()));
+}
+
+#[test]
+fn what_the_drivers_pool_does_not_use_serves_other_pools() {
+    let (test, [stream]) = TestAllocator::of(64 * MIB, DRIVER).with_streams();
+    drop(test.allocate(40 * MIB, &stream));
+    let pool = test.allocator.create_pool();
+    drop(pool.allocate(40 * MIB, &stream).unwrap());
+    drop(pool);
+    let refused = test.allocator.allocate(80 * MIB, &stream).unwrap_err();
+    assert!(matches!(refused, Error::OutOfMemory(_)), "{refused}");
 }
