@@ -85,7 +85,9 @@ impl<D: Device> Allocator<D> {
         }
         let recording = shared.history.current();
         let _gathered = shared.history.gather(history::Level::All);
-        let (device, source) = (self.device_info().ordinal.0, shared.history.source());
+        // Another thread may stop the history, which still has its events then.
+        let recorded = recording.as_ref().and_then(|recording| recording.source());
+        let (device, source) = (self.device_info().ordinal.0, recorded.or_else(|| shared.history.source()));
         let pools = recording.as_ref().map_or_else(PoolNumbers::default, |recording| recording.pools.clone());
         let mut building = SnapshotBuilder { device, pools, snapshot: Snapshot::default() };
         for heap in self.inner().heaps.all() {
@@ -93,6 +95,11 @@ impl<D: Device> Allocator<D> {
             if options.pool.is_none_or(|only| only == of) {
                 building.add_heap(&heap.copy());
             }
+        }
+        let numbering = source.as_ref().map(|source| source.numbering());
+        if numbering.is_none() || shared.history.source().is_some_and(|now| Some(now.numbering()) != numbering) {
+            // A history of another source began during the copy.
+            building.forget_stacks();
         }
         if let Some(recording) = recording.as_ref().filter(|_| options.traces) {
             building.add_trace(recording, options.pool);

@@ -2,12 +2,13 @@
 
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 use cachette::history::{Frame, HistoryOptions, Level, RawStack, ResolvedStack, StackSource};
 use cachette::snapshot::{StackId, TraceAction};
-use cachette::{Error, Snapshot};
+use cachette::{Allocator, Error, Snapshot};
 
 use crate::fixture::{Allocation, MIB, Stream, TestAllocator};
 
@@ -397,4 +398,38 @@ fn h5_a_source_that_panics_at_a_free_loses_no_block() {
     assert_eq!(test.stats().active.all.current, 0);
     drop((stream, side));
     test.assert_returns_everything();
+}
+
+/// A source during whose next capture another thread stops the history.
+#[derive(Debug, Default)]
+struct Stopped {
+    history_of: Mutex<Option<Allocator>>,
+}
+
+impl StackSource for Stopped {
+    fn capture(&self) -> Option<RawStack> {
+        if let Some(allocator) = self.history_of.lock().expect("no thread panicked").take() {
+            thread::spawn(move || allocator.stop_history()).join().expect("it ends");
+        }
+        NonZeroU32::new(7).map(RawStack)
+    }
+
+    fn resolve(&self, stacks: &[RawStack]) -> Vec<ResolvedStack> {
+        let frames = vec![Frame { name: "here".to_owned(), ..Frame::default() }];
+        vec![ResolvedStack { frames, forward: Vec::new() }; stacks.len()]
+    }
+}
+
+#[test]
+fn h7_a_snapshot_names_the_stacks_of_a_history_that_stops_meanwhile() {
+    let (test, [stream]) = TestAllocator::new().with_streams();
+    let source = Arc::new(Stopped::default());
+    test.allocator.record_history(HistoryOptions::new().stack_source(Arc::clone(&source) as _));
+    drop(test.allocate(MIB, &stream));
+    test.allocator.empty_cache().unwrap();
+    *source.history_of.lock().unwrap() = Some(test.allocator.clone());
+    let snapshot = test.allocator.snapshot();
+    assert!(!test.allocator.records_history());
+    let told = named(&snapshot, "here");
+    assert!(told.len() >= 4 && told.iter().all(|(_, found)| *found), "{told:?}");
 }

@@ -121,6 +121,11 @@ impl Recording {
         Self { options, ring, pools, own: Mutex::default(), listener: Listener::new() }
     }
 
+    /// Returns the source that resolves the stacks of the events.
+    pub(crate) fn source(&self) -> Option<Arc<dyn StackSource>> {
+        self.options.source.clone()
+    }
+
     /// Returns the source of stacks, if the history records stacks at `level`.
     #[inline]
     pub(crate) fn source_for(&self, level: Level) -> Option<&dyn StackSource> {

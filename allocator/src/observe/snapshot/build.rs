@@ -116,6 +116,11 @@ impl SnapshotBuilder {
         self.snapshot
     }
 
+    /// Removes the stacks that were added so far.
+    pub(super) fn forget_stacks(&mut self) {
+        self.each_stack(|stack| *stack = StackId::NONE);
+    }
+
     /// Replaces the stack numbers of the source by those of the snapshot.
     fn resolve_stacks(&mut self, source: &dyn StackSource) {
         // Whether a number is used; then the stack and the forward stack in the snapshot.
