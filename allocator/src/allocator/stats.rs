@@ -88,12 +88,16 @@ impl<D: Device> Allocator<D> {
         self.inner.heaps.all().iter().map(|heap| heap.largest_free()).max().unwrap_or(0)
     }
 
-    /// Returns the largest request that could be served now: from a free block, or from the device's free memory.
+    /// Returns the largest request that could be served now: from a free block, or from the device's free memory within
+    /// the limit.
     pub fn largest_available(&self) -> hal::Result<u64> {
         if self.is_inherited() {
             return Err(hal::Error::new(hal::ErrorKind::DeviceLost, "memory_info"));
         }
-        Ok(self.largest_free().max(self.device().memory_info()?.free))
+        let shared = self.shared();
+        let limit = shared.settings.limit().unwrap_or(u64::MAX);
+        let room = limit.saturating_sub(shared.totals.reserved.load(Relaxed));
+        Ok(self.largest_free().max(self.device().memory_info()?.free.min(room)))
     }
 
     /// Raw memory that is not freed yet.

@@ -135,3 +135,17 @@ fn m21_otherwise_room_is_made_first() {
     assert_eq!((stats.num_oom_rejections, stats.num_ooms), (0, 0));
     assert_eq!(stats.num_alloc_retries, 1);
 }
+
+#[test]
+fn m15_no_more_is_available_than_the_bound_permits() {
+    let (test, [stream]) = TestAllocator::of(64 * MIB, "").with_streams();
+    test.allocator.set_memory_limit(Some(30 * MIB));
+    assert_eq!(test.allocator.largest_available(), Ok(30 * MIB));
+    let held = test.allocate(12 * MIB, &stream);
+    assert_eq!(test.allocator.largest_available(), Ok(18 * MIB));
+    drop(test.allocate(18 * MIB, &stream));
+    drop(held);
+    assert_eq!(test.allocator.largest_available(), Ok(18 * MIB));
+    test.allocator.set_memory_limit(Some(MIB));
+    assert_eq!(test.allocator.largest_available(), Ok(18 * MIB), "a free block needs no room");
+}
