@@ -167,9 +167,13 @@ impl<'a, D: Device> Retry<'a, D> {
         if !may_wait {
             return Ok(());
         }
-        if self.release_enough()? {
-            frees = self.frees();
-            self.alloc_segment_again()?;
+        match self.release_enough() {
+            Ok(true) => {
+                frees = self.frees();
+                self.alloc_segment_again()?;
+            }
+            Ok(false) => {}
+            Err(error) => failed = failed.and(Err(error)),
         }
         self.wait_for_cheapest()?;
         // Records the fences that failed before, so that the next steps see them.

@@ -222,3 +222,14 @@ fn m24_only_the_question_for_the_device_can_fail() {
     assert!(test.allocator.largest_available().is_err());
     assert_eq!(test.allocator.largest_free(), 0);
 }
+
+#[test]
+fn m9_a_segment_that_cannot_be_freed_does_not_keep_those_of_other_streams() {
+    for text in ["", "max_split_size_mb:20"] {
+        let (test, [stream, side]) = TestAllocator::of(100 * MIB, text).with_streams();
+        drop([&stream, &side].map(|stream| test.allocate(40 * MIB, stream)));
+        test.device.fail_next(Call::Free, 1, ErrorKind::Other);
+        let memory = test.allocator.allocate(60 * MIB, &stream);
+        assert!(memory.is_ok(), "{text}: {memory:?}");
+    }
+}
