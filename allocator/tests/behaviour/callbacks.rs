@@ -272,12 +272,14 @@ fn h15_an_observer_of_leaks_that_panics_keeps_no_other_memory() {
 
 #[test]
 fn h14_a_tracker_that_panics_at_the_end_keeps_no_memory() {
-    let (test, [stream, side]) = TestAllocator::new().with_streams();
-    panic_at(&test, TraceAction::SegmentFree);
-    for stream in [&stream, &side] {
-        drop([12, 14].map(|mib| test.allocate(mib * MIB, stream)));
+    for (text, action) in [("", TraceAction::SegmentFree), ("expandable_segments:True", TraceAction::SegmentUnmap)] {
+        let (test, [stream, side]) = TestAllocator::with(text).with_streams();
+        for stream in [&stream, &side] {
+            drop([12, 14].map(|mib| test.allocate(mib * MIB, stream)));
+        }
+        panic_at(&test, action);
+        let device = test.device.clone();
+        assert!(panics(|| drop((stream, side, test))));
+        assert_eq!(device.physical_bytes(), 0, "{text}");
     }
-    let device = test.device.clone();
-    assert!(panics(|| drop((stream, side, test))));
-    assert_eq!(device.physical_bytes(), 0);
 }

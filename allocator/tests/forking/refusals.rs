@@ -97,6 +97,7 @@ fn ask_the_rest(held: &Held) {
     held.pool.set_use_on_oom(true);
     assert_eq!(allocator.config(), Config::default());
     assert_eq!(allocator.stats(), Stats::default());
+    assert_eq!(allocator.metrics().device_memory, None);
     assert_eq!(allocator.pinned().stats(), PinnedStats::default());
     assert_eq!(allocator.allocated_bytes(), 0);
     assert_eq!(allocator.reserved_bytes(), 0);
