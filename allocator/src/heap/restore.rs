@@ -146,6 +146,8 @@ impl<D: Device> Heap<D> {
             let label = if block.label.is_raw() { block.label } else { Label::NONE };
             let request = Request { requested: block.requested, label };
             self.mark_allocated_slow(&mut state, id, request);
+            // A guard of a neighbour may have become part of the block; those of its own bytes were ruled out before.
+            state.blocks.make_raw(id, label);
             if let Some(stream_state) = block.borrower.and_then(&stream_state_of) {
                 state.blocks.block_mut(id).slow_free = true;
                 let (borrower, users) = (block.borrower, vec![stream_state]);

@@ -243,3 +243,18 @@ fn p15_a_borrowed_block_that_a_third_stream_used_comes_back_to_its_borrower() {
     borrower.synchronize().unwrap();
     assert_eq!(test.content(&next, &owner), Some(2));
 }
+
+#[test]
+fn p15_a_block_that_comes_back_beside_guarded_memory_can_be_freed() {
+    for config in CONFIGS {
+        let (test, [stream, side]) = TestAllocator::with(config).with_streams();
+        let pool = test.allocator.create_pool();
+        let address = raw(&test, &pool, 4 * MIB, &stream);
+        let saved = pool.checkpoint().unwrap();
+        let _hold = test.hold(&side);
+        pool.allocate(4 * MIB, &stream).unwrap().release_after(&[&side]).unwrap();
+        pool.restore(&saved).unwrap();
+        test.allocator.free_raw(address).expect(config);
+        test.allocator.check().unwrap();
+    }
+}
