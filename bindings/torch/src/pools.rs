@@ -33,14 +33,16 @@ pub fn new_pool_id() -> PoolId {
 pub(crate) fn begin(device: u32, id: PoolId, filter: Option<Owned>) -> Result<(), Error> {
     let allocator = process::allocator(device)?;
     let failed = |error| of_memory(allocator, error);
-    // After a failure the pool is dropped without the lock, since its source may call back.
-    let pool;
-    let mut users = users();
-    pool = open_or_create(allocator, id, &mut Some(PoolOptions::new())).map_err(failed)?;
+    let pool = {
+        // Of threads that begin a new pool at once, one creates it.
+        let _users = users();
+        open_or_create(allocator, id, &mut Some(PoolOptions::new())).map_err(failed)?
+    };
     pool.keep();
     let filter = filter.map_or(Filter::All, |filter| by_function(allocator, filter));
+    // Without the lock: the pool's source is notified, and after a failure the filter and the pool are dropped.
     allocator.begin_allocate_to_pool(id, filter).map_err(failed)?;
-    users.entry((device, id)).or_default().push(pool);
+    users().entry((device, id)).or_default().push(pool);
     Ok(())
 }
 

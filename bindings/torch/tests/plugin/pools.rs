@@ -1,7 +1,13 @@
 //! Pools that requests are led to.
 
+use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
+use cachette_torch::adapter::cachette_adapter_pool_uses;
 use cachette_torch::{
     MempoolId, cachette_torch_begin_allocate_to_pool, cachette_torch_end_allocate_to_pool, cachette_torch_release_pool,
     cachette_torch_reset, counters,
@@ -15,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     ("p6_memory_of_a_pool_stays_at_its_addresses_in_elastic_segments", stays_elastic),
     ("p2_every_begin_is_one_more_user", users),
     ("p3_a_pool_is_begun_once_at_a_time", begun_twice),
+    ("p3_the_end_of_a_refused_filter_may_ask_for_pools", refused_filter),
     ("p6_a_pool_without_users_is_counted_and_not_thrown", no_user),
     ("p6_what_lives_in_a_pool_outlives_its_users", outlives),
 ];
@@ -105,6 +112,42 @@ fn begun_twice() {
     end(1, POOL);
     release(1, POOL);
     assert_eq!(counters().failed_releases, 0);
+}
+
+/// The layout of a `std::function` of libstdc++.
+#[repr(C)]
+struct Function {
+    storage: [usize; 2],
+    manage: extern "C-unwind" fn(*mut c_void, *const c_void, c_int) -> bool,
+    invoke: extern "C-unwind" fn(*const c_void, *mut *mut c_void) -> bool,
+}
+
+/// The users of the pool that the destructor of a filter found, and zero if it got no answer.
+static FOUND: AtomicU64 = AtomicU64::new(0);
+
+extern "C-unwind" fn manage(_: *mut c_void, _: *const c_void, operation: c_int) -> bool {
+    const DESTROY: c_int = 3;
+    if operation == DESTROY {
+        let (answer, answered) = mpsc::channel();
+        thread::spawn(move || answer.send(cachette_adapter_pool_uses(0, POOL)));
+        FOUND.store(answered.recv_timeout(Duration::from_secs(5)).unwrap_or(0), Relaxed);
+    }
+    false
+}
+
+extern "C-unwind" fn every_stream(_: *const c_void, _: *mut *mut c_void) -> bool {
+    true
+}
+
+fn refused_filter() {
+    bed::start("");
+    begin(0, POOL);
+    let function = Function { storage: [0; 2], manage, invoke: every_stream };
+    // SAFETY: 1. it has the layout and lives during the call. 2. It has no state.
+    unsafe { cachette_torch_begin_allocate_to_pool(0, POOL, (&raw const function).cast()) };
+    assert_eq!(FOUND.load(Relaxed), 1, "no lock is held while the filter is destroyed");
+    end(0, POOL);
+    release(0, POOL);
 }
 
 fn no_user() {
