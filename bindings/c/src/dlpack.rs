@@ -11,6 +11,7 @@ use crate::allocator::AllocatorHandle;
 use crate::convert::{address_of, pointer_to, stream_of};
 use crate::failure::Failure;
 use crate::guard::{call, promises};
+use crate::memory;
 use crate::status::Status;
 
 /// Memory of a tensor; dropped, it goes back to its allocator.
@@ -22,7 +23,7 @@ struct Exported {
 impl Drop for Exported {
     fn drop(&mut self) {
         // A deleter cannot return a failure, and the allocator will try again.
-        let _ = self.allocator.free_raw(self.address);
+        let _ = memory::free(&self.allocator, self.address);
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::ffi::c_void;
 
+use cachette::Allocator;
+
 use crate::allocator::AllocatorHandle;
 use crate::convert::{address_of, pointer_to, stream_of};
 use crate::guard::{call, promises};
@@ -33,7 +35,15 @@ pub unsafe extern "C" fn cachette_allocate(
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_free(allocator: *mut AllocatorHandle, address: *mut c_void) -> Status {
-    call!([any_handle(allocator)], allocator.inner.free_raw(address_of(address))?)
+    call!([any_handle(allocator)], free(&allocator.inner, address_of(address))?)
+}
+
+/// Frees memory, and withdraws it before if a tensor of PyTorch over it was shared with other processes.
+#[inline]
+pub(crate) fn free(allocator: &Allocator, address: u64) -> Result<(), cachette::Error> {
+    #[cfg(feature = "torch")]
+    cachette_torch::adapter::withdraw(address);
+    allocator.free_raw(address)
 }
 
 /// Records that `stream` uses the memory too.
@@ -80,4 +90,75 @@ pub unsafe extern "C" fn cachette_requested_bytes(
     call!([out(out_bytes), handle(allocator)], {
         *out_bytes = allocator.inner.requested_at(address_of(address))?;
     })
+}
+
+#[cfg(all(test, feature = "host", feature = "torch"))]
+mod tests {
+    use std::ptr;
+
+    use cachette_torch::adapter::{
+        User, cachette_adapter_close_shared, cachette_adapter_open_shared, cachette_adapter_share,
+    };
+
+    use super::*;
+    use crate::allocator::cachette_close;
+    use crate::dlpack::cachette_dlpack_export;
+    use crate::shared::{cachette_open_shared, cachette_start};
+
+    unsafe extern "C-unwind" fn write(user: User, start: *const u8, bytes: usize) {
+        // SAFETY: they are as many.
+        let bytes = unsafe { std::slice::from_raw_parts(start, bytes) };
+        // SAFETY: it is a vector of the caller.
+        unsafe { &mut *user.0.cast::<Vec<u8>>() }.extend_from_slice(bytes);
+    }
+
+    /// Lets other processes open memory, as PyTorch does for a tensor over it.
+    fn share(memory: *mut c_void) -> Vec<u8> {
+        let mut handle = Vec::new();
+        // SAFETY: 1. it gets a vector.
+        unsafe { cachette_adapter_share(memory, write, User((&raw mut handle).cast())) };
+        handle
+    }
+
+    fn can_be_opened(handle: &[u8]) -> bool {
+        let mut at = ptr::null_mut();
+        // SAFETY: 1. they are as many. 2. It may be written.
+        let opened = unsafe { cachette_adapter_open_shared(0, handle.as_ptr(), handle.len(), &raw mut at) };
+        // SAFETY: 1. it is used no more.
+        unsafe { cachette_adapter_close_shared(opened) };
+        !opened.is_null()
+    }
+
+    #[test]
+    fn a_free_ends_the_offer_to_other_processes() {
+        let (mut allocator, mut memory, mut tensor) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        // SAFETY: 3. both texts end with a zero.
+        assert_eq!(unsafe { cachette_start(c"host".as_ptr(), c"".as_ptr()) }, Status::Ok);
+        // SAFETY: 2. it may be written.
+        assert_eq!(unsafe { cachette_open_shared(0, &raw mut allocator) }, Status::Ok);
+        // SAFETY: 1. it is open. 2. It may be written. 4. It is the default stream.
+        let status = unsafe { cachette_allocate(allocator, 2 << 20, ptr::null_mut(), &raw mut memory) };
+        assert_eq!(status, Status::Ok);
+        let handle = share(memory);
+        assert!(can_be_opened(&handle));
+        // SAFETY: 1. it is open.
+        assert_eq!(unsafe { cachette_free(allocator, memory) }, Status::Ok);
+        assert!(!can_be_opened(&handle), "it was freed");
+
+        // SAFETY: 1. it is open. 2. It may be written. 4. It is the default stream.
+        let status = unsafe { cachette_allocate(allocator, 2 << 20, ptr::null_mut(), &raw mut memory) };
+        assert_eq!(status, Status::Ok);
+        let (shape, none, place) = ([2_i64 << 20], ptr::null_mut(), &raw mut tensor);
+        // SAFETY: 1. to 4. as above. 5. No work uses it.
+        let status =
+            unsafe { cachette_dlpack_export(allocator, memory, 1, 8, shape.as_ptr(), 1, none, none, 0, place) };
+        assert_eq!(status, Status::Ok);
+        let handle = share(memory);
+        let tensor = ptr::NonNull::new(tensor).unwrap();
+        // SAFETY: it was made above, and is used no more.
+        drop(unsafe { cachette_dlpack::Imported::from_unversioned(tensor.cast()) }.unwrap());
+        assert!(!can_be_opened(&handle), "the deleter freed it");
+        // SAFETY: 1. it is open, and used no more.
+        assert_eq!(unsafe { cachette_close(allocator) }, Status::Ok);
+    }
 }

@@ -17,6 +17,13 @@ pub(crate) struct Memory {
     pub(crate) allocation: Allocation,
 }
 
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // A tensor of PyTorch over the memory may have been shared with other processes.
+        cachette_torch::adapter::withdraw(self.allocation.address());
+    }
+}
+
 impl Memory {
     fn info(&self) -> &DeviceInfo {
         self.allocator.device_info()

@@ -101,3 +101,19 @@ if child == 0:
 _, status = os.waitpid(child, 0)
 assert status == 0, status
 """)
+
+
+def test_memory_of_a_shared_tensor_is_withdrawn_with_its_free(run: Run) -> None:
+    run("""
+import ctypes, cachette
+from cachette import _native
+_native.plugin.start("host", "")
+allocator = cachette.Allocator.shared()
+memory = allocator.allocate(2 << 20)
+# PyTorch does so for a tensor that it made of the memory by DLPack.
+written = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(lambda *_: None)
+ctypes.CDLL(_native.__file__).cachette_adapter_share(ctypes.c_void_p(memory.address), written, None)
+memory.free()
+allocator.empty_cache()
+assert allocator.reserved_bytes == 0, "no other process has it"
+""")
