@@ -76,6 +76,35 @@ static void tells() {
   cachette().raw_delete(memory);
 }
 
+static std::shared_ptr<c10::GatheredContext> context() {
+  return std::make_shared<c10::GatheredContext>();
+}
+
+static void keeps_contexts() {
+  auto begin = [](bool clear) {
+    cachette().recordHistory(true, context, 100, torch_cuda::RecordContext::ALL, clear, {});
+  };
+  auto has_context = [](void* memory) {
+    for (auto& segment : cachette().snapshot({0, 0}, false).segments) {
+      size_t address = segment.address;
+      for (auto& block : segment.blocks) {
+        if (address == size_t(memory)) return block.context_when_allocated != nullptr;
+        address += block.size;
+      }
+    }
+    return false;
+  };
+  begin(true);
+  void* memory = cachette().raw_alloc_with_stream(5 * MiB, nullptr);
+  EXPECT(has_context(memory));
+  begin(false);
+  EXPECT(has_context(memory));
+  begin(true);
+  EXPECT(!has_context(memory));
+  cachette().recordHistory(false, nullptr, 0, torch_cuda::RecordContext::NEVER, true, {});
+  cachette().raw_delete(memory);
+}
+
 // What an observer or a tracker throws on request.
 struct Refusal {};
 
@@ -255,6 +284,7 @@ extern "C" const char* exercise() {
   try {
     serves();
     tells();
+    keeps_contexts();
     lets_through_what_is_thrown();
     lets_each_thread_have_its_own();
     bounds();

@@ -26,8 +26,8 @@ void tell(User user, int64_t device, uint64_t first, uint64_t second, uint64_t t
 
 // The contexts that PyTorch captured, by stack. They live as long as the process: their end may need the interpreter.
 struct Contexts {
+  std::atomic<torch_cuda::CreateContextFn> capture{nullptr};
   std::mutex lock;
-  torch_cuda::CreateContextFn capture = nullptr;
   std::unordered_map<uint32_t, std::shared_ptr<c10::GatheredContext>> captured;
 };
 
@@ -36,15 +36,16 @@ Contexts& contexts() {
   return *all;
 }
 
-// Captures a context. A failure leaves the stack without one.
+// Captures a context. A failure leaves the stack without one. An earlier one is destroyed without the lock.
 void capture(uint32_t stack) noexcept {
+  auto& all = contexts();
+  std::shared_ptr<c10::GatheredContext> context;
   try {
-    auto& all = contexts();
-    auto context = all.capture();
-    std::lock_guard<std::mutex> locked(all.lock);
-    all.captured[stack] = std::move(context);
+    context = all.capture.load()();
   } catch (...) {
   }
+  std::lock_guard<std::mutex> locked(all.lock);
+  all.captured[stack].swap(context);
 }
 
 }  // namespace
@@ -68,10 +69,10 @@ void Allocator::recordHistory(bool on, torch_cuda::CreateContextFn context, size
   std::unordered_map<uint32_t, std::shared_ptr<c10::GatheredContext>> earlier;
   if (captures) {
     auto& all = contexts();
-    std::lock_guard<std::mutex> locked(all.lock);
     all.capture = context;
-    // Another history may give their numbers to other stacks.
-    earlier.swap(all.captured);
+    std::lock_guard<std::mutex> locked(all.lock);
+    // Otherwise memory in use keeps its stack. A number that another stack gets is captured again.
+    if (clear) earlier.swap(all.captured);
   }
   cachette_adapter_record_history(on, static_cast<int>(when), entries, clear, captures ? capture : nullptr,
                                   text(names));
