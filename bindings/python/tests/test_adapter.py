@@ -148,8 +148,8 @@ def test_another_standard_library_is_refused_by_name() -> None:
 def test_it_takes_pytorchs_place_and_does_all_it_is_asked(run: Run, tmp_path_factory: pytest.TempPathFactory,
                                                           files: str, config: str) -> None:
     place = tmp_path_factory.getbasetemp() / f"built-{TORCH.index(files)}"
-    run(f"""
-import ctypes, pathlib, subprocess
+    done = run(f"""
+import ctypes, os, pathlib, subprocess
 from cachette import _native
 from cachette.torch import _adapter, _compile
 home, place = pathlib.Path({files!r}), pathlib.Path({str(place)!r})
@@ -165,7 +165,7 @@ _native.plugin.start("host", {config!r})
 _adapter.install(ctypes.CDLL(str(built)))
 exercise = ctypes.CDLL(str(program)).exercise
 exercise.restype = ctypes.c_char_p
-why = exercise()
+why = exercise(os.fsencode(_native.__file__))
 assert why is None, why.decode()
 try:
     _adapter.install(ctypes.CDLL(str(built)))
@@ -174,3 +174,4 @@ except RuntimeError as why:
 else:
     raise AssertionError
 """, CACHETTE_CACHE=str(place))
+    assert "an observer of memory has failed: a tracker on another thread" in done.stderr

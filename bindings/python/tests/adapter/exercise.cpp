@@ -1,5 +1,6 @@
 // Uses Cachette's class as PyTorch does, by the virtual functions of PyTorch's own, over a device made of host memory.
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <dlfcn.h>
 #include <torch/headeronly/version.h>
 #include <atomic>
 #include <thread>
@@ -182,6 +183,50 @@ static void lets_each_thread_have_its_own() {
   EXPECT(lost == 0 && held() == 0);
 }
 
+// Cachette's own threads call for nobody, so what is thrown there is told at once.
+static void tells_what_is_thrown_elsewhere() {
+  static std::atomic<bool> throws{false}, thrown{false};
+  static const auto self = std::this_thread::get_id();
+  cachette().attachAllocatorTraceTracker([](const torch_cuda::TraceEntry&) {
+    if (!throws || std::this_thread::get_id() == self) return;
+    thrown = true;
+    throw std::runtime_error("a tracker on another thread");
+  });
+  void* memory = cachette().raw_alloc_with_stream(2 * MiB, nullptr);
+  auto opened = cachette().getIpcDevPtr(cachette().shareIpcHandle(memory).handle);
+  throws = true;
+  cachette().raw_delete(memory);
+  opened.reset();
+  for (int i = 0; i < 500 && !thrown; i++) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  throws = false;
+  EXPECT(thrown);
+}
+
+// A library that does not go through the class may free memory, and a tracker of PyTorch throws. No request of PyTorch
+// fails for that, and no destructor ends the process.
+static void forgets_what_others_have_caused(const char* library) {
+  static bool throws = false;
+  cachette().attachAllocatorTraceTracker([](const torch_cuda::TraceEntry&) {
+    if (throws) throw Refusal();
+  });
+  using Free = void (*)(void*, size_t, int, void*);
+  auto free = reinterpret_cast<Free>(dlsym(dlopen(library, RTLD_NOW), "cachette_torch_free"));
+  auto elsewhere = [&] {
+    void* memory = cachette().raw_alloc_with_stream(5 * MiB, nullptr);
+    throws = true;
+    free(memory, 5 * MiB, 0, nullptr);
+    throws = false;
+  };
+  void* memory = cachette().raw_alloc_with_stream(3 * MiB, nullptr);
+  elsewhere();
+  EXPECT(!refused([] { cachette().raw_delete(cachette().raw_alloc_with_stream(5 * MiB, nullptr)); }));
+  elsewhere();
+  EXPECT(!refused([] { cachette().getDeviceStats(0); }));
+  elsewhere();
+  EXPECT(!refused([&] { cachette().raw_delete(memory); }));
+  EXPECT(held() == 0);
+}
+
 static void bounds() {
   cachette().setMemoryFraction(0.25, 0);
   EXPECT(std::abs(cachette().getMemoryFraction(0) - 0.25) < 1e-6);
@@ -278,8 +323,8 @@ static void shares() {
   EXPECT(raised && held() == 0);
 }
 
-// Null, or what did not hold.
-extern "C" const char* exercise() {
+// Null, or what did not hold. `library` is the file of Cachette's functions.
+extern "C" const char* exercise(const char* library) {
   static std::string why;
   try {
     serves();
@@ -287,10 +332,12 @@ extern "C" const char* exercise() {
     keeps_contexts();
     lets_through_what_is_thrown();
     lets_each_thread_have_its_own();
+    forgets_what_others_have_caused(library);
     bounds();
     rejects();
     pools();
     shares();
+    tells_what_is_thrown_elsewhere();
     return nullptr;
   } catch (const std::exception& error) {
     why = error.what();

@@ -49,6 +49,7 @@ C10_NOINLINE void give_up(void* memory) {
 }
 
 void* ask(size_t bytes, c10::DeviceIndex device, cudaStream_t stream) {
+  thrown::begin();
   try {
     return cachette_torch_alloc.address(bytes, device, stream);
   } catch (...) {

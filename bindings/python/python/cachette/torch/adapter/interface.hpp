@@ -88,6 +88,7 @@ template <typename Result, typename... Arguments>
 struct Function<Result(Arguments...)> {
   // It throws what an observer or a tracker threw meanwhile, in the place of what Cachette throws for its own reasons.
   Result operator()(Arguments... arguments) const {
+    thrown::begin();
     try {
       if constexpr (std::is_void_v<Result>) {
         address(arguments...);

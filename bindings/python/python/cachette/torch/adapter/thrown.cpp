@@ -1,6 +1,8 @@
 // Exceptions of observers and trackers.
 #include "thrown.hpp"
+#include <pthread.h>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -8,21 +10,40 @@ namespace cachette::thrown {
 
 std::atomic<size_t> keepers{0};
 
-static thread_local std::exception_ptr kept;
+namespace {
 
-static std::exception_ptr take() noexcept {
-  if (kept) keepers.fetch_sub(1, std::memory_order_relaxed);
-  return std::exchange(kept, nullptr);
+// What a thread keeps; it is told at the latest when the thread ends.
+struct Kept {
+  ~Kept() { tell_kept(); }
+  std::exception_ptr exception;
+};
+
+thread_local Kept kept;
+
+std::exception_ptr take() noexcept {
+  if (kept.exception) keepers.fetch_sub(1, std::memory_order_relaxed);
+  return std::exchange(kept.exception, nullptr);
 }
 
+// Whether Cachette has started this thread. No call of the class is above it that could throw.
+bool is_own_thread() noexcept {
+  constexpr char own[] = "cachette-";
+  char name[16] = "";
+  pthread_getname_np(pthread_self(), name, sizeof name);
+  return std::strncmp(name, own, sizeof own - 1) == 0;
+}
+
+}  // namespace
+
 void keep() noexcept {
-  if (kept) return;
-  kept = std::current_exception();
+  if (kept.exception) return;
+  kept.exception = std::current_exception();
   keepers.fetch_add(1, std::memory_order_relaxed);
+  if (is_own_thread()) tell_kept();
 }
 
 bool is_kept() noexcept {
-  return kept != nullptr;
+  return kept.exception != nullptr;
 }
 
 void throw_kept() {

@@ -1,6 +1,7 @@
 // Exceptions of observers and trackers, which Cachette calls while it works.
 //
-// None may pass through the frames of Rust. So the thread keeps it, and throws it once Cachette has returned.
+// None may pass through the frames of Rust. So the thread keeps it, and throws it once Cachette has returned. Libraries
+// that do not call Cachette by the class, and Cachette's own threads, cannot throw it; then it is told.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -25,6 +26,11 @@ void tell_kept() noexcept;
 // Whether any thread keeps one; it costs a load.
 inline bool is_any_kept() {
   return __builtin_expect(keepers.load(std::memory_order_relaxed) != 0, false);
+}
+
+// Tells what the thread keeps from before a call, of which that call is not the cause.
+inline void begin() noexcept {
+  if (is_any_kept()) tell_kept();
 }
 
 }  // namespace cachette::thrown
