@@ -73,7 +73,8 @@ pub(crate) unsafe fn allocate_idle(served: &Served, out: *mut u64, bytes: usize)
 
 /// Frees behind the work that is in a stream of the caller now. `device_of` finds the device of the stream.
 ///
-/// Cachette orders memory by streams of its own device. So the host waits for a stream of another one, by `wait`.
+/// Cachette orders memory by streams of its own device. So the host waits for a stream of another one, by `wait`, and for
+/// the default stream of this thread, which may be one of any device.
 ///
 /// # Safety
 ///
@@ -86,16 +87,14 @@ pub(crate) unsafe fn free_on(
     device_of: impl FnOnce(StreamRef) -> Result<&'static Served, Refusal>,
     wait: impl Fn() -> Status,
 ) -> Result<(), Refusal> {
-    let Ok(stream) = stream(handle) else {
-        // The order of this thread's default stream is the device's.
-        return free(thread, address);
-    };
     if address == 0 {
         return Err(Refusal::Driver);
     }
-    let device = device_of(stream).ok().map(|served| served.device);
+    let known = stream(handle).and_then(|stream| Ok((stream, device_of(stream)?.device))).ok();
     find(thread, address, |allocator| {
-        if device == Some(allocator.device_info().ordinal.0) {
+        if let Some((stream, device)) = known
+            && device == allocator.device_info().ordinal.0
+        {
             // SAFETY: 1. is the caller's promise, and the stream is of this device.
             return unsafe { allocator.free_raw_after(address, stream) };
         }
@@ -225,4 +224,37 @@ fn find<T>(thread: &Thread, address: u64, act: impl Fn(&'static Allocator) -> Re
         }
     }
     Err(Refusal::Driver)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::ptr;
+
+    use cachette::Config;
+
+    use super::*;
+    use crate::status::{CAPTURE_FORBIDS, INVALID_VALUE};
+
+    #[test]
+    fn a_free_on_the_stream_of_a_thread_waits_for_that_stream() {
+        cachette_process::start("host", &Config::default()).unwrap();
+        let allocator = cachette_process::allocator(0).unwrap();
+        // SAFETY: 1. and 2. the default stream always exists.
+        let address = unsafe { allocator.allocate_raw(1 << 20, StreamRef::DEFAULT) }.unwrap();
+        let (thread, waits) = (Thread::new(), Cell::new(0));
+        let free = |status| {
+            let wait = || {
+                waits.set(waits.get() + 1);
+                status
+            };
+            let handle = ptr::without_provenance_mut(PER_THREAD);
+            // SAFETY: 1. each thread has such a stream.
+            unsafe { free_on(&thread, address, handle, |_| Err(Refusal::Driver), wait) }
+        };
+        assert_eq!(free(CAPTURE_FORBIDS), Err(Refusal::Status(CAPTURE_FORBIDS)), "it may be one of another device");
+        assert_eq!((free(SUCCESS), waits.get()), (Ok(()), 2));
+        assert_eq!(free(SUCCESS), Err(Refusal::Status(INVALID_VALUE)));
+        assert_eq!(waits.get(), 2, "there is nothing to free");
+    }
 }
