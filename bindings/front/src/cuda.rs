@@ -427,9 +427,10 @@ front! {
         }
 
         /// Leaves the device to the driver.
-        fn cuDevicePrimaryCtxReset_v2(device: c_int) |_, _| {
-            served::reset(u32::try_from(device).unwrap_or(u32::MAX));
-            Err(Refusal::Driver)
+        fn cuDevicePrimaryCtxReset_v2(device: c_int) |_, calls| {
+            // SAFETY: the arguments are the caller's.
+            let reset = || unsafe { calls.cuDevicePrimaryCtxReset_v2(device) };
+            served::reset_by(u32::try_from(device).unwrap_or(u32::MAX), reset)
         }
 
         /// Functions by name; those of the front for the calls that it answers.

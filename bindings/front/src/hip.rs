@@ -347,8 +347,8 @@ front! {
 
         /// Leaves the device to the driver.
         fn hipDeviceReset() |_, calls| {
-            served::reset(device(calls)?);
-            Err(Refusal::Driver)
+            // SAFETY: the caller's promise.
+            served::reset_by(device(calls)?, || unsafe { calls.hipDeviceReset() })
         }
 
         /// Functions by name; those of the front for the calls that it answers.

@@ -9,7 +9,7 @@ use cachette_process::{self as process, write_line};
 
 use crate::entry::Thread;
 use crate::library::Behind;
-use crate::status::Refusal;
+use crate::status::{Refusal, SUCCESS, Status};
 use crate::{captures, driver_pools, streams, summary};
 
 /// A device whose memory comes from Cachette.
@@ -89,15 +89,24 @@ pub(crate) fn any_open() -> bool {
     DEVICES.iter().any(|place| place.get().is_some())
 }
 
-/// Leaves a device to the driver: a reset has taken the memory that Cachette holds there.
-pub(crate) fn reset(device: u32) {
+/// Resets a device by `reset`. If that succeeds, the device is left to the driver: the reset has taken the memory that
+/// Cachette holds there.
+pub(crate) fn reset_by(device: u32, reset: impl FnOnce() -> Status) -> Result<(), Refusal> {
+    let bit = 1_u64.checked_shl(device).unwrap_or(0);
+    // Before the reset: it ends graphs, whose memory the next request of another device would free.
+    let before = RESET.fetch_or(bit, Relaxed);
+    let status = reset();
+    if status != SUCCESS {
+        RESET.fetch_and(before | !bit, Relaxed);
+        return Err(Refusal::Status(status));
+    }
     if any_open() {
         write_line(format_args!("device {device} was reset; the driver serves it from now on"));
     }
-    RESET.fetch_or(1_u64.checked_shl(device).unwrap_or(0), Relaxed);
     streams::forget(device);
     captures::forget(device);
     driver_pools::changed();
+    Ok(())
 }
 
 /// Whether the program has reset a device.
@@ -113,7 +122,6 @@ mod tests {
     use cachette::Backends;
 
     use super::*;
-    use crate::status::SUCCESS;
 
     #[test]
     fn a_stream_is_looked_up_again_after_the_driver_destroyed_one() {

@@ -115,6 +115,7 @@ fn a_device_that_was_reset_is_the_driver_s() {
     for way in WAYS {
         let ran = kept(Vendor::Cuda, way, "resets", &[]);
         assert!(ran.stderr.contains("device 0 was reset; the driver serves it from now on"), "{ran:?}");
+        assert!(!ran.stderr.contains("device 7 was reset"), "the driver refused it: {ran:?}");
         kept(Vendor::Cuda, way, "reset-graphs", &[]);
     }
 }

@@ -273,6 +273,8 @@ static void resets(void)
     address before = new_memory(BYTES, stream), after[2];
     CHECK(behind() == 1);
     CHECK(driver.destroy_stream(ended) == SUCCESS);
+    /* A reset that the driver refuses changes nothing. */
+    CHECK(driver.reset(7) != SUCCESS);
     CHECK(driver.reset(0) == SUCCESS);
     /* The reset has destroyed the streams too, so none of them is given out again. */
     handle later = new_stream();
