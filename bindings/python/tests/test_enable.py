@@ -109,6 +109,22 @@ else:
 """, torch="good")
 
 
+def test_a_refusal_of_pytorch_leaves_the_allocators_of_the_process_started(run: Run) -> None:
+    run("""
+import cachette.torch
+def attempt(config):
+    try:
+        cachette.torch.enable(config, compiled=False)
+    except cachette.torch.EnableError as why:
+        return str(why)
+    raise AssertionError
+assert "PyTorch refuses another allocator" in attempt("never_block:True")
+assert not cachette.torch.is_enabled() and cachette.torch.config() == "never_block:True"
+# PyTorch would use them at once if it had not refused, so they come first.
+assert "with the configuration 'never_block:True'; all libraries share it" in attempt("expandable_segments:False")
+""", torch="refusing")
+
+
 def test_the_functions_of_pytorch_answer(run: Run) -> None:
     run("""
 import torch, cachette.torch

@@ -10,7 +10,10 @@ class Error(Exception):
 
 
 class EnableError(Error, RuntimeError):
-    """A library's allocator could not be replaced by Cachette; nothing has changed."""
+    """A library's allocator could not be replaced by Cachette, and stays in use.
+
+    The allocators of the process may be started by then, with the configuration of that call.
+    """
 
 
 class ConfigError(Error, ValueError):
