@@ -88,11 +88,13 @@ impl Places {
 
     /// Returns the stack of this thread; empty if it never ran Python, or if it already walks its stack.
     pub(crate) fn here(&self) -> Found {
-        let noted = NOTED.with_borrow(|noted| {
+        // A destructor of a thread that ends may free memory, and then there is nothing noted.
+        let noted = NOTED.try_with(|noted| {
+            let noted = noted.borrow();
             let (places, found) = noted.as_ref()?;
             std::ptr::eq(&raw const **places, self).then(|| found.clone())
         });
-        noted.or_else(|| self.look()).unwrap_or_default()
+        noted.ok().flatten().or_else(|| self.look()).unwrap_or_default()
     }
 
     /// Locations as text.
@@ -184,14 +186,15 @@ impl Noted {
     pub(crate) fn here() -> Option<Self> {
         let places = Places::of_histories()?;
         let found = places.look()?;
-        NOTED.set(Some((places, found)));
+        let noted = NOTED.try_with(|noted| noted.replace(Some((places, found)))).ok()?;
+        drop(noted);
         Some(Self(()))
     }
 }
 
 impl Drop for Noted {
     fn drop(&mut self) {
-        let noted = NOTED.take();
+        let noted = NOTED.try_with(RefCell::take);
         drop(noted);
     }
 }

@@ -106,6 +106,23 @@ static void keeps_contexts() {
   cachette().raw_delete(memory);
 }
 
+struct Late {
+  ~Late() { cachette().raw_delete(memory); }
+  void* memory = nullptr;
+};
+
+// Memory may be freed after what Cachette itself keeps for a thread is gone.
+static void frees_at_the_end_of_a_thread() {
+  cachette().recordHistory(true, context, 100, torch_cuda::RecordContext::ALL, true, {});
+  std::thread([] {
+    // It exists before the thread has called Cachette, and so it ends last.
+    static thread_local Late late;
+    late.memory = cachette().raw_alloc_with_stream(5 * MiB, nullptr);
+  }).join();
+  EXPECT(held() == 0);
+  cachette().recordHistory(false, nullptr, 0, torch_cuda::RecordContext::NEVER, true, {});
+}
+
 // What an observer or a tracker throws on request.
 struct Refusal {};
 
@@ -330,6 +347,7 @@ extern "C" const char* exercise(const char* library) {
     serves();
     tells();
     keeps_contexts();
+    frees_at_the_end_of_a_thread();
     lets_through_what_is_thrown();
     lets_each_thread_have_its_own();
     forgets_what_others_have_caused(library);

@@ -57,7 +57,8 @@ pub unsafe extern "C-unwind" fn cachette_adapter_enter_context(text: Text) {
     // SAFETY: 1. is the caller's promise.
     let text = unsafe { words(&text) };
     let _ = guarded(|| {
-        CONTEXTS.with_borrow_mut(|contexts| contexts.push(history::enter_context(text)));
+        // While the thread ends, the list may be gone.
+        let _ = CONTEXTS.try_with(|contexts| contexts.borrow_mut().push(history::enter_context(text)));
         Ok(())
     });
 }
@@ -66,7 +67,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_enter_context(text: Text) {
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn cachette_adapter_leave_context() {
     let _ = guarded(|| {
-        CONTEXTS.with_borrow_mut(|contexts| drop(contexts.pop()));
+        let _ = CONTEXTS.try_with(|contexts| drop(contexts.borrow_mut().pop()));
         Ok(())
     });
 }
