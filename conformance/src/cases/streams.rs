@@ -33,7 +33,7 @@ cases! { streams:
     /// A wait for the device covers the default stream.
     synchronize_device_waits_for_the_default_stream(HostCalls);
     /// A wait for the device covers the work of destroyed streams.
-    synchronize_device_waits_for_a_destroyed_stream(HostCalls);
+    synchronize_device_waits_for_a_destroyed_stream(Transfer, HostCalls);
     /// Work that was queued before a stream was destroyed runs to its end.
     a_destroyed_one_finishes_its_work(Transfer, HostCalls);
     /// Dozens of streams live at once, and each does its own work.
