@@ -1,5 +1,6 @@
 """Random programs on several threads and streams: no byte changes while its tensor lives."""
 
+import os
 import queue
 import random
 import threading
@@ -153,18 +154,24 @@ def run_history(seed: int, graphs: bool = True) -> int:
     return exhausted
 
 
+def limit(bytes_: int) -> None:
+    """Limits the memory of this process."""
+    torch = gpu.enabled()
+    torch.cuda.set_per_process_memory_fraction(bytes_ / torch.cuda.get_device_properties(0).total_memory)
+
+
+def run_alone(program: str) -> None:
+    """Runs statements of this module in a process without the history and the settings of other tests."""
+    paths = os.pathsep.join(filter(None, [os.path.dirname(__file__), os.environ.get("PYTHONPATH")]))
+    gpu.run(f"from test_random_histories import *\n{program}", PYTHONPATH=paths)
+
+
 def test_no_byte_changes_in_three_random_programs() -> None:
-    assert [run_history(seed) for seed in range(3)] == [0, 0, 0]
+    run_alone("assert [run_history(seed) for seed in range(3)] == [0, 0, 0]")
 
 
 def test_no_byte_changes_while_requests_find_no_memory() -> None:
-    torch = gpu.enabled()
-    total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction(600 * MiB / total)
-    try:
-        assert min(run_history(seed, graphs=False) for seed in range(3, 6)) > 0
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0)
+    run_alone("limit(600 * MiB)\nassert min(run_history(seed, graphs=False) for seed in range(3, 6)) > 0")
 
 
 if __name__ == "__main__":
