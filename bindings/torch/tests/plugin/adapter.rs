@@ -105,7 +105,7 @@ fn figures() {
     cachette_torch_memory_fraction(0.5, 0);
     let fraction = cachette_adapter_memory_fraction(0);
     assert!((fraction - 0.5).abs() < 1e-9);
-    assert_eq!(cachette_adapter_largest(0), CAPACITY - 30 * MIB);
+    assert_eq!(cachette_adapter_largest(0), CAPACITY / 2 - 30 * MIB);
 }
 
 fn unused() {
