@@ -185,6 +185,8 @@ proptest! {
 
     #[test]
     fn bytes_that_are_no_snapshot_are_an_error(mut bytes in vec(any::<u8>(), 0..200)) {
+        // This is an empty list, and so a snapshot without segments.
+        prop_assume!(!bytes.starts_with(b"]."));
         prop_assert!(Snapshot::read_pickle(&*bytes).is_err());
         prop_assert!(Snapshot::read_json(&*bytes).is_err());
         bytes.splice(0..0, [0x80, 4]);
