@@ -10,7 +10,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `CACHETTE_EMULATED_HIP` | the version to be: `6.4`, `7.2` (the usual one) or `7.14`; without it, the name of the folder that the library lies in |
+//! | `CACHETTE_EMULATED_HIP` | the version to be: `6.4`, `7.2` (the usual one), `7.14` or `10`; without it, the name of the folder that the library lies in |
 //! | `CACHETTE_EMULATED_OVER` | `cuda`: over NVIDIA's devices instead of host memory, where built with the feature `over-cuda` |
 //! | `CACHETTE_EMULATED_DEVICES` | how many devices there are, 2 as a rule; 0 for none |
 //! | `CACHETTE_EMULATED_CAPACITY` | bytes of each, 256 MiB as a rule |
@@ -19,6 +19,8 @@
 //! | `CACHETTE_EMULATED_ARCHITECTURE` | the architecture to be, `gfx942:sramecc+:xnack-` as a rule |
 //! | `CACHETTE_EMULATED_BAD_POOL` | 1: the stream-ordered pool of 7.x cannot map its memory, and does not tell |
 //! | `CACHETTE_EMULATED_CAPTURES_STAY` | 1: no call takes a broken capture off its streams, but to destroy them |
+//! | `CACHETTE_EMULATED_REFUSED_MAPS` | n: every n-th map fails inside, as a kernel without memory makes it |
+//! | `CACHETTE_EMULATED_REFUSED_RIGHTS` | n: every n-th right to a mapping is refused, as a kernel without memory does |
 //! | `CACHETTE_EMULATED_LOST_AFTER` | how many calls there are before the devices vanish |
 //!
 //! [`install()`] puts a copy where a loader finds it.

@@ -46,6 +46,8 @@ pub(crate) struct Allocation {
 pub(crate) struct State {
     pub(crate) allocations: BTreeMap<u64, Allocation>,
     pub(crate) streams: HashMap<StreamHandle, usize>,
+    /// Those that the default stream waits for.
+    pub(crate) blocking: HashSet<StreamHandle>,
     /// Each with its device, and with a lock that a thread holds while it waits for the event.
     pub(crate) events: HashMap<EventHandle, (usize, Arc<Mutex<()>>)>,
     pub(crate) captures: Captures,
@@ -69,6 +71,11 @@ impl State {
         0x4000_0000 + 16 * self.handles
     }
 
+    /// The streams of a device that its default stream waits for.
+    pub(crate) fn blocking_streams(&self, device: usize) -> impl Iterator<Item = StreamHandle> {
+        self.blocking.iter().copied().filter(move |stream| self.streams.get(stream) == Some(&device))
+    }
+
     /// The memory that an address lies in.
     pub(crate) fn allocation_of(&self, address: u64) -> Option<(u64, Allocation)> {
         let (start, found) = self.allocations.range(..=address).next_back()?;
@@ -84,10 +91,33 @@ pub(crate) struct Machine {
     state: Mutex<State>,
     /// Calls left before the devices vanish; `None` if they stay.
     calls_left: Option<AtomicI64>,
+    /// Maps that fail inside.
+    pub(crate) maps: Refusals,
+    /// Rights that the kernel refuses.
+    pub(crate) rights: Refusals,
     /// Whether the pool's memory is not there.
     pub(crate) has_bad_pool: bool,
     /// Whether no call takes a capture that has ended without a graph off its streams.
     pub(crate) captures_stay: bool,
+}
+
+/// What the kernel refuses: every n-th of a kind, or nothing.
+#[derive(Debug)]
+pub(crate) struct Refusals {
+    every: Option<i64>,
+    so_far: AtomicI64,
+}
+
+impl Refusals {
+    fn every(variable: &str) -> Self {
+        Self { every: number(variable).filter(|every| *every > 0), so_far: AtomicI64::new(0) }
+    }
+
+    /// Whether this one is refused.
+    pub(crate) fn refuses(&self) -> bool {
+        // Relaxed: it only counts.
+        self.every.is_some_and(|every| (self.so_far.fetch_add(1, Ordering::Relaxed) + 1) % every == 0)
+    }
 }
 
 unsafe extern "C" {
@@ -131,6 +161,8 @@ impl Machine {
             captures_stay: number("CACHETTE_EMULATED_CAPTURES_STAY") == Some(1),
             has_bad_pool: is_bad && personality.has_mapped_pool(),
             state: Mutex::default(),
+            maps: Refusals::every("CACHETTE_EMULATED_REFUSED_MAPS"),
+            rights: Refusals::every("CACHETTE_EMULATED_REFUSED_RIGHTS"),
             calls_left: number("CACHETTE_EMULATED_LOST_AFTER").map(AtomicI64::new),
         })
     }

@@ -1,7 +1,7 @@
 //! Mappings and rights to them, with the defects of each version.
 
-use std::collections::BTreeSet;
-use std::ffi::c_ulonglong;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{c_int, c_ulonglong};
 use std::os::fd::AsFd;
 
 use cachette_hal::{Access, Backing, Device, DevicePtr, StreamRef};
@@ -10,13 +10,19 @@ use crate::device::wait_for_all;
 use crate::prelude::*;
 use crate::vm_state::{Handle, Mapping, Physical};
 
-/// Waits for the default stream of the current device, as mapping and unmapping do before 7.14.
+/// Waits for the default stream of the current device, and for the streams that it waits for, as mapping and unmapping
+/// do before 7.14.
 fn wait_for_default_stream(machine: &Machine) -> Answer {
     if machine.personality.unmap_waits_for_streams() {
         return Ok(());
     }
-    // SAFETY: 1. the default stream always lives.
-    relaxed(machine.current().1, |device| unsafe { device.synchronize(StreamRef::DEFAULT) })
+    let (position, device) = machine.current();
+    let blocking: Vec<_> = machine.state().blocking_streams(position).collect();
+    for stream in blocking.into_iter().map(StreamRef::from_raw).chain([StreamRef::DEFAULT]) {
+        // SAFETY: 1. the default stream always lives, and the table had the others just now.
+        relaxed(device, |device| unsafe { device.synchronize(stream) })?;
+    }
+    Ok(())
 }
 
 /// Maps a handle whole on the device beneath.
@@ -24,6 +30,7 @@ fn map_beneath(machine: &Machine, address: Address, bytes: Bytes, handle: Backin
     let at = DevicePtr::new(address).ok_or(INVALID_VALUE)?;
     let reserved = machine.state().vm.reservation_of(address, bytes).is_some();
     refuse_if(!reserved || machine.state().vm.overlaps(address, bytes), INVALID_VALUE)?;
+    refuse_if(machine.maps.refuses(), OUT_OF_MEMORY)?;
     let memory = machine.devices[entry.device].virtual_memory().map_err(lacking)?;
     let raw = match &entry.physical {
         Physical::Made(raw) => *raw,
@@ -44,7 +51,7 @@ fn map_beneath(machine: &Machine, address: Address, bytes: Bytes, handle: Backin
 fn unmap_one(machine: &Machine, start: u64) -> Answer {
     let found = machine.state().vm.mappings.get(&start).cloned().ok_or(INVALID_VALUE)?;
     if machine.personality.unmap_waits_for_streams() {
-        let devices = found.users.iter().copied().chain([found.device]);
+        let devices = found.rights.keys().copied().chain([found.device]);
         for device in devices.collect::<BTreeSet<_>>() {
             wait_for_all(&machine.devices[device])?;
         }
@@ -55,12 +62,14 @@ fn unmap_one(machine: &Machine, start: u64) -> Answer {
         // SAFETY: 2. the promise of the caller of `hipMemUnmap`.
         unsafe { memory.unmap(at, found.bytes) }.map_err(status_of)?;
     }
-    machine.state().vm.mappings.remove(&start);
+    let vm = &mut machine.state().vm;
+    vm.mappings.remove(&start);
+    vm.unlist(start, found.bytes);
     Ok(())
 }
 
 /// A right in the terms of the device beneath, with the device's position.
-fn right(machine: &Machine, wanted: &MemAccessDesc) -> Answer<(usize, Access)> {
+fn right(machine: &Machine, wanted: &MemAccessDesc) -> Answer<(usize, Access, c_int)> {
     let position = position(machine, wanted.location.id).map_err(|_| INVALID_VALUE)?;
     let ordinal = machine.devices[position].info().ordinal;
     let access = match wanted.flags {
@@ -69,23 +78,24 @@ fn right(machine: &Machine, wanted: &MemAccessDesc) -> Answer<(usize, Access)> {
         MEM_ACCESS_READ_WRITE => Access::ReadWrite(ordinal),
         _ => return Err(INVALID_VALUE),
     };
-    if wanted.location.kind == MEM_LOCATION_TYPE_DEVICE { Ok((position, access)) } else { Err(INVALID_VALUE) }
+    if wanted.location.kind == MEM_LOCATION_TYPE_DEVICE { Ok((position, access, wanted.flags)) } else { Err(INVALID_VALUE) }
 }
 
-/// Sets rights to one mapping.
-fn set_rights(machine: &Machine, start: u64, rights: &[(usize, Access)]) -> Answer {
+/// Sets one right to one mapping. Whatever fails, the answer is the same.
+fn set_right(machine: &Machine, start: u64, (position, access, flags): (usize, Access, c_int)) -> Answer {
     let found = machine.state().vm.mappings.get(&start).cloned().ok_or(INVALID_VALUE)?;
     if found.is_part {
         let accepted = machine.personality.accepts_parts();
         return if accepted { Ok(()) } else { Err(INVALID_VALUE) };
     }
+    // The kernel has no memory for its tables: the mapping stays, without the right.
+    refuse_if(flags != MEM_ACCESS_NONE && machine.rights.refuses(), INVALID_VALUE)?;
     let memory = machine.devices[found.device].virtual_memory().map_err(lacking)?;
-    let access: Vec<_> = rights.iter().map(|(_, access)| *access).collect();
     let at = DevicePtr::new(start).ok_or(INVALID_VALUE)?;
     // SAFETY: 2. the promise of the caller of `hipMemSetAccess`.
-    unsafe { memory.set_access(at, found.bytes, &access) }.map_err(status_of)?;
+    unsafe { memory.set_access(at, found.bytes, &[access]) }.map_err(|_| INVALID_VALUE)?;
     if let Some(mapping) = machine.state().vm.mappings.get_mut(&start) {
-        mapping.users.extend(rights.iter().map(|(position, _)| *position));
+        mapping.rights.insert(position, flags);
     }
     Ok(())
 }
@@ -96,12 +106,16 @@ abi! {
         let entry = machine.state().vm.handles.get(&handle).cloned().ok_or(INVALID_VALUE)?;
         wait_for_default_stream(machine)?;
         let is_part = bytes < entry.bytes;
+        machine.state().vm.list(address, bytes);
         if !is_part && map_beneath(machine, address, bytes, handle, &entry).is_err() {
             // Nothing is mapped, whatever is said of it.
             let swallowed = machine.personality.swallows_map_errors();
+            if !machine.personality.sums_mappings() {
+                machine.state().vm.unlist(address, bytes);
+            }
             return if swallowed { Ok(()) } else { Err(INVALID_VALUE) };
         }
-        let mapping = Mapping { bytes, handle, device: entry.device, is_part, users: BTreeSet::new() };
+        let mapping = Mapping { bytes, handle, device: entry.device, is_part, rights: BTreeMap::new() };
         machine.state().vm.mappings.insert(address, mapping);
         Ok(())
     }
@@ -139,9 +153,23 @@ abi! {
         } else {
             machine.state().vm.whole(address, bytes)
         };
-        for start in starts.ok_or(INVALID_VALUE)? {
-            set_rights(machine, start, &rights)?;
+        let starts = starts.ok_or(INVALID_VALUE)?;
+        let adds_up = || machine.state().vm.adds_up(address, bytes);
+        refuse_if(machine.personality.sums_mappings() && !adds_up(), INVALID_VALUE)?;
+        for right in rights {
+            starts.iter().try_for_each(|start| set_right(machine, *start, right))?;
         }
         Ok(())
+    }
+
+    fn hipMemGetAccess(machine; flags: *mut c_ulonglong, location: *const MemLocation, address: Address) => flags {
+        refuse_if(location.is_null() || address == 0, INVALID_VALUE)?;
+        // SAFETY: the caller's pointer is null or valid.
+        let location = unsafe { location.read() };
+        let device = position(machine, location.id).map_err(|_| INVALID_VALUE)?;
+        refuse_if(location.kind != MEM_LOCATION_TYPE_DEVICE, INVALID_VALUE)?;
+        let state = machine.state();
+        let (_, mapping) = state.vm.mapping_of(address).ok_or(INVALID_VALUE)?;
+        Ok(mapping.rights.get(&device).map_or(0, |flags| c_ulonglong::from(flags.unsigned_abs())))
     }
 }

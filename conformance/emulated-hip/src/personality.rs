@@ -21,11 +21,13 @@ pub enum Personality {
     V7_2,
     /// 7.14.
     V7_14,
+    /// ROCm 10.0, whose HIP is 7.15. What is not known of it is as in 7.14.
+    V10,
 }
 
 impl Personality {
     /// Every personality.
-    pub const ALL: [Self; 3] = [Self::V6_4, Self::V7_2, Self::V7_14];
+    pub const ALL: [Self; 4] = [Self::V6_4, Self::V7_2, Self::V7_14, Self::V10];
 
     /// The version as users write it.
     #[must_use]
@@ -34,6 +36,7 @@ impl Personality {
             Self::V6_4 => "6.4",
             Self::V7_2 => "7.2",
             Self::V7_14 => "7.14",
+            Self::V10 => "10",
         }
     }
 
@@ -42,7 +45,7 @@ impl Personality {
     pub const fn soname(self) -> &'static str {
         match self {
             Self::V6_4 => "libamdhip64.so.6",
-            Self::V7_2 | Self::V7_14 => "libamdhip64.so.7",
+            Self::V7_2 | Self::V7_14 | Self::V10 => "libamdhip64.so.7",
         }
     }
 
@@ -60,6 +63,7 @@ impl Personality {
             Self::V6_4 => 60_443_484,
             Self::V7_2 => 70_253_211,
             Self::V7_14 => 71_460_850,
+            Self::V10 => 71_500_000,
         }
     }
 
@@ -67,7 +71,7 @@ impl Personality {
     pub(crate) const fn recommended_granularity(self) -> u64 {
         match self {
             Self::V6_4 | Self::V7_2 => 4 << 10,
-            Self::V7_14 => 2 << 20,
+            Self::V7_14 | Self::V10 => 2 << 20,
         }
     }
 
@@ -75,7 +79,7 @@ impl Personality {
     pub(crate) const fn half_page(self) -> Status {
         match self {
             Self::V6_4 | Self::V7_2 => OUT_OF_MEMORY,
-            Self::V7_14 => INVALID_VALUE,
+            Self::V7_14 | Self::V10 => INVALID_VALUE,
         }
     }
 
@@ -83,7 +87,7 @@ impl Personality {
     pub(crate) const fn odd_reservation(self) -> Status {
         match self {
             Self::V6_4 => OUT_OF_MEMORY,
-            Self::V7_2 | Self::V7_14 => INVALID_VALUE,
+            Self::V7_2 | Self::V7_14 | Self::V10 => INVALID_VALUE,
         }
     }
 }
@@ -105,6 +109,11 @@ macro_rules! habits {
 habits! {
     /// Whether a map that fails reports success.
     swallows_map_errors: V6_4 | V7_2;
+    /// Whether rights are granted only if the mappings of the reservation, added up from the first in the library's list,
+    /// reach the given size; a failed map stays in that list.
+    sums_mappings: V7_2;
+    /// Whether physical memory that was made for descriptors keeps one open after it is gone.
+    leaks_descriptors: V7_14;
     /// Whether rights may be set to a part of a mapping, and a part of one unmapped, at least by its word.
     accepts_parts: V6_4;
     /// Whether unmapping what is not mapped crashes.
@@ -114,17 +123,17 @@ habits! {
     /// Whether asking for the handle of memory that was not mapped crashes.
     crashes_retaining_plain_memory: V6_4 | V7_2;
     /// Whether physical memory is made on the current device, whatever device is named.
-    ignores_location: V7_2 | V7_14;
+    ignores_location: V7_2 | V7_14 | V10;
     /// Whether a descriptor is imported by value, not by a pointer to it.
-    imports_by_value: V7_2 | V7_14;
+    imports_by_value: V7_2 | V7_14 | V10;
     /// Whether unmapping waits for every stream; otherwise, for the default stream alone, and mapping too.
-    unmap_waits_for_streams: V7_14;
+    unmap_waits_for_streams: V7_14 | V10;
     /// Whether the last error is the status of the last call, be it success or "not ready".
     last_error_is_last_status: V6_4;
     /// Whether freeing null in stream order, or asking what null is, fails.
     refuses_null: V6_4;
     /// Whether the pool maps its memory itself, and does not tell when it cannot.
-    has_mapped_pool: V7_2 | V7_14;
+    has_mapped_pool: V7_2 | V7_14 | V10;
     /// Whether a token of mapped memory brings the kernel down; otherwise it is refused.
     crashes_exporting_mapped_memory: V6_4 | V7_2;
 }

@@ -12,7 +12,11 @@ abi! {
         refuse_if(flags > STREAM_NON_BLOCKING, INVALID_VALUE)?;
         let (position, device) = machine.current();
         let stream = device.create_stream().map_err(status_of)?.raw();
-        machine.state().streams.insert(stream, position);
+        let mut state = machine.state();
+        state.streams.insert(stream, position);
+        if flags != STREAM_NON_BLOCKING {
+            state.blocking.insert(stream);
+        }
         Ok(stream)
     }
 
@@ -21,6 +25,7 @@ abi! {
         refuse_if(found == StreamRef::DEFAULT, INVALID_HANDLE)?;
         let mut state = machine.state();
         state.streams.remove(&stream);
+        state.blocking.remove(&stream);
         state.captures.release(stream);
         drop(state);
         // SAFETY: 1. the table had it until now.

@@ -1,6 +1,8 @@
 //! Reservations and physical memory, with the defects of each version.
 
 use std::ffi::{c_int, c_ulonglong};
+use std::fs::File;
+use std::os::fd::IntoRawFd;
 
 use cachette_hal::{Backing, Device, DevicePtr, ErrorKind, Sharing};
 
@@ -72,7 +74,9 @@ abi! {
         let start = DevicePtr::new(address).ok_or(INVALID_VALUE)?;
         // SAFETY: 1. the table has it, whole.
         unsafe { memory.release(start, bytes) }.map_err(status_of)?;
-        machine.state().vm.reservations.remove(&address);
+        let vm = &mut machine.state().vm;
+        vm.reservations.remove(&address);
+        vm.forget_list(address);
         Ok(())
     }
 
@@ -114,6 +118,10 @@ abi! {
         }
         let removed = state.vm.handles.remove(&handle).ok_or(INVALID_VALUE)?;
         drop(state);
+        if removed.is_shareable && machine.personality.leaks_descriptors() {
+            // The process never sees it again.
+            let _leaked = File::open("/dev/null").map(IntoRawFd::into_raw_fd);
+        }
         let Physical::Made(raw) = removed.physical else { return Ok(()) };
         let memory = machine.devices[removed.device].virtual_memory().map_err(lacking)?;
         // SAFETY: 1. the table had it until now.

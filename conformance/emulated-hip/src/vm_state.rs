@@ -1,6 +1,7 @@
 //! What is reserved, made and mapped, as AMD's library keeps it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::c_int;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -37,8 +38,17 @@ pub(crate) struct Mapping {
     pub(crate) device: usize,
     /// Whether it is of a part of its handle, which the device beneath cannot map.
     pub(crate) is_part: bool,
-    /// Devices that may touch it.
-    pub(crate) users: BTreeSet<usize>,
+    /// The rights that were set, by device.
+    pub(crate) rights: BTreeMap<usize, c_int>,
+}
+
+/// An entry of the list in which the library keeps the mappings of a reservation.
+#[derive(Clone, Copy, Debug)]
+struct Listed {
+    at: u64,
+    bytes: u64,
+    /// Its place in the list, which follows neither addresses nor time.
+    place: u64,
 }
 
 /// One reservation.
@@ -56,6 +66,10 @@ pub(crate) struct VmState {
     pub(crate) reservations: BTreeMap<u64, Reservation>,
     pub(crate) mappings: BTreeMap<u64, Mapping>,
     pub(crate) handles: HashMap<BackingHandle, Handle>,
+    /// The lists of the reservations, by their start.
+    lists: BTreeMap<u64, Vec<Listed>>,
+    /// How many entries were ever listed.
+    listed: u64,
 }
 
 impl VmState {
@@ -76,6 +90,41 @@ impl VmState {
         let end = at.checked_add(bytes)?;
         let (start, found) = self.reservations.range(..=at).next_back()?;
         (start + found.bytes >= end).then_some((*start, *found))
+    }
+
+    /// Enters a mapping into the list of its reservation, also one that failed inside.
+    pub(crate) fn list(&mut self, at: u64, bytes: u64) {
+        let Some((start, _)) = self.reservation_of(at, bytes) else { return };
+        self.listed += 1;
+        // The library's list is ordered by the addresses of its own objects: any order will do that is no order.
+        let place = self.listed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        self.lists.entry(start).or_default().push(Listed { at, bytes, place });
+    }
+
+    /// Takes a mapping off the list.
+    pub(crate) fn unlist(&mut self, at: u64, bytes: u64) {
+        let Some((start, _)) = self.reservation_of(at, 1) else { return };
+        let Some(list) = self.lists.get_mut(&start) else { return };
+        if let Some(index) = list.iter().rposition(|listed| (listed.at, listed.bytes) == (at, bytes)) {
+            list.remove(index);
+        }
+    }
+
+    /// Drops the list of a reservation.
+    pub(crate) fn forget_list(&mut self, start: u64) {
+        self.lists.remove(&start);
+    }
+
+    /// Whether some first entries of the list around an address have exactly this size together.
+    pub(crate) fn adds_up(&self, at: u64, bytes: u64) -> bool {
+        let list = self.reservation_of(at, 1).and_then(|(start, _)| self.lists.get(&start));
+        let mut list = list.cloned().unwrap_or_default();
+        list.sort_by_key(|listed| listed.place);
+        let sums = list.iter().scan(0, |sum, listed| {
+            *sum += listed.bytes;
+            Some(*sum)
+        });
+        sums.into_iter().any(|sum| sum == bytes)
     }
 
     /// Starts of the mappings that make up exactly this range; `None` if they do not.

@@ -48,9 +48,9 @@ impl Hip {
         }
     }
 
-    /// What was seen of 6.4.3, 7.2.4 and 7.14, in this order: the one for this version.
+    /// What was seen of 6.4.3, 7.2.4 and 7.14, in this order: the one for this version. 10 is as 7.14.
     pub(crate) fn seen<T: Copy>(&self, versions: [T; 3]) -> T {
-        versions[self.personality as usize]
+        versions[(self.personality as usize).min(2)]
     }
 
     pub(crate) fn vm(&self) -> &VirtualMemoryCalls {

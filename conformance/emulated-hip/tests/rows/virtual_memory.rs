@@ -14,6 +14,9 @@ pub(crate) const ROWS: &[super::Row] = &[
     ("a_map_of_less_than_the_handle", map_of_less),
     ("rights_to_several_mappings", rights_to_several),
     ("rights_to_parts", rights_to_parts),
+    ("rights_to_mappings_of_several_sizes", rights_by_size),
+    ("rights_after_a_failed_map", rights_after_failure),
+    ("rights_after_a_map_over_a_mapping", rights_after_map_over),
     ("rights_to_nothing", rights_to_nothing),
     ("an_unmap_of_a_part", unmap_of_part),
     ("one_unmap_of_two_mappings", unmap_of_two),
@@ -148,6 +151,80 @@ fn rights_to_nothing(hip: &Hip) {
     assert_eq!(hip.release(at, CHUNK), 0);
 }
 
+/// What each mapping answers when its right is set alone, and all in one call, in units of a chunk.
+fn rights_of(hip: &Hip, sizes: &[u64]) -> (Vec<i32>, i32) {
+    let total = sizes.iter().sum::<u64>() * CHUNK;
+    let at = hip.reserve(total, 0).expect("there are addresses");
+    let mut next = at;
+    let mappings: Vec<_> = sizes
+        .iter()
+        .map(|size| {
+            let (start, bytes, handle) = (next, size * CHUNK, hip.create(size * CHUNK));
+            assert_eq!(hip.map(start, bytes, handle), 0);
+            next += bytes;
+            (start, bytes, handle)
+        })
+        .collect();
+    let alone = mappings.iter().map(|(start, bytes, _)| hip.grant(*start, *bytes)).collect();
+    let together = hip.grant(at, total);
+    for (start, bytes, handle) in mappings {
+        assert_eq!(hip.unmap(start, bytes), 0);
+        hip.destroy(handle);
+    }
+    assert_eq!(hip.release(at, total), 0);
+    (alone, together)
+}
+
+fn rights_by_size(hip: &Hip) {
+    assert_eq!(rights_of(hip, &[2, 2, 2]), (vec![0; 3], 0));
+    for sizes in [&[1_u64, 3][..], &[3, 1], &[2, 2, 3], &[1, 1, 1, 3, 2]] {
+        let (alone, together) = rights_of(hip, sizes);
+        assert_eq!(together, 0, "{sizes:?}");
+        let refused = alone.iter().filter(|status| **status == 1).count();
+        assert_eq!(refused > 0, hip.seen([false, true, false]), "{sizes:?}: {alone:?}");
+        // The list begins with one of them, and all of its size are granted.
+        assert!(refused < sizes.len(), "{sizes:?}: {alone:?}");
+    }
+}
+
+fn rights_after_failure(hip: &Hip) {
+    let at = hip.reserve(4 * CHUNK, 0).expect("there are addresses");
+    let (small, large) = (hip.create(CHUNK), hip.create(2 * CHUNK));
+    assert_eq!(hip.map(at, CHUNK, small), 0);
+    // It overlaps, so it fails inside.
+    assert_eq!(hip.map(at, 2 * CHUNK, large), hip.seen([0, 0, 1]));
+    let mut refused = false;
+    for _ in 0..16 {
+        assert_eq!(hip.unmap(at, CHUNK), 0);
+        assert_eq!(hip.map(at, CHUNK, small), 0);
+        refused |= hip.grant(at, CHUNK) == 1;
+    }
+    assert_eq!(refused, hip.seen([false, true, false]), "the failed map stays in the list");
+    assert_eq!(hip.unmap(at, CHUNK), 0);
+    hip.destroy(small);
+    hip.destroy(large);
+    assert_eq!(hip.release(at, 4 * CHUNK), 0);
+}
+
+fn rights_after_map_over(hip: &Hip) {
+    let at = hip.reserve(2 * CHUNK, 0).expect("there are addresses");
+    let (first, second) = (hip.create(CHUNK), hip.create(CHUNK));
+    assert_eq!(hip.map(at, CHUNK, first), 0);
+    assert_eq!(hip.map(at + CHUNK, CHUNK, first), 0);
+    assert_eq!(hip.grant(at + CHUNK, CHUNK), 0);
+    assert_eq!(hip.map(at, CHUNK, second), hip.seen([0, 0, 1]));
+    assert_eq!(hip.grant(at, CHUNK), 0, "the right goes to what was mapped first");
+    let elsewhere = hip.malloc(CHUNK);
+    fill_and_copy(hip, at + CHUNK, elsewhere, CHUNK);
+    assert_eq!(last_byte(hip, at, CHUNK), 0x5a, "both addresses show the first");
+    hip.free(elsewhere);
+    assert_eq!(hip.unmap(at, CHUNK), 0);
+    assert_eq!(hip.unmap(at + CHUNK, CHUNK), 0);
+    hip.destroy(first);
+    hip.destroy(second);
+    assert_eq!(hip.release(at, 2 * CHUNK), 0);
+}
+
 fn unmap_of_part(hip: &Hip) {
     let (at, handle) = (hip.reserve(CHUNK, 0).expect("there are addresses"), hip.create(CHUNK));
     assert_eq!(hip.map(at, CHUNK, handle), 0);
@@ -176,15 +253,23 @@ fn release_before_unmap(hip: &Hip) {
 /// Fills one range, copies it to another, and reads a byte of that.
 fn fill_and_copy(hip: &Hip, from: u64, to: u64, bytes: u64) -> u8 {
     let transfer = hip.symbols.transfer.as_ref().expect("it has every function");
-    let (stream, mut found) = (hip.stream(), 0_u8);
+    let stream = hip.stream();
     // SAFETY: rows pass ranges that are mapped, and wait for the stream before they undo that.
     let status = unsafe { (transfer.hipMemsetAsync)(from, 0x5a, bytes, stream) };
     assert_eq!(status, 0);
     // SAFETY: as above.
     let status = unsafe { (transfer.hipMemcpyDtoDAsync)(to, from, bytes, stream) };
     assert_eq!(status, 0);
-    let (target, last) = ((&raw mut found).cast(), to + bytes - 1);
-    // SAFETY: as above, and the byte outlives the wait.
+    assert_eq!(hip.synchronize(stream), 0);
+    hip.destroy_stream(stream);
+    last_byte(hip, to, bytes)
+}
+
+fn last_byte(hip: &Hip, of: u64, bytes: u64) -> u8 {
+    let transfer = hip.symbols.transfer.as_ref().expect("it has every function");
+    let (stream, mut found) = (hip.stream(), 0_u8);
+    let (target, last) = ((&raw mut found).cast(), of + bytes - 1);
+    // SAFETY: rows pass ranges that are mapped, and the byte outlives the wait.
     let status = unsafe { (transfer.hipMemcpyDtoHAsync)(target, last, 1, stream) };
     assert_eq!(status, 0);
     assert_eq!(hip.synchronize(stream), 0);
