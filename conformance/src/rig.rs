@@ -29,7 +29,7 @@ pub(crate) mod prelude {
     pub(crate) use super::pattern::pattern;
     pub(crate) use super::pinned::{read_pinned, read_pinned_byte, write_pinned};
     pub(crate) use super::span::{AsStream, DefaultStream, Place, Span};
-    pub(crate) use super::subject::{Backing, Event, Graph, KIB, MIB, Memory, Reservation, Stream, settle};
+    pub(crate) use super::subject::{Backing, Event, Graph, KIB, MIB, Mapping, Memory, Reservation, Stream, settle};
     pub(crate) use super::transfer::{copy_by, link, same};
     pub(crate) use crate::case::cases;
     pub(crate) use crate::child::roles;

@@ -7,7 +7,9 @@ mod hip_child;
 
 use std::env;
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
 
+use cachette_conformance::{Fixture, Opened, Options, run};
 use cachette_emulated_hip::{Personality, install};
 use cachette_hal::{Access, Backend, CaptureMode, Device, Feature, Ordinal, Sharing};
 use cachette_hal_hip::HipBackend;
@@ -22,6 +24,8 @@ fn main() -> ExitCode {
         Ok("exhaust descriptors") => exhaust(),
         Ok("grant both") => grant_both(),
         Ok("end twice") => end_twice(),
+        Ok("run a case") => run_case(),
+        Ok("list sharing") => list_sharing(),
         _ => return libtest_mimic::run(&Arguments::from_args(), trials()).exit_code(),
     };
     println!("{}", said.unwrap_or_else(|text| text));
@@ -32,7 +36,11 @@ fn trials() -> Vec<Trial> {
     let cases: &[(&str, Run)] = &[
         ("without_descriptors_the_system_is_blamed", no_descriptors),
         ("a_right_that_is_refused_leaves_the_mapping", refused_right),
+        ("where_the_kernel_refuses_rights_no_backing_shows_through", refused_by_the_kernel),
+        ("where_maps_fail_without_a_word_no_backing_shows_through", failing_maps),
         ("bad_architectures_are_held_back", guarded),
+        ("versions_that_were_never_run_are_held_back", unknown_versions),
+        ("descriptors_that_leak_are_held_back", leaking_descriptors),
         ("a_bad_pool_is_not_offered", bad_pool),
         ("a_second_end_does_not_reach_the_driver", second_end),
     ];
@@ -82,6 +90,75 @@ fn grant_both() -> Result<String, String> {
     // SAFETY: 1. the range was reserved above.
     unsafe { memory.release(at, bytes) }.map_err(text)?;
     Ok(refused.map_or_else(text, |()| "both were granted".to_owned()))
+}
+
+/// The case that maps again where rights were refused.
+const REFUSED_RIGHTS: &str = "virtual_memory::refused_rights_leave_nothing_behind";
+
+/// Runs one case of the suite, and says what came of it.
+fn run_case() -> Result<String, String> {
+    let open = || -> Opened { Ok(Arc::new(HipBackend::load().map_err(|error| error.to_string())?)) };
+    let fixture = Arc::new(Fixture::new("emulated-hip".to_owned(), open));
+    let options = Options { filter: Some(REFUSED_RIGHTS.to_owned()), ..Options::default() };
+    let report = run(&fixture, &options).map_err(|error| error.to_string())?;
+    let found = report.cases.iter().find(|found| found.name == REFUSED_RIGHTS);
+    found.map(|found| found.outcome.to_string()).ok_or("the case did not run".to_owned())
+}
+
+/// Says whether elastic memory can be shared by descriptors.
+fn list_sharing() -> Result<String, String> {
+    let backend = HipBackend::load().map_err(|error| error.to_string())?;
+    let device = backend.open(Ordinal(0)).map_err(|error| error.to_string())?;
+    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
+    let bytes = memory.granularity().minimum;
+    let created = memory.create_backing(bytes, Sharing::FileDescriptor, false).is_ok();
+    let said =
+        memory.shares(Sharing::FileDescriptor).map_or_else(|reason| reason.to_string(), |()| "shared".to_owned());
+    Ok(format!("{created}: {said}"))
+}
+
+/// Every refusal comes at another place in the rounds of the case.
+fn refused_by_the_kernel() -> Result<Completion, Failed> {
+    for version in Personality::ALL {
+        for every in ["2", "3", "5", "25"] {
+            let said = child("run a case", &install(version)?, &[("CACHETTE_EMULATED_REFUSED_RIGHTS", every)])?;
+            expect(&said, "passed").map_err(|failed| format!("{version}, every {every}: {failed:?}"))?;
+        }
+    }
+    Ok(Completion::Completed)
+}
+
+fn failing_maps() -> Result<Completion, Failed> {
+    for version in Personality::ALL {
+        for every in ["2", "3", "5", "25"] {
+            let said = child("run a case", &install(version)?, &[("CACHETTE_EMULATED_REFUSED_MAPS", every)])?;
+            expect(&said, "passed").map_err(|failed| format!("{version}, every {every}: {failed:?}"))?;
+        }
+    }
+    Ok(Completion::Completed)
+}
+
+fn unknown_versions() -> Result<Completion, Failed> {
+    let library = seven()?;
+    for (number, promised) in [("60342131", "before 6.4; update ROCm"), ("80000000", "after 7.15; update Cachette")] {
+        let said = child("list what is missing", &library, &[("CACHETTE_EMULATED_VERSION", number)])?;
+        let promised = format!(
+            "no virtual memory: held back: virtual memory was never run on HIP {promised}, or set \
+             CACHETTE_HIP_FORCE_VIRTUAL_MEMORY=1"
+        );
+        expect(&said, &promised)?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn leaking_descriptors() -> Result<Completion, Failed> {
+    let leaking = install(Personality::V7_14)?;
+    let said = child("list sharing", &leaking, &[])?;
+    if !said.starts_with("false: held back: HIP 7.14 leaks a descriptor for every backing that can be exported") {
+        return Err(said.into());
+    }
+    expect(&child("list sharing", &leaking, &[("CACHETTE_HIP_FORCE_DESCRIPTORS", "1")])?, "true: shared")?;
+    expect(&child("list sharing", &install(Personality::V10)?, &[])?, "true: shared")
 }
 
 /// Ends a broken capture three times, and says what is said of the last two and of a begin.
@@ -140,7 +217,7 @@ fn refused_right() -> Result<Completion, Failed> {
         let library = install(version)?;
         expect(&child("grant both", &library, &[])?, "both were granted")?;
         let apart = child("grant both", &library, &[("CACHETTE_EMULATED_PEERS", "0")])?;
-        let promised = "hipMemSetAccess failed: not supported (status 801); do without it on this device";
+        let promised = "hipMemSetAccess failed: invalid value (status 1); the call was wrong; change the caller";
         expect(&apart, promised)?;
     }
     Ok(Completion::Completed)

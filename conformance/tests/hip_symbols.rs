@@ -38,7 +38,7 @@ const GROUPS: &[(Feature, &[&str])] = &[
         Feature::HostMemory,
         &["hipHostMalloc", "hipHostFree", "hipHostRegister", "hipHostUnregister", "hipHostGetDevicePointer"],
     ),
-    (Feature::Ipc, &["hipIpcGetMemHandle", "hipIpcOpenMemHandle", "hipIpcCloseMemHandle", "hipMemGetAddressRange"]),
+    (Feature::Ipc, &["hipIpcGetMemHandle", "hipIpcOpenMemHandle", "hipIpcCloseMemHandle"]),
     (
         Feature::Capture,
         &[
@@ -127,6 +127,17 @@ fn a_function_that_is_missing_takes_its_feature_along() {
                 assert_eq!(missing.is_some(), untested, "without {symbol}: {missing:?}");
             }
         }
+    }
+}
+
+#[test]
+fn without_ranges_of_addresses_there_is_neither_virtual_memory_nor_tokens() {
+    let symbol = "hipMemGetAddressRange";
+    let device = Without::new(symbol).load().unwrap().device(Ordinal(0)).unwrap();
+    for feature in Feature::ALL {
+        let needs = [Feature::VirtualMemory, Feature::Ipc].contains(&feature);
+        let missing = device.missing(feature).map(|missing| missing.reason);
+        assert_eq!(missing, needs.then_some(Reason::NoSymbol(symbol)), "{feature}");
     }
 }
 

@@ -159,6 +159,14 @@ impl VirtualMemory for CudaVirtualMemory {
         Ok(())
     }
 
+    fn mixes_sizes(&self) -> Result<(), Reason> {
+        Ok(())
+    }
+
+    fn maps_without_wait(&self) -> Result<(), Reason> {
+        Ok(())
+    }
+
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
         let call = sized_call("cuMemAddressReserve", bytes)?;
         let alignment = size(self.granularity.recommended);

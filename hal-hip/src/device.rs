@@ -70,7 +70,7 @@ impl HipDevice {
             virtual_memory: group(Feature::VirtualMemory, HipVirtualMemory::probe(&context, architecture)),
             stream_ordered: group(Feature::StreamOrdered, HipStreamOrdered::probe(&context, architecture)),
             host_memory: group(Feature::HostMemory, HipHostMemory::new(&context, context.symbols().host_memory)),
-            ipc: group(Feature::Ipc, HipIpc::new(&context, context.symbols().ipc)),
+            ipc: group(Feature::Ipc, HipIpc::probe(&context)),
             capture: group(Feature::Capture, HipCapture::new(&context, context.symbols().capture)),
             peer_access: group(Feature::PeerAccess, HipPeerAccess::new(&context, context.symbols().peer_access)),
             transfer: group(Feature::Transfer, HipTransfer::new(&context, context.symbols().transfer)),

@@ -1,8 +1,10 @@
 //! Memory shared with another process by a token.
 
-use cachette_hal::{DevicePtr, Error, ErrorKind, Ipc, IpcToken, Recovery, Result};
+use std::sync::Arc;
 
-use crate::context::Group;
+use cachette_hal::{DevicePtr, Error, ErrorKind, Ipc, IpcToken, Reason, Recovery, Result};
+
+use crate::context::{Context, Group};
 use crate::device::device_ptr;
 use crate::symbols::IpcCalls;
 use crate::types::{IPC_LAZY_ENABLE_PEER_ACCESS, IpcMemHandle};
@@ -11,11 +13,18 @@ use crate::types::{IPC_LAZY_ENABLE_PEER_ACCESS, IpcMemHandle};
 pub(crate) type HipIpc = Group<IpcCalls>;
 
 impl HipIpc {
+    /// The group, if the library has its functions.
+    pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
+        context.symbols().addresses?;
+        Self::new(context, context.symbols().ipc)
+    }
+
     /// Returns the start of the allocation that contains `at`.
     fn base(&self, at: DevicePtr) -> Result<u64> {
         let (call, at) = ("hipMemGetAddressRange", at.address());
         let (mut base, mut bytes) = (0, 0);
-        let look_up = self.calls.hipMemGetAddressRange;
+        let look_up = self.context.symbols().addresses.map_err(|_| Error::new(ErrorKind::Unsupported, call))?;
+        let look_up = look_up.hipMemGetAddressRange;
         // SAFETY: the driver writes an address and a size.
         self.context.call(call, || unsafe { look_up(&raw mut base, &raw mut bytes, at) })?;
         Ok(base)

@@ -5,30 +5,29 @@
 //! mappings that the call changes are marked as busy instead.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::types::MemAccessDesc;
 
-/// How certain a mapping is.
+/// The state of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Proof {
+pub(crate) enum MappingState {
     /// A call is changing it.
     Busy,
-    /// The driver reported success, which older ones always do.
-    Unproven,
-    /// The driver has set its rights, which fails for unmapped addresses.
-    Proven,
-    /// The driver has refused to set its rights: nothing is mapped.
-    Refused,
+    /// The driver has said that exactly this range is mapped.
+    Mapped,
+    /// The driver did not say what is mapped here. Nothing else is mapped in the range until it does.
+    Unknown,
 }
 
 /// One mapping.
 #[derive(Clone, Debug)]
 pub(crate) struct Mapping {
     pub(crate) bytes: u64,
-    pub(crate) proof: Proof,
+    state: MappingState,
     /// The last rights set, one for each device.
-    pub(crate) rights: Vec<MemAccessDesc>,
+    rights: Vec<MemAccessDesc>,
 }
 
 impl Mapping {
@@ -94,80 +93,54 @@ impl Ledger {
         let mut state = self.state();
         let free = state.is_reserved(at, bytes) && !state.overlaps(at, bytes);
         if free {
-            let mapping = Mapping { bytes, proof: Proof::Busy, rights: Vec::new() };
+            let mapping = Mapping { bytes, state: MappingState::Busy, rights: Vec::new() };
             state.mappings.insert(at, mapping);
         }
         free
     }
 
-    /// Completes [`begin_map`](Self::begin_map).
-    pub(crate) fn end_map(&self, at: u64, mapped: bool) {
-        let mut state = self.state();
-        if !mapped {
-            state.mappings.remove(&at);
-        } else if let Some(mapping) = state.mappings.get_mut(&at) {
-            mapping.proof = Proof::Unproven;
-        }
-    }
-
-    /// Marks a mapping as busy and returns its proof; `None` if the range is not exactly one mapping.
-    pub(crate) fn begin_unmap(&self, at: u64, bytes: u64) -> Option<Proof> {
+    /// Marks a mapping as busy and returns its state; `None` if the range is not exactly one mapping, or another call is
+    /// changing it.
+    pub(crate) fn begin_unmap(&self, at: u64, bytes: u64) -> Option<MappingState> {
         let mut state = self.state();
         let mapping = state.mappings.get_mut(&at)?;
-        if mapping.bytes != bytes || mapping.proof == Proof::Busy {
+        if mapping.bytes != bytes || mapping.state == MappingState::Busy {
             return None;
         }
-        Some(std::mem::replace(&mut mapping.proof, Proof::Busy))
+        Some(mem::replace(&mut mapping.state, MappingState::Busy))
     }
 
-    /// Completes [`begin_unmap`](Self::begin_unmap): the mapping is gone, or has its proof back.
-    pub(crate) fn end_unmap(&self, at: u64, kept: Option<Proof>) {
+    /// Completes a change of a busy mapping: it has a state, or is gone.
+    pub(crate) fn end(&self, at: u64, found: Option<MappingState>) {
         let mut state = self.state();
-        match kept {
-            None => {
+        match (found, state.mappings.get_mut(&at)) {
+            (Some(found), Some(mapping)) => mapping.state = found,
+            (_, _) => {
                 state.mappings.remove(&at);
-            }
-            Some(proof) => {
-                if let Some(mapping) = state.mappings.get_mut(&at) {
-                    mapping.proof = proof;
-                }
             }
         }
     }
 
-    /// The adjacent mappings that cover exactly this range; `None` if there are none.
+    /// The adjacent mappings that cover exactly this range; `None` if there are none, or one of them is not certain.
     pub(crate) fn mappings(&self, at: u64, bytes: u64) -> Option<Vec<(u64, Mapping)>> {
         let end = at.checked_add(bytes)?;
         let state = self.state();
         let (mut next, mut found) = (at, Vec::new());
         while next < end {
-            let mapping = state.mappings.get(&next)?;
-            if mapping.proof == Proof::Busy {
-                return None;
-            }
+            let mapping = state.mappings.get(&next).filter(|mapping| mapping.state == MappingState::Mapped)?;
             found.push((next, mapping.clone()));
             next += mapping.bytes;
         }
         (next == end && !found.is_empty()).then_some(found)
     }
 
-    /// Notes that the driver has set the rights, which proves the mapping.
+    /// Notes the rights that the driver has set.
     pub(crate) fn granted(&self, at: u64, access: &[MemAccessDesc]) {
         let mut state = self.state();
         let Some(mapping) = state.mappings.get_mut(&at) else { return };
-        mapping.proof = Proof::Proven;
         for change in access {
             mapping.rights.retain(|right| right.location != change.location);
             mapping.rights.push(*change);
-        }
-    }
-
-    /// Notes that the driver has refused the rights: an unproven mapping does not exist.
-    pub(crate) fn refused(&self, at: u64) {
-        if let Some(mapping) = self.state().mappings.get_mut(&at)
-            && mapping.proof == Proof::Unproven
-        {
-            mapping.proof = Proof::Refused;
         }
     }
 
@@ -191,7 +164,7 @@ mod tests {
 
     fn map(ledger: &Ledger, at: u64, bytes: u64) {
         assert!(ledger.begin_map(at, bytes));
-        ledger.end_map(at, true);
+        ledger.end(at, Some(MappingState::Mapped));
     }
 
     #[test]
@@ -211,7 +184,7 @@ mod tests {
     fn a_map_that_failed_leaves_the_range_free() {
         let ledger = ledger();
         assert!(ledger.begin_map(0x1000, 0x1000));
-        ledger.end_map(0x1000, false);
+        ledger.end(0x1000, None);
         map(&ledger, 0x1000, 0x2000);
     }
 
@@ -220,30 +193,45 @@ mod tests {
         let ledger = ledger();
         map(&ledger, 0x1000, 0x1000);
         map(&ledger, 0x2000, 0x1000);
-        assert_eq!(ledger.begin_unmap(0x1000, 0x2000), None);
-        assert_eq!(ledger.begin_unmap(0x1000, 0x800), None);
-        assert_eq!(ledger.begin_unmap(0x1800, 0x800), None);
-        assert_eq!(ledger.begin_unmap(0x1000, 0x1000), Some(Proof::Unproven));
+        for (at, bytes) in [(0x1000, 0x2000), (0x1000, 0x800), (0x1800, 0x800)] {
+            assert_eq!(ledger.begin_unmap(at, bytes), None, "{at:#x}+{bytes:#x}");
+        }
+        assert_eq!(ledger.begin_unmap(0x1000, 0x1000), Some(MappingState::Mapped));
         assert_eq!(ledger.begin_unmap(0x1000, 0x1000), None, "it is busy");
-        ledger.end_unmap(0x1000, None);
+        ledger.end(0x1000, None);
         assert_eq!(ledger.begin_unmap(0x1000, 0x1000), None, "it is gone");
     }
 
     #[test]
-    fn rights_prove_a_mapping_and_their_refusal_disproves_only_the_unproven() {
+    fn addresses_in_an_unknown_state_are_neither_mapped_nor_granted_but_unmapped() {
+        let ledger = ledger();
+        map(&ledger, 0x1000, 0x1000);
+        assert!(ledger.begin_map(0x2000, 0x1000));
+        ledger.end(0x2000, Some(MappingState::Unknown));
+        assert!(!ledger.begin_map(0x2000, 0x1000));
+        assert!(ledger.mappings(0x1000, 0x2000).is_none());
+        assert!(!ledger.begin_release(0x1000, 0x4000));
+        for _ in 0..2 {
+            assert_eq!(ledger.begin_unmap(0x2000, 0x1000), Some(MappingState::Unknown), "it can be tried again");
+            ledger.end(0x2000, Some(MappingState::Unknown));
+        }
+        ledger.end(0x2000, None);
+        map(&ledger, 0x2000, 0x1000);
+    }
+
+    #[test]
+    fn rights_are_set_for_whole_mappings_that_no_other_call_changes() {
         let ledger = ledger();
         map(&ledger, 0x1000, 0x1000);
         map(&ledger, 0x2000, 0x1000);
         ledger.granted(0x1000, &[RIGHT]);
-        ledger.refused(0x1000);
-        ledger.refused(0x2000);
         let found = ledger.mappings(0x1000, 0x2000).unwrap();
-        assert_eq!(found[0].1.proof, Proof::Proven);
-        assert_eq!(found[0].1.rights, [RIGHT]);
-        assert_eq!(found[1].1.proof, Proof::Refused);
+        assert_eq!(found[0].1.before(&[RIGHT])[0].flags, 3);
         assert_eq!(found[1].1.before(&[RIGHT])[0].flags, 0);
         assert!(ledger.mappings(0x1000, 0x1800).is_none());
         assert!(ledger.mappings(0x3000, 0x1000).is_none());
+        assert_eq!(ledger.begin_unmap(0x2000, 0x1000), Some(MappingState::Mapped));
+        assert!(ledger.mappings(0x1000, 0x2000).is_none(), "another thread unmaps one of them");
     }
 
     #[test]
@@ -251,9 +239,9 @@ mod tests {
         let ledger = ledger();
         map(&ledger, 0x3000, 0x1000);
         assert!(!ledger.begin_release(0x1000, 0x4000), "something is mapped");
-        assert_eq!(ledger.begin_unmap(0x3000, 0x1000), Some(Proof::Unproven));
+        assert_eq!(ledger.begin_unmap(0x3000, 0x1000), Some(MappingState::Mapped));
         assert!(!ledger.begin_release(0x1000, 0x4000), "it is being unmapped");
-        ledger.end_unmap(0x3000, None);
+        ledger.end(0x3000, None);
         assert!(!ledger.begin_release(0x1000, 0x2000), "a part");
         assert!(ledger.holds(0x4fff));
         assert!(ledger.begin_release(0x1000, 0x4000));

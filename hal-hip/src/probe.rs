@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::c_int;
 use std::fs::{self, File};
+use std::ops::Range;
 use std::path::Path;
 
 use cachette_hal::{BackendInfo, Reason, Result, Version};
@@ -15,6 +16,8 @@ use crate::types::{ATTRIBUTE_MEMORY_POOLS, ATTRIBUTE_VIRTUAL_MEMORY};
 pub const FORCE_VIRTUAL_MEMORY: &str = "CACHETTE_HIP_FORCE_VIRTUAL_MEMORY";
 /// Set to 1, it overrides the guard and the test of the stream-ordered pool.
 pub const FORCE_STREAM_ORDERED: &str = "CACHETTE_HIP_FORCE_STREAM_ORDERED";
+/// Set to 1, it overrides the guard of descriptors.
+pub const FORCE_DESCRIPTORS: &str = "CACHETTE_HIP_FORCE_DESCRIPTORS";
 /// Set to 1, it overrides the guard of memory that is mapped at two addresses.
 pub const FORCE_ALIASES: &str = "CACHETTE_HIP_FORCE_ALIASES";
 
@@ -24,11 +27,26 @@ const OLD_DRM: Reason = Reason::Guarded(
     "hipMemSetAccess hangs forever on amdgpu kernel modules before DRM 3.64; update the kernel, or set \
      CACHETTE_HIP_FORCE_VIRTUAL_MEMORY=1",
 );
-/// The first runtime whose virtual memory PyTorch uses.
-const OLDEST_RUNTIME: Version = Version::new(7, 0);
+/// The oldest runtime whose virtual memory was run.
+const OLDEST_RUNTIME: Version = Version::new(6, 4);
 const OLD_RUNTIME: Reason = Reason::Guarded(
-    "before ROCm 7.0 an unmapped second address can make the release of its reservation fail; update ROCm, or set \
-     CACHETTE_HIP_FORCE_VIRTUAL_MEMORY=1",
+    "virtual memory was never run on HIP before 6.4; update ROCm, or set CACHETTE_HIP_FORCE_VIRTUAL_MEMORY=1",
+);
+/// The newest runtime whose answers are known; ROCm 10.0 has it.
+const NEWEST_RUNTIME: Version = Version::new(7, 15);
+const NEW_RUNTIME: Reason = Reason::Guarded(
+    "virtual memory was never run on HIP after 7.15; update Cachette, or set CACHETTE_HIP_FORCE_VIRTUAL_MEMORY=1",
+);
+/// The runtimes in which the sizes of all mappings of a reservation must be equal.
+const SUMS: Range<Version> = Version::new(7, 0)..Version::new(7, 14);
+const SUM: Reason = Reason::Guarded(
+    "hipMemSetAccess of HIP 7.0 to 7.13 refuses mappings of several sizes in one reservation; update ROCm to 7.14",
+);
+/// The runtimes that never close the descriptor of an exportable backing.
+const LEAKS: Range<Version> = Version::new(7, 14)..Version::new(7, 15);
+const LEAK: Reason = Reason::Guarded(
+    "HIP 7.14 leaks a descriptor for every backing that can be exported; update to ROCm 10.0, or set \
+     CACHETTE_HIP_FORCE_DESCRIPTORS=1 to share elastic memory between processes",
 );
 const LOST_STORES: Reason = Reason::Guarded(
     "stores to freshly mapped memory are lost on gfx1201; set CACHETTE_HIP_FORCE_VIRTUAL_MEMORY=1 to use \
@@ -78,19 +96,21 @@ impl Property {
 
 /// Fails with the reason why virtual memory is not offered, unless the user forces it.
 pub(crate) fn check_virtual_memory(driver: &BackendInfo, architecture: Option<&str>) -> Result<(), Reason> {
-    // An emulated device has no kernel module, and its library none of the defects.
-    let (drm, runtime) =
-        if driver.emulated { (None, None) } else { (drm_version(Path::new("/dev/dri")), Some(driver.version)) };
-    match virtual_memory_guard(architecture, drm, runtime) {
+    // An emulated device has no kernel module.
+    let drm = if driver.emulated { None } else { drm_version(Path::new("/dev/dri")) };
+    match virtual_memory_guard(architecture, drm, driver.version) {
         Some(reason) if !is_forced(FORCE_VIRTUAL_MEMORY) => Err(reason),
         _ => Ok(()),
     }
 }
 
-/// Why virtual memory is not offered; an unknown architecture or version is accepted.
-fn virtual_memory_guard(architecture: Option<&str>, drm: Option<Version>, runtime: Option<Version>) -> Option<Reason> {
-    if runtime.is_some_and(|version| version < OLDEST_RUNTIME) {
+/// Why virtual memory is not offered; an unknown architecture or kernel module is accepted.
+fn virtual_memory_guard(architecture: Option<&str>, drm: Option<Version>, runtime: Version) -> Option<Reason> {
+    if runtime < OLDEST_RUNTIME {
         return Some(OLD_RUNTIME);
+    }
+    if runtime > NEWEST_RUNTIME {
+        return Some(NEW_RUNTIME);
     }
     if drm.is_some_and(|version| version < OLDEST_DRM) {
         return Some(OLD_DRM);
@@ -111,7 +131,21 @@ pub(crate) fn check_aliases(architecture: Option<&str>) -> Result<(), Reason> {
 /// Returns whether unmapped memory becomes free while its addresses stay reserved. The first release with this
 /// behaviour is unknown; an unnecessary new reservation does no harm.
 pub(crate) fn frees_under_reservation(found: Version) -> Result<(), Reason> {
-    let needs = Version::new(7, 14);
+    needs(Version::new(7, 14), found)
+}
+
+/// Returns whether mappings of several sizes can share a reservation.
+pub(crate) fn mixes_sizes(found: Version) -> Result<(), Reason> {
+    if SUMS.contains(&found) { Err(SUM) } else { Ok(()) }
+}
+
+/// Returns whether backings are created for descriptors, unless the user forces it.
+pub(crate) fn check_descriptors(found: Version) -> Result<(), Reason> {
+    if LEAKS.contains(&found) && !is_forced(FORCE_DESCRIPTORS) { Err(LEAK) } else { Ok(()) }
+}
+
+/// Fails if the runtime is older than `needs`.
+pub(crate) fn needs(needs: Version, found: Version) -> Result<(), Reason> {
     if found < needs {
         return Err(Reason::DriverTooOld { needs, found });
     }
@@ -189,23 +223,37 @@ mod tests {
 
     #[test]
     fn old_kernel_modules_hold_virtual_memory_back() {
-        let at = |minor| virtual_memory_guard(Some("gfx942"), Some(Version::new(3, minor)), None);
+        let at = |minor| virtual_memory_guard(Some("gfx942"), Some(Version::new(3, minor)), NEWEST_RUNTIME);
         assert_eq!(at(59), Some(OLD_DRM));
         assert_eq!(at(63), Some(OLD_DRM));
         assert_eq!(at(64), None);
-        assert_eq!(virtual_memory_guard(Some("gfx942"), None, None), None);
+        assert_eq!(virtual_memory_guard(Some("gfx942"), None, NEWEST_RUNTIME), None);
     }
 
     #[test]
-    fn old_runtimes_hold_virtual_memory_back() {
-        let at = |major, minor| virtual_memory_guard(Some("gfx942"), None, Some(Version::new(major, minor)));
-        assert_eq!(at(6, 4), Some(OLD_RUNTIME));
-        assert_eq!(at(7, 0), None);
+    fn runtimes_that_were_never_run_hold_virtual_memory_back() {
+        let at = |major, minor| virtual_memory_guard(Some("gfx942"), None, Version::new(major, minor));
+        assert_eq!(at(6, 3), Some(OLD_RUNTIME));
+        assert_eq!(at(6, 4), None);
+        assert_eq!(at(7, 15), None);
+        assert_eq!(at(7, 16), Some(NEW_RUNTIME));
+        assert_eq!(at(8, 0), Some(NEW_RUNTIME));
+    }
+
+    #[test]
+    fn defects_are_those_of_their_versions() {
+        let mixes = |minor| mixes_sizes(Version::new(7, minor));
+        assert_eq!(
+            [mixes_sizes(Version::new(6, 4)), mixes(0), mixes(13), mixes(14)],
+            [Ok(()), Err(SUM), Err(SUM), Ok(())]
+        );
+        let descriptors = |minor| check_descriptors(Version::new(7, minor));
+        assert_eq!([descriptors(13), descriptors(14), descriptors(15)], [Ok(()), Err(LEAK), Ok(())]);
     }
 
     #[test]
     fn architectures_that_lose_data_are_held_back() {
-        assert_eq!(virtual_memory_guard(Some("gfx1201"), None, None), Some(LOST_STORES));
+        assert_eq!(virtual_memory_guard(Some("gfx1201"), None, NEWEST_RUNTIME), Some(LOST_STORES));
         assert_eq!(stream_ordered_guard(Some("gfx90c")), Some(BAD_POOL));
         assert_eq!(stream_ordered_guard(Some("gfx942")), None);
         assert_eq!(stream_ordered_guard(None), None);
@@ -215,6 +263,8 @@ mod tests {
     fn every_guard_names_the_variable_that_overrides_it() {
         assert!(OLD_DRM.to_string().contains(FORCE_VIRTUAL_MEMORY));
         assert!(OLD_RUNTIME.to_string().contains(FORCE_VIRTUAL_MEMORY));
+        assert!(NEW_RUNTIME.to_string().contains(FORCE_VIRTUAL_MEMORY));
+        assert!(LEAK.to_string().contains(FORCE_DESCRIPTORS));
         assert!(LOST_STORES.to_string().contains(FORCE_VIRTUAL_MEMORY));
         assert!(BAD_POOL.to_string().contains(FORCE_STREAM_ORDERED));
     }

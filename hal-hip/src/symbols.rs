@@ -107,6 +107,12 @@ symbol_table! {
             hipIpcGetMemHandle: fn(handle: *mut IpcMemHandle, address: Address) -> Status;
             hipIpcOpenMemHandle: fn(address: *mut Address, handle: IpcMemHandle, flags: c_uint) -> Status;
             hipIpcCloseMemHandle: fn(address: Address) -> Status;
+        }
+    }
+
+    /// What is at an address; for virtual memory and for tokens.
+    pub struct AddressCalls {
+        required {
             hipMemGetAddressRange: fn(base: *mut Address, bytes: *mut Bytes, address: Address) -> Status;
         }
     }
@@ -170,6 +176,7 @@ pub struct Symbols {
     pub stream_ordered: Result<StreamOrderedCalls, Reason>,
     pub host_memory: Result<HostMemoryCalls, Reason>,
     pub ipc: Result<IpcCalls, Reason>,
+    pub addresses: Result<AddressCalls, Reason>,
     pub capture: Result<CaptureCalls, Reason>,
     pub peer_access: Result<PeerAccessCalls, Reason>,
     pub transfer: Result<TransferCalls, Reason>,
@@ -185,6 +192,7 @@ impl Symbols {
             stream_ordered: StreamOrderedCalls::resolve(library).map_err(Reason::from),
             host_memory: HostMemoryCalls::resolve(library).map_err(Reason::from),
             ipc: IpcCalls::resolve(library).map_err(Reason::from),
+            addresses: AddressCalls::resolve(library).map_err(Reason::from),
             capture: CaptureCalls::resolve(library).map_err(Reason::from),
             peer_access: PeerAccessCalls::resolve(library).map_err(Reason::from),
             transfer: TransferCalls::resolve(library).map_err(Reason::from),

@@ -11,13 +11,15 @@ use cachette_hal::{
     Access, Backing, DevicePtr, Error, ErrorKind, FabricHandle, Granularity, Ordinal, Reason, Result, Sharing, Version,
     VirtualMemory,
 };
+use rustix::fs::fstat;
 
 use crate::context::Context;
 use crate::device::device_ptr;
-use crate::ledger::{Ledger, Mapping, Proof};
+use crate::ledger::{Ledger, Mapping, MappingState};
 use crate::limits;
 use crate::probe::{self, Property};
-use crate::symbols::VirtualMemoryCalls;
+use crate::status::NOT_FOUND;
+use crate::symbols::{AddressCalls, VirtualMemoryCalls};
 use crate::types::{
     MEM_ACCESS_NONE, MEM_ACCESS_READ, MEM_ACCESS_READ_WRITE, MEM_GRANULARITY_MINIMUM, MEM_GRANULARITY_RECOMMENDED,
     MEM_HANDLE_TYPE_FILE_DESCRIPTOR as DESCRIPTOR, MEM_HANDLE_TYPE_NONE, MemAccessDesc, MemAllocationProp,
@@ -25,6 +27,9 @@ use crate::types::{
 
 /// Since this version a descriptor is imported by value, before it by a pointer to it.
 const DESCRIPTOR_BY_VALUE: Version = Version::new(7, 1);
+
+/// Since this version a failed map is reported, and mapping does not wait for the default stream.
+pub(crate) const REPORTS_FAILURES: Version = Version::new(7, 14);
 
 /// The minimum granularity: every backing holds a descriptor, and backings of 4 KiB would exhaust them.
 const FLOOR: u64 = 2 << 20;
@@ -34,7 +39,12 @@ const FLOOR: u64 = 2 << 20;
 pub(crate) struct HipVirtualMemory {
     context: Arc<Context>,
     calls: VirtualMemoryCalls,
+    addresses: AddressCalls,
     granularity: Granularity,
+    /// Whether a failed map reports success.
+    swallows_failures: bool,
+    /// Whether backings can be created for descriptors, or why not.
+    descriptors: Result<(), Reason>,
     /// Whether memory that is mapped at two addresses is coherent, or why not.
     aliases: Result<(), Reason>,
 }
@@ -43,12 +53,22 @@ impl HipVirtualMemory {
     /// Checks the requirements of the group, and reads the granularity. The device is current.
     pub(crate) fn probe(context: &Arc<Context>, architecture: Option<&str>) -> Result<Self, Reason> {
         let calls = context.symbols().virtual_memory?;
+        let addresses = context.symbols().addresses?;
         Property::VIRTUAL_MEMORY.need(context)?;
         probe::check_virtual_memory(&context.driver().info, architecture)?;
         let failed = Reason::SelfTestFailed("hipMemGetAllocationGranularity did not answer");
         let granularity = granularity(context, &calls).map_err(|_| failed)?;
         limits::raise();
-        Ok(Self { context: Arc::clone(context), calls, granularity, aliases: probe::check_aliases(architecture) })
+        let version = context.driver().info.version;
+        Ok(Self {
+            context: Arc::clone(context),
+            calls,
+            addresses,
+            granularity,
+            swallows_failures: version < REPORTS_FAILURES,
+            descriptors: probe::check_descriptors(version),
+            aliases: probe::check_aliases(architecture),
+        })
     }
 
     fn ledger(&self) -> &Ledger {
@@ -99,49 +119,74 @@ impl HipVirtualMemory {
         access.iter().map(right).collect()
     }
 
-    /// Sets the rights of exactly one mapping. No work needs a right that this removes.
+    /// Sets the rights of a range of whole mappings. No work needs a right that this removes.
     fn set_rights(&self, at: u64, bytes: u64, rights: &[MemAccessDesc]) -> Result<()> {
         let set = self.calls.hipMemSetAccess;
         // SAFETY: the driver reads as many rights as there are. 2. The promise of the caller of `set_access`.
         self.context.call("hipMemSetAccess", || unsafe { set(at, bytes, rights.as_ptr(), rights.len()) })
     }
 
-    /// Sets the rights of one mapping, and records the result in the ledger.
-    fn grant(&self, at: u64, mapping: &Mapping, rights: &[MemAccessDesc]) -> Result<()> {
-        let granted = self.set_rights(at, mapping.bytes, rights);
-        if granted.is_ok() {
-            self.ledger().granted(at, rights);
-        } else if mapping.proof == Proof::Unproven {
-            // The driver may have refused the right of another device only. Then the memory is mapped, without rights.
-            let own = self.own_right(MEM_ACCESS_READ_WRITE);
-            let none = [self.own_right(MEM_ACCESS_NONE)];
-            let mapped = rights != [own] && self.set_rights(at, mapping.bytes, &[own]).is_ok();
-            if mapped && self.set_rights(at, mapping.bytes, &none).is_ok() {
-                self.ledger().granted(at, &none);
-            } else if mapped {
-                self.ledger().granted(at, &[own]);
-            } else {
-                self.ledger().refused(at);
-            }
-        }
-        granted
-    }
-
-    /// A right of this device.
-    fn own_right(&self, flags: c_int) -> MemAccessDesc {
-        MemAccessDesc::new(self.context.device(), flags)
-    }
-
-    /// Returns whether the driver has really mapped a range.
+    /// Sets the rights of adjacent mappings, in one call if the driver accepts that. Returns the refused mapping.
     ///
-    /// A map whose rights were never set may have failed without an error, and must then not be unmapped.
-    fn is_mapped(&self, at: u64, bytes: u64, proof: Proof) -> bool {
-        match proof {
-            Proof::Proven => true,
-            Proof::Unproven => self.set_rights(at, bytes, &[self.own_right(MEM_ACCESS_READ_WRITE)]).is_ok(),
-            Proof::Refused | Proof::Busy => false,
+    /// Versions that need mappings of one size accept several sizes in one call, if the reservation has no others.
+    fn grant(&self, mappings: &[(u64, Mapping)], rights: &[MemAccessDesc]) -> Result<(), (u64, u64, Error)> {
+        let bytes = mappings.iter().map(|(_, mapping)| mapping.bytes).sum();
+        let (first, _) = mappings[0];
+        let Err(error) = self.set_rights(first, bytes, rights) else { return Ok(()) };
+        if mappings.len() == 1 {
+            return Err((first, bytes, error));
+        }
+        let one = |(at, mapping): &(u64, Mapping)| {
+            self.set_rights(*at, mapping.bytes, rights).map_err(|error| (*at, mapping.bytes, error))
+        };
+        mappings.iter().try_for_each(one)
+    }
+
+    /// The error of rights that the driver refused to a range that the ledger has as a mapping.
+    ///
+    /// The driver has one status for every failure. The caller was wrong only if another device cannot have access.
+    /// Otherwise the kernel had no memory for its tables.
+    fn refusal(&self, (at, bytes, error): (u64, u64, Error), rights: &[MemAccessDesc]) -> Error {
+        if error.kind() != ErrorKind::InvalidValue {
+            return error;
+        }
+        if self.swallows_failures && self.look(at, bytes) != Found::Exact {
+            // Something else than this process has changed it.
+            self.ledger().end(at, Some(MappingState::Unknown));
+            return error;
+        }
+        let own = [MemAccessDesc::new(self.context.device(), MEM_ACCESS_READ_WRITE)];
+        if rights == own || self.set_rights(at, bytes, &own).is_err() {
+            return error.with_kind(ErrorKind::OutOfMemory);
+        }
+        error
+    }
+
+    /// Asks the driver what is mapped at an address.
+    ///
+    /// Before 7.14 no other call tells: a failed map reports success, and a refused right may have any cause.
+    fn look(&self, at: u64, bytes: u64) -> Found {
+        let (mut base, mut found) = (0, 0);
+        let look_up = self.addresses.hipMemGetAddressRange;
+        // SAFETY: the driver writes an address and a size.
+        let answer =
+            self.context.call("hipMemGetAddressRange", || unsafe { look_up(&raw mut base, &raw mut found, at) });
+        match answer {
+            Ok(()) if (base, found) == (at, bytes) => Found::Exact,
+            Err(error) if error.status() == Some(NOT_FOUND) => Found::Nothing,
+            _ => Found::Other,
         }
     }
+}
+
+/// What the driver has at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// The mapping that was asked for.
+    Exact,
+    Nothing,
+    /// Something else, or the driver does not tell.
+    Other,
 }
 
 /// Returns the coarser of the driver's granularities, at least [`FLOOR`].
@@ -180,7 +225,8 @@ impl VirtualMemory for HipVirtualMemory {
     /// Fabric handles are not used: HIP has none before 7.14, and those of 7.14 are untested.
     fn shares(&self, sharing: Sharing) -> Result<(), Reason> {
         match sharing {
-            Sharing::Private | Sharing::FileDescriptor => Ok(()),
+            Sharing::Private => Ok(()),
+            Sharing::FileDescriptor => self.descriptors,
             _ => Err(Reason::NotImplemented),
         }
     }
@@ -191,6 +237,14 @@ impl VirtualMemory for HipVirtualMemory {
 
     fn frees_under_reservation(&self) -> Result<(), Reason> {
         probe::frees_under_reservation(self.context.driver().info.version)
+    }
+
+    fn mixes_sizes(&self) -> Result<(), Reason> {
+        probe::mixes_sizes(self.context.driver().info.version)
+    }
+
+    fn maps_without_wait(&self) -> Result<(), Reason> {
+        probe::needs(REPORTS_FAILURES, self.context.driver().info.version)
     }
 
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
@@ -221,7 +275,7 @@ impl VirtualMemory for HipVirtualMemory {
         self.check_granularity(call, bytes)?;
         let handles = match sharing {
             Sharing::Private => MEM_HANDLE_TYPE_NONE,
-            Sharing::FileDescriptor => DESCRIPTOR,
+            Sharing::FileDescriptor if self.descriptors.is_ok() => DESCRIPTOR,
             Sharing::Fabric => return Err(Error::new(ErrorKind::NoFabric, call)),
             _ => return Err(Error::new(ErrorKind::Unsupported, call)),
         };
@@ -249,21 +303,53 @@ impl VirtualMemory for HipVirtualMemory {
         }
         // SAFETY: 1. is the caller's promise; the range is reserved and free.
         let mapped = self.context.call(call, || unsafe { (self.calls.hipMemMap)(at, bytes, 0, handle, 0) });
-        self.ledger().end_map(at, mapped.is_ok());
-        mapped
+        let found = match mapped {
+            _ if self.swallows_failures => self.look(at, bytes),
+            Ok(()) => Found::Exact,
+            Err(_) => Found::Nothing,
+        };
+        match (mapped, found) {
+            (mapped, Found::Nothing) => {
+                self.ledger().end(at, None);
+                // The arguments were checked, so it is the kernel that had no memory.
+                let failed = mapped.err().unwrap_or(Error::new(ErrorKind::OutOfMemory, call));
+                Err(if failed.kind() == ErrorKind::InvalidValue {
+                    failed.with_kind(ErrorKind::OutOfMemory)
+                } else {
+                    failed
+                })
+            }
+            (Ok(()), Found::Exact) => {
+                self.ledger().end(at, Some(MappingState::Mapped));
+                Ok(())
+            }
+            // The driver contradicts itself. `set_access` will fail, so that the caller unmaps the range. Nothing else is
+            // mapped there before the driver says that it is free.
+            _ => {
+                self.ledger().end(at, Some(MappingState::Unknown));
+                Ok(())
+            }
+        }
     }
 
     unsafe fn unmap(&self, at: DevicePtr, bytes: u64) -> Result<()> {
         let call = "hipMemUnmap";
         let at = at.address();
-        let proof = self.ledger().begin_unmap(at, bytes).ok_or(invalid(call))?;
-        let unmapped = if self.is_mapped(at, bytes, proof) {
+        let state = self.ledger().begin_unmap(at, bytes).ok_or(invalid(call))?;
+        let found = if state == MappingState::Mapped { Found::Exact } else { self.look(at, bytes) };
+        let unmapped = match found {
             // SAFETY: 2. is the caller's promise; exactly this range is one mapping.
-            self.context.call(call, || unsafe { (self.calls.hipMemUnmap)(at, bytes) })
-        } else {
-            Ok(())
+            Found::Exact => self.context.call(call, || unsafe { (self.calls.hipMemUnmap)(at, bytes) }),
+            Found::Nothing => Ok(()),
+            Found::Other => Err(Error::new(ErrorKind::Other, call)),
         };
-        self.ledger().end_unmap(at, unmapped.err().map(|_| proof));
+        let left = match unmapped {
+            Ok(()) => None,
+            // An unmap of nothing can crash, so the next try asks first.
+            Err(_) if self.swallows_failures => Some(MappingState::Unknown),
+            Err(_) => Some(state),
+        };
+        self.ledger().end(at, left);
         unmapped
     }
 
@@ -272,15 +358,16 @@ impl VirtualMemory for HipVirtualMemory {
         let rights = self.rights(access)?;
         let mappings =
             self.ledger().mappings(at.address(), bytes).filter(|_| !rights.is_empty()).ok_or(invalid(call))?;
-        for (done, (at, mapping)) in mappings.iter().enumerate() {
-            let Err(error) = self.grant(*at, mapping, &rights) else { continue };
-            for (at, mapping) in &mappings[..done] {
-                // Rights that cannot be restored stay set; the first failure is returned.
-                let _ = self.grant(*at, mapping, &mapping.before(&rights));
-            }
-            return Err(error);
+        let Err(refused) = self.grant(&mappings, &rights) else {
+            mappings.iter().for_each(|(at, _)| self.ledger().granted(*at, &rights));
+            return Ok(());
+        };
+        let error = self.refusal(refused, &rights);
+        for (at, mapping) in &mappings {
+            // Rights that cannot be restored stay set; the first failure is returned.
+            let _ = self.set_rights(*at, mapping.bytes, &mapping.before(&rights));
         }
-        Ok(())
+        Err(error)
     }
 
     unsafe fn export_backing(&self, backing: &Backing) -> Result<OwnedFd> {
@@ -299,6 +386,12 @@ impl VirtualMemory for HipVirtualMemory {
         self.check_granularity(call, bytes)?;
         // By value, the driver reads descriptor 0 as a null pointer; a copy never has that number.
         let copy = fd.try_clone_to_owned().map_err(|_| Error::new(ErrorKind::Refused, call))?;
+        // A map of more than the backing has fails without an error, and can spoil its reservation. Some kernels do not
+        // tell the size.
+        let found = fstat(&copy).ok().and_then(|found| u64::try_from(found.st_size).ok()).unwrap_or(0);
+        if found != 0 && found < bytes {
+            return Err(invalid(call));
+        }
         let mut descriptor: RawFd = copy.as_raw_fd();
         let place = if self.context.driver().info.version >= DESCRIPTOR_BY_VALUE {
             ptr::without_provenance_mut(usize::try_from(descriptor).map_err(|_| invalid(call))?)

@@ -4,8 +4,8 @@ use std::mem::{align_of, offset_of, size_of};
 
 use cachette_hal_hip::status::STATUSES;
 use cachette_hal_hip::symbols::{
-    CaptureCalls, CoreCalls, HostCallCalls, HostMemoryCalls, IpcCalls, PeerAccessCalls, StreamOrderedCalls,
-    TransferCalls, VersionCalls, VirtualMemoryCalls,
+    AddressCalls, CaptureCalls, CoreCalls, HostCallCalls, HostMemoryCalls, IpcCalls, PeerAccessCalls,
+    StreamOrderedCalls, TransferCalls, VersionCalls, VirtualMemoryCalls,
 };
 use cachette_hal_hip::types::{
     CONSTANTS, DeviceProp, IpcMemHandle, MemAccessDesc, MemAllocationProp, MemLocation, PointerAttribute,
@@ -271,6 +271,8 @@ fn prototypes_are_those_of_the_headers() {
             hipIpcGetMemHandle(_, _)
             hipIpcOpenMemHandle(_, _, _)
             hipIpcCloseMemHandle(_)
+        }
+        AddressCalls {
             hipMemGetAddressRange(_, _, _)
         }
         CaptureCalls {

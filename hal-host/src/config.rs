@@ -40,6 +40,10 @@ pub(crate) struct Habits {
     pub(crate) refuses_aliases: usize,
     /// Unmapped memory becomes free only when its addresses are released.
     pub(crate) withholds: bool,
+    /// Rights are refused in a reservation with mappings of several sizes.
+    pub(crate) one_size: bool,
+    /// Mapping and unmapping wait for the default stream.
+    pub(crate) mapping_waits: bool,
 }
 
 impl Default for HostConfig {
@@ -85,6 +89,10 @@ setters! {
     refusing_aliases(every: usize) => habits.refuses_aliases = every;
     /// Frees unmapped memory only when its addresses are released, as some drivers do.
     withholding() => habits.withholds = true;
+    /// Refuses rights in a reservation whose mappings have several sizes, as some drivers do.
+    mapping_one_size() => habits.one_size = true;
+    /// Makes mapping and unmapping wait for the default stream, as some drivers do.
+    mapping_with_wait() => habits.mapping_waits = true;
     /// Lets `free` return while work runs, as in some drivers.
     ///
     /// Queued work that has not finished and uses the freed memory then makes its device fault.

@@ -205,6 +205,14 @@ impl Space {
         holds.then_some(reservation)
     }
 
+    /// Returns whether all mappings of the reservation around an address have one size.
+    pub(crate) fn has_one_size(&self, at: u64) -> bool {
+        let Some((start, reservation)) = self.reservations.range(..=at).next_back() else { return true };
+        let mut sizes = self.ranges.range(*start..start + reservation.bytes).map(|(_, range)| range.bytes);
+        let first = sizes.next();
+        sizes.all(|size| Some(size) == first)
+    }
+
     /// Returns the device's reservation that contains this address, for changes.
     pub(crate) fn reservation_mut(&mut self, at: u64, owner: usize) -> Option<&mut Reservation> {
         let (start, reservation) = self.reservations.range_mut(..=at).next_back()?;

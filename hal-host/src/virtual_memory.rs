@@ -7,7 +7,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use cachette_hal::{
-    Access, Backing, Call, DevicePtr, ErrorKind, FabricHandle, Granularity, Reason, Result, Sharing, VirtualMemory,
+    Access, Backing, Call, Device, DevicePtr, ErrorKind, FabricHandle, Granularity, Reason, Result, Sharing, StreamRef,
+    VirtualMemory,
 };
 
 use crate::backing::{BACKING, BackingMemory};
@@ -36,6 +37,15 @@ impl HostDevice {
         let (handle, bytes) = (self.machine().handle(), memory.bytes());
         self.unit().backings().insert(handle, Arc::new(memory));
         Backing::from_raw(handle, bytes)
+    }
+
+    /// Waits for the default stream if the device is configured so.
+    fn wait_if_mapping_waits(&self) -> Result<()> {
+        if self.machine().config.habits.mapping_waits {
+            // SAFETY: 1. the default stream always lives.
+            unsafe { self.synchronize(StreamRef::DEFAULT) }?;
+        }
+        Ok(())
     }
 
     /// The mappings of this device that cover exactly this range, by address.
@@ -89,6 +99,20 @@ impl VirtualMemory for HostDevice {
     fn frees_under_reservation(&self) -> Result<(), Reason> {
         if self.machine().config.habits.withholds {
             return Err(Reason::SwitchedOff("HostConfig::withholding"));
+        }
+        Ok(())
+    }
+
+    fn mixes_sizes(&self) -> Result<(), Reason> {
+        if self.machine().config.habits.one_size {
+            return Err(Reason::SwitchedOff("HostConfig::mapping_one_size"));
+        }
+        Ok(())
+    }
+
+    fn maps_without_wait(&self) -> Result<(), Reason> {
+        if self.machine().config.habits.mapping_waits {
+            return Err(Reason::SwitchedOff("HostConfig::mapping_with_wait"));
         }
         Ok(())
     }
@@ -155,6 +179,7 @@ impl VirtualMemory for HostDevice {
         let found = self.find_backing(call, backing)?;
         let (at, bytes) = (at.address(), found.bytes());
         self.check_granularity(call, at)?;
+        self.wait_if_mapping_waits()?;
         check(!self.is_kept_from_mapping(&found), call, ErrorKind::Other)?;
         let mut space = self.machine().write_space();
         let taken = space.overlaps(at, bytes);
@@ -178,6 +203,7 @@ impl VirtualMemory for HostDevice {
     unsafe fn unmap(&self, at: DevicePtr, bytes: u64) -> Result<()> {
         let call = self.enter_mapping(Call::Unmap)?;
         let at = at.address();
+        self.wait_if_mapping_waits()?;
         self.keep_from_mapping(at);
         let mut space = self.machine().write_space();
         let is_one = self.whole_mappings(&space, at, bytes).is_some_and(|found| found.len() == 1);
@@ -208,6 +234,8 @@ impl VirtualMemory for HostDevice {
         let starts = self.whole_mappings(&space, at.address(), bytes);
         let starts = starts.filter(|found| !found.is_empty() && !rights.is_empty());
         let mut starts = starts.ok_or(error(call, ErrorKind::InvalidValue))?;
+        let accepted = self.mixes_sizes().is_ok() || space.has_one_size(at.address());
+        check(accepted, call, ErrorKind::InvalidValue)?;
         if self.lies(Defect::AccessStopsAtFirstMapping) {
             starts.truncate(1);
         }

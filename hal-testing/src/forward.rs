@@ -24,6 +24,8 @@ macro_rules! forward_virtual_memory_facts {
             shares(sharing: cachette_hal::Sharing),
             aliases(),
             frees_under_reservation(),
+            mixes_sizes(),
+            maps_without_wait(),
         }
     };
     ($($fact:ident($($argument:ident: $type:ty)?),)*) => {

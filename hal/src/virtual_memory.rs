@@ -73,7 +73,8 @@ impl Debug for FabricHandle {
 /// backing may be mapped at several addresses at once: they are aliases of the same bytes, coherent in
 /// stream order.
 ///
-/// No call here waits for queued work: the caller promises that no work uses what is released.
+/// No call here waits for queued work, except as [`maps_without_wait`](VirtualMemory::maps_without_wait) says. The caller
+/// promises that no work uses what is released.
 pub trait VirtualMemory: Debug + Send + Sync {
     /// The granularity of sizes and addresses, without a driver call.
     fn granularity(&self) -> Granularity;
@@ -95,6 +96,18 @@ pub trait VirtualMemory: Debug + Send + Sync {
     ///
     /// If not, the reservation must be released and made again before the memory becomes free.
     fn frees_under_reservation(&self) -> Result<(), Reason>;
+
+    /// Returns whether mappings of different sizes can share a reservation, or why not. Makes no driver call.
+    ///
+    /// If not, all mappings of a reservation must have one size, and none may be added after a map failed there.
+    /// Otherwise [`set_access`](Self::set_access) may fail.
+    fn mixes_sizes(&self) -> Result<(), Reason>;
+
+    /// Returns whether [`map`](Self::map) and [`unmap`](Self::unmap) return without a wait for work of the default
+    /// stream, or why not. Makes no driver call.
+    ///
+    /// If not, they wait for all work of that stream, and of the streams that it waits for.
+    fn maps_without_wait(&self) -> Result<(), Reason>;
 
     /// Reserves addresses, aligned to the recommended granularity; `wish` is a hint.
     #[doc(alias = "cuMemAddressReserve")]
@@ -135,7 +148,7 @@ pub trait VirtualMemory: Debug + Send + Sync {
     /// Maps a whole backing. No device may access it before [`set_access`](Self::set_access).
     ///
     /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) if the range is not reserved or has a mapping. Some
-    /// drivers report this only from `set_access`.
+    /// drivers report this only from `set_access`. After a failure here nothing is mapped.
     ///
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), from here or from `set_access`, if the backing is
     /// mapped elsewhere and the driver refuses a second address now. This can happen even if
@@ -160,6 +173,9 @@ pub trait VirtualMemory: Debug + Send + Sync {
     unsafe fn unmap(&self, at: DevicePtr, bytes: u64) -> Result<()>;
 
     /// Sets the access rights of a range that consists of whole, adjacent mappings.
+    ///
+    /// [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory) if the driver has no memory for its tables. After a
+    /// failure the mappings stay, with their previous rights, and must be unmapped.
     ///
     /// # Safety
     ///

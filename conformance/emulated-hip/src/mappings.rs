@@ -78,7 +78,11 @@ fn right(machine: &Machine, wanted: &MemAccessDesc) -> Answer<(usize, Access, c_
         MEM_ACCESS_READ_WRITE => Access::ReadWrite(ordinal),
         _ => return Err(INVALID_VALUE),
     };
-    if wanted.location.kind == MEM_LOCATION_TYPE_DEVICE { Ok((position, access, wanted.flags)) } else { Err(INVALID_VALUE) }
+    if wanted.location.kind == MEM_LOCATION_TYPE_DEVICE {
+        Ok((position, access, wanted.flags))
+    } else {
+        Err(INVALID_VALUE)
+    }
 }
 
 /// Sets one right to one mapping. Whatever fails, the answer is the same.

@@ -1,8 +1,8 @@
 //! Every function has the prototype that its caller was compiled with.
 
 use cachette_hal_hip::symbols::{
-    CaptureCalls, CoreCalls, HostCallCalls, HostMemoryCalls, IpcCalls, PeerAccessCalls, StreamOrderedCalls,
-    TransferCalls, VersionCalls, VirtualMemoryCalls,
+    AddressCalls, CaptureCalls, CoreCalls, HostCallCalls, HostMemoryCalls, IpcCalls, PeerAccessCalls,
+    StreamOrderedCalls, TransferCalls, VersionCalls, VirtualMemoryCalls,
 };
 
 use crate::{
@@ -48,7 +48,7 @@ same! {
         hipHostMalloc hipHostFree hipHostRegister hipHostUnregister hipHostGetDevicePointer;
     IpcCalls, ipc:
         hipIpcGetMemHandle hipIpcOpenMemHandle hipIpcCloseMemHandle;
-    IpcCalls, pointers:
+    AddressCalls, pointers:
         hipMemGetAddressRange;
     CaptureCalls, capture:
         hipStreamBeginCapture hipStreamEndCapture hipGraphInstantiateWithFlags hipGraphDestroy

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use cachette_hal::{Device, Result, Sharing};
+use cachette_hal::{Device, ErrorKind, Result, Sharing};
 
 use crate::rig::prelude::*;
 
@@ -21,6 +21,14 @@ cases! { virtual_memory:
     addresses_show_the_backing_of_the_moment(VirtualMemory, Transfer);
     /// Rights set mapping by mapping and over a range add up; setting some takes none from others.
     rights_to_one_mapping_leave_its_neighbours(VirtualMemory, Transfer);
+    /// Mappings of one size share a reservation, and each gets its rights alone, in any order.
+    mappings_of_one_size_get_their_rights_one_by_one(VirtualMemory, Transfer);
+    /// Mappings of several sizes share a reservation, and each gets its rights alone, in any order.
+    mappings_of_several_sizes_get_their_rights_one_by_one(VirtualMemory, Transfer);
+    /// One call grants access to adjacent mappings of several sizes that fill a reservation.
+    mappings_of_several_sizes_get_their_rights_in_one_call(VirtualMemory, Transfer);
+    /// Where rights are refused, the mapping is unmapped, and its addresses show the next backing alone.
+    refused_rights_leave_nothing_behind(VirtualMemory, Transfer);
     /// Hundreds of reservations live side by side, and the last serves like the first.
     many_reservations_live_at_once(VirtualMemory, Transfer);
 }
@@ -151,6 +159,88 @@ fn rights_to_one_mapping_leave_its_neighbours(on: &Subject) -> Verdict {
     mappings[3].set_access(&on.read_write())?;
     mappings[0].set_access(&on.read_write())?;
     on.round_trip(Span::joined(&mappings), 1, "the mappings together")
+}
+
+/// Maps backings of these sizes, in chunks, one after the other, and checks the memory of each after its right was set.
+fn grant_one_by_one(on: &Subject, sizes: &[u64]) -> Verdict {
+    let chunk = on.chunk()?;
+    let reservation = on.reservation(sizes.iter().sum::<u64>() * chunk)?;
+    let mut mappings = Vec::new();
+    let mut offset = 0;
+    for size in sizes {
+        let backing = on.backing(size * chunk, Sharing::Private)?;
+        mappings.push(reservation.map(offset, &backing)?);
+        offset += size * chunk;
+    }
+    // Neither in the order of their addresses nor in the reverse.
+    let (even, odd): (Vec<_>, Vec<_>) = mappings.iter().enumerate().partition(|(index, _)| index % 2 == 0);
+    for (index, mapping) in odd.into_iter().rev().chain(even) {
+        mapping.set_access(&on.read_write())?;
+        on.round_trip(mapping.span().part(0, PART), index as u64, "a mapping with its own right")?;
+    }
+    Ok(())
+}
+
+fn mappings_of_one_size_get_their_rights_one_by_one(on: &Subject) -> Verdict {
+    grant_one_by_one(on, &[2, 2, 2, 2, 2])
+}
+
+fn mappings_of_several_sizes_get_their_rights_one_by_one(on: &Subject) -> Verdict {
+    let lacked = |reason| Stop::skipped(format!("one size in a reservation: {reason}"));
+    on.device().virtual_memory()?.mixes_sizes().map_err(lacked)?;
+    grant_one_by_one(on, &[1, 3])?;
+    grant_one_by_one(on, &[3, 1])?;
+    grant_one_by_one(on, &[2, 2, 3])?;
+    grant_one_by_one(on, &[1, 1, 1, 3, 2])
+}
+
+fn mappings_of_several_sizes_get_their_rights_in_one_call(on: &Subject) -> Verdict {
+    let (chunk, sizes) = (on.chunk()?, [1, 3, 2]);
+    let bytes = sizes.iter().sum::<u64>() * chunk;
+    let reservation = on.reservation(bytes)?;
+    let mut mappings = Vec::new();
+    let mut offset = 0;
+    for size in sizes {
+        let backing = on.backing(size * chunk, Sharing::Private)?;
+        mappings.push(reservation.map(offset, &backing)?);
+        offset += size * chunk;
+    }
+    reservation.set_access(0, bytes, &on.read_write())?;
+    for mapping in &mappings {
+        on.round_trip(mapping.span().part(0, PART), 3, "one of several mappings")?;
+    }
+    Ok(())
+}
+
+/// Maps a backing and sets its right, again after each refusal. A refused mapping is unmapped.
+fn map_at_last<'r>(on: &Subject, reservation: &'r Reservation, offset: u64, backing: &Backing) -> Verdict<Mapping<'r>> {
+    for _ in 0..8 {
+        let granted = reservation.map(offset, backing).and_then(|mapping| {
+            let granted = mapping.set_access(&on.read_write());
+            granted.map(|()| mapping)
+        });
+        match granted {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => {}
+            granted => return Ok(granted?),
+        }
+    }
+    Err(Stop::failed("the driver refused eight times"))
+}
+
+fn refused_rights_leave_nothing_behind(on: &Subject) -> Verdict {
+    const ROUNDS: u64 = 32;
+    let reservation = on.chunk_reservation(2)?;
+    for round in 0..ROUNDS {
+        let (first, second) = (on.chunk_backing()?, on.chunk_backing()?);
+        map_at_last(on, &reservation, 0, &first)?.close()?;
+        // The addresses get another backing, and the backing other addresses.
+        let shown = map_at_last(on, &reservation, 0, &second)?;
+        let moved = map_at_last(on, &reservation, on.chunk()?, &first)?;
+        on.put_pattern(shown.span().part(0, PART), round)?;
+        on.put_pattern(moved.span().part(0, PART), round + 1)?;
+        on.expect_pattern(shown.span().part(0, PART), round, "the backing that is mapped now")?;
+    }
+    Ok(())
 }
 
 fn many_reservations_live_at_once(on: &Subject) -> Verdict {

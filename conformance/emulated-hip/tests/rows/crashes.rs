@@ -54,9 +54,9 @@ const CRASHES: &[Crash] = &[
     Crash {
         name: "a_range_written_to_null",
         act: |hip| {
-            let ipc = hip.symbols.ipc.as_ref().expect("it has every function");
+            let addresses = hip.symbols.addresses.as_ref().expect("it has every function");
             // SAFETY: the library ends the process before it writes.
-            unsafe { (ipc.hipMemGetAddressRange)(ptr::null_mut(), ptr::null_mut(), 4096) }
+            unsafe { (addresses.hipMemGetAddressRange)(ptr::null_mut(), ptr::null_mut(), 4096) }
         },
         crashes: [true, true, true],
         status: 0,

@@ -303,12 +303,12 @@ fn copy_across(hip: &Hip) {
 }
 
 fn address_range(hip: &Hip) {
-    let ipc = hip.symbols.ipc.as_ref().expect("it has every function");
+    let addresses = hip.symbols.addresses.as_ref().expect("it has every function");
     with_two(hip, |at| {
         let (mut base, mut bytes) = (0, 0);
         let inside = at + CHUNK + PAGE;
         // SAFETY: the out-parameters outlive the call.
-        let status = unsafe { (ipc.hipMemGetAddressRange)(&raw mut base, &raw mut bytes, inside) };
+        let status = unsafe { (addresses.hipMemGetAddressRange)(&raw mut base, &raw mut bytes, inside) };
         assert_eq!((status, base, bytes), (0, at + CHUNK, CHUNK), "the mapping, and no more");
         undo_two(hip, at);
     });

@@ -27,6 +27,14 @@ impl VirtualMemory for Fake {
     fn frees_under_reservation(&self) -> Result<(), Reason> {
         Ok(())
     }
+
+    fn mixes_sizes(&self) -> Result<(), Reason> {
+        Ok(())
+    }
+
+    fn maps_without_wait(&self) -> Result<(), Reason> {
+        Ok(())
+    }
     fn reserve(&self, _bytes: u64, _wish: Option<DevicePtr>) -> Result<DevicePtr> {
         self.make_address(Call::Reserve)
     }
