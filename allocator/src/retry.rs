@@ -5,6 +5,7 @@
 //! | free-memory callbacks | asks the program's callbacks to free memory | no |
 //! | garbage collect | releases old idle segments, above the configured threshold | yes |
 //! | borrow | allocates a block that is idle on another stream, behind a wait on the device (opt-in) | no |
+//! | `alloc_direct` | where mapping would wait for the default stream now: requests a direct segment instead | no |
 //! | `alloc_segment` | requests a segment from the device, within the limit | only if its driver does |
 //! | release enough | releases unsplittable segments of this stream, as many as the request needs | yes |
 //! | wait | waits for the cheapest set of other streams' uses that makes a block large enough | yes |
@@ -26,7 +27,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::{self as hal, Device};
+use cachette_hal::{self as hal, Device, StreamRef};
 
 use crate::device_state::DeviceState;
 use crate::elastic;
@@ -160,6 +161,14 @@ impl<'a, D: Device> Retry<'a, D> {
         }
         self.borrow()?;
         let mut frees = self.frees();
+        if let Some(busy) = self.mapping_would_wait()? {
+            self.alloc_direct()?;
+            if self.shared.settings.never_block.load(Relaxed) {
+                return Ok(());
+            }
+            // Outside the turn, so that the requests of other threads do not wait for it too.
+            busy.wait()?;
+        }
         self.alloc_segment(false)?;
         if self.heap.elastic.is_some() {
             self.alloc_segment(true)?;
@@ -301,6 +310,30 @@ impl<'a, D: Device> Retry<'a, D> {
         reservation.keep(bytes);
         self.shared.totals.device_allocs.fetch_add(1, Relaxed);
         self.end(self.heap.grow(NewSegment { base, bytes, kind: self.kind }, self.request)?)
+    }
+
+    /// Returns a fence in the default stream if an elastic heap would now wait for it in the driver.
+    fn mapping_would_wait(&self) -> Result<Option<Fence<D>>, Error> {
+        if self.heap.elastic.is_none() || self.shared.device.virtual_memory()?.maps_without_wait().is_ok() {
+            return Ok(None);
+        }
+        let stream = Arc::new(StreamState::adopt(Arc::clone(&self.inner.shared), StreamRef::DEFAULT));
+        // If the stream is captured, a fence cannot tell.
+        let Some(fence) = Fence::try_record_at_once(&stream)? else { return Ok(None) };
+        Ok(if fence.passes_soon()? { None } else { Some(fence) })
+    }
+
+    /// Serves the request of an elastic heap from a direct segment of the same stream. A pool with direct segments could
+    /// not sleep, so pools have none.
+    fn alloc_direct(&self) -> Step<D> {
+        if self.heap.pool().is_some() {
+            return Ok(());
+        }
+        let partner = self.inner.partner_of(self.heap)?;
+        let _alone = partner.lock_growth();
+        let direct = Retry::new(self.inner, &partner, self.request);
+        direct.search()?;
+        direct.alloc_segment(false)
     }
 
     /// Requests memory from the device again, after memory was returned to it.

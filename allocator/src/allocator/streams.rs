@@ -99,7 +99,7 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// Returns the heap of the same stream with the other source. Creates it if there is none yet.
-    pub(super) fn partner_of(&self, heap: &Arc<Heap<D>>) -> Result<Arc<Heap<D>>, Error> {
+    pub(crate) fn partner_of(&self, heap: &Arc<Heap<D>>) -> Result<Arc<Heap<D>>, Error> {
         if let Some(partner) = heap.partner() {
             return Ok(partner);
         }

@@ -193,12 +193,20 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
+    /// Excludes the unmapped addresses of a segment from all free ranges. Its memory stays usable.
+    pub(crate) fn close_addresses(&mut self, segment: SegmentId) {
+        if let Some(chunk_map) = &mut self.chunk_map {
+            chunk_map.closed.insert(segment);
+        }
+    }
+
     /// Every free range, by position.
     pub(crate) fn runs(&mut self) -> Vec<FreeRange> {
         self.coalesce();
         let Some(chunk_map) = &self.chunk_map else { return Vec::new() };
         let mut runs: Vec<FreeRange> = Vec::new();
-        for hole in chunk_map.holes.values() {
+        let open = |hole: &&BlockId| !chunk_map.closed.contains(&self.blocks[**hole].segment);
+        for hole in chunk_map.holes.values().filter(open) {
             let at = self.blocks[*hole].address;
             if runs.last().is_none_or(|last| !(last.start..last.end).contains(&at)) {
                 runs.push(self.run_around(*hole));

@@ -1,9 +1,9 @@
 //! The chunks and the unmapped blocks of an elastic heap.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
-use crate::blocks::BlockId;
 use crate::blocks::address_list::AddressList;
+use crate::blocks::{BlockId, SegmentId};
 use crate::size::SegmentKind;
 
 /// The id of a chunk: physical memory that is mapped, moved and released as a whole. The chunk table assigns it.
@@ -51,4 +51,6 @@ pub(crate) struct ChunkMap {
     pub(crate) holes: BTreeMap<u64, BlockId>,
     /// The free blocks, by position. The first that fits is allocated.
     pub(crate) places: AddressList,
+    /// The segments that get no further memory, since the driver no longer grants access to new mappings there.
+    pub(crate) closed: HashSet<SegmentId>,
 }

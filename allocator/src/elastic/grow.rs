@@ -93,8 +93,12 @@ impl<D: Device> Heap<D> {
             self.unmap_pending();
         }
         let mut tuning = self.shared.settings.tuning();
-        tuning.recycles &= self.shared.device.virtual_memory()?.aliases().is_ok();
+        let memory = self.shared.device.virtual_memory()?;
+        tuning.recycles &= memory.aliases().is_ok();
         tuning.whole = self.pool().is_some_and(|pool| pool.whole_segments);
+        if memory.mixes_sizes().is_err() {
+            tuning = tuning.with_one_size();
+        }
         let (mut early, mut refusals, mut asked) = (0, 0, pressed);
         loop {
             // This comes before the turn, so that sinks hear of every free at once.
@@ -284,7 +288,12 @@ impl<D: Device> Heap<D> {
                 self.shared.chunks.spend(chunks.len() as u64);
                 Ok(Tried::Served(self.commit(request, held, &chunks, &vacated, fence.as_slice())))
             }
-            Err(Unfilled { error, left, refused, lost }) => {
+            Err(Unfilled { error, left, refused, map_failed, lost }) => {
+                if map_failed && self.shared.device.virtual_memory()?.mixes_sizes().is_err() {
+                    let mut state = self.state.lock();
+                    let segment = state.blocks.block(held.place[0].block).segment;
+                    state.blocks.close_addresses(segment);
+                }
                 let kept = || left.iter().filter(|left| left.last);
                 // Memory that the device did not take back counts as allocated, so that its later release balances the
                 // counters.

@@ -44,13 +44,15 @@ pub(crate) struct Unfilled {
     pub(crate) left: Vec<Leftover>,
     /// The idle chunks that the driver refused to map a second time.
     pub(crate) refused: Vec<ChunkId>,
+    /// Whether a map failed, rather than the creation of a chunk or its access.
+    pub(crate) map_failed: bool,
     /// The idle chunks that were unmapped and that the driver refused to map back, at their old addresses.
     pub(crate) lost: Vec<Leftover>,
 }
 
 impl From<hal::Error> for Unfilled {
     fn from(error: hal::Error) -> Self {
-        Self { error, left: Vec::new(), refused: Vec::new(), lost: Vec::new() }
+        Self { error, left: Vec::new(), refused: Vec::new(), map_failed: false, lost: Vec::new() }
     }
 }
 
@@ -116,6 +118,7 @@ pub(crate) fn fill<D: Device>(
     let Err(error) = fill_all() else {
         return Ok(Filled { chunks: done.into_iter().map(|left| left.chunk).collect(), vacated });
     };
+    let map_failed = done.iter().any(|left| !left.mapped);
     let left = done.into_iter().rev().filter_map(|mut left| {
         // SAFETY: 1. no other code has these addresses yet.
         let cleared = unsafe { clear(shared, memory, &mut left) };
@@ -124,7 +127,7 @@ pub(crate) fn fill<D: Device>(
     let left = left.collect();
     let lost = vacated.into_iter().filter_map(|old| map_back(shared, memory, old, &access).err()).collect();
     let refused = current.iter().filter(|_| error.kind() == ErrorKind::Unsupported);
-    Err(Unfilled { error, left, refused: refused.filter_map(|fill| fill.spare).collect(), lost })
+    Err(Unfilled { error, left, refused: refused.filter_map(|fill| fill.spare).collect(), map_failed, lost })
 }
 
 /// Maps a chunk at its old place again. After a failure the chunk must end; the error says whether it is mapped.

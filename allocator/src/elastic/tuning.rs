@@ -39,6 +39,11 @@ impl Tuning {
         Self { largest, price, small_price, slack, calm, recycles: true, whole: false }
     }
 
+    /// The same, for a device on which all chunks must have one size: that of a page, which holds the least memory.
+    pub(crate) const fn with_one_size(self) -> Self {
+        Self { largest: 0, whole: false, ..self }
+    }
+
     /// The parameters of a configuration: its setting, with its changes.
     pub(crate) fn of(config: &Config) -> Self {
         let mut tuning = Self::of_setting(config.elastic_setting());

@@ -2,7 +2,8 @@
 
 use std::cell::RefCell;
 
-use cachette::hal::Call;
+use cachette::hal::{Call, ErrorKind};
+use cachette::pool::PoolOptions;
 use cachette_hal_host::HostConfig;
 
 use crate::fixture::{Allocation, GIB, KIB, MIB, Stream, TestAllocator};
@@ -43,11 +44,46 @@ fn memory_held_is_bounded_on_every_device() {
         ("granularity of 64 MiB", host().granularity(64 * MIB, 64 * MIB), 1200),
         ("no aliases", host().without_aliases(), 1800),
         ("every second alias refused", host().refusing_aliases(2), 1100),
+        ("one size in a reservation", host().mapping_one_size(), 1100),
     ];
     for (name, host, most) in devices {
         let test = TestAllocator::on(host, "expandable_segments:True");
         let held = held_by_a_churn(&test);
         assert!(held <= most, "{name}: {held} thousandths of the memory in use were held");
+        test.assert_returns_everything();
+    }
+}
+
+#[test]
+fn whole_segments_of_pools_have_chunks_of_one_size_too() {
+    let host = HostConfig::default().capacity(64 * GIB).phantom(true).mapping_one_size();
+    let test = TestAllocator::on(host, "expandable_segments:True");
+    let (stream, options) = (test.stream(), PoolOptions::default().whole_segments(true));
+    let pool = test.allocator.create_pool_with(options).expect("options without a source are accepted");
+    let live: Vec<_> = (1..40).map(|size| pool.allocate(size * MIB, &stream).expect("there is memory")).collect();
+    test.assert_elastic_sound();
+    drop((live, pool, stream));
+    test.assert_returns_everything();
+}
+
+#[test]
+fn addresses_where_a_map_failed_get_no_further_memory_if_sizes_must_be_equal() {
+    for (host, ranges) in [(HostConfig::default(), 1), (HostConfig::default().mapping_one_size(), 2)] {
+        let test = TestAllocator::on(host, "expandable_segments:True");
+        let stream = test.stream();
+        let addresses = || test.allocator.elastic_segments().iter().map(|segment| segment.addresses).sum::<u64>();
+        let first = test.allocate(4 * MIB, &stream);
+        let reserved = addresses();
+        test.device.fail_next(Call::Map, 1, ErrorKind::OutOfMemory);
+        let second = test.allocate(8 * MIB, &stream);
+        assert_eq!(addresses(), ranges * reserved);
+        test.fill(&first, 1, &stream);
+        test.fill(&second, 2, &stream);
+        assert_eq!(test.content(&first, &stream), Some(1));
+        let address = first.address();
+        drop(first);
+        assert_eq!(test.allocate(4 * MIB, &stream).address(), address, "memory that is mapped stays usable");
+        drop((second, stream));
         test.assert_returns_everything();
     }
 }

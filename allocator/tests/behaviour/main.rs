@@ -32,6 +32,7 @@ mod elastic_recycling;
 mod elastic_switching;
 mod elastic_threads;
 mod elastic_turns;
+mod elastic_waits;
 mod events;
 mod failures;
 mod fixture;
