@@ -74,7 +74,7 @@ pub(in crate::commands) struct DeviceFacts {
     /// Whether an allocator with the configuration of the environment has elastic segments.
     pub(in crate::commands) elastic_segments: Presence<()>,
     pub(in crate::commands) features: Vec<FeatureEntry>,
-    /// How memory can be exported; empty without virtual memory.
+    /// How memory can be exported, and what elastic segments can rely on; empty without virtual memory.
     pub(in crate::commands) sharing: Vec<FeatureEntry>,
 }
 
@@ -170,13 +170,18 @@ fn elastic_segments(device: &dyn Device, config: &Result<Config, ConfigError>) -
     }
 }
 
-/// Returns the ways of export, and whether memory can be remapped while work uses it; or the reason why not.
+/// Returns the ways of export, and what elastic segments can rely on, each with the reason why not.
 fn sharing(device: &dyn Device) -> Vec<FeatureEntry> {
     let Ok(memory) = device.virtual_memory() else { return Vec::new() };
     let ways = Sharing::ALL.into_iter().filter(|way| *way != Sharing::Private);
     let entry = |way: Sharing| FeatureEntry { name: way.name(), presence: Presence::of(memory.shares(way)) };
-    let aliases = FeatureEntry { name: "elastic recycling", presence: Presence::of(memory.aliases()) };
-    ways.map(entry).chain([aliases]).collect()
+    let facts = [
+        ("elastic recycling", memory.aliases()),
+        ("mixed chunk sizes", memory.mixes_sizes()),
+        ("mapping without a wait", memory.maps_without_wait()),
+    ];
+    let facts = facts.map(|(name, fact)| FeatureEntry { name, presence: Presence::of(fact) });
+    ways.map(entry).chain(facts).collect()
 }
 
 fn granularity(device: &dyn Device) -> Option<GranularityFacts> {

@@ -9,6 +9,7 @@ use cachette_conformance::{Options, child};
 use cachette_hal::Ordinal;
 
 use super::finding::Finding;
+use super::system;
 use crate::commands::conformance::target;
 use crate::commands::devices::listing::{BackendEntry, DeviceFacts, Listing, Presence};
 use crate::error::CliError;
@@ -77,7 +78,13 @@ fn backend_findings(backend: &BackendEntry, topic: &str, remedy: &str) -> Vec<Fi
                 reason,
                 "see that this user may open the device, and that other programs leave it",
             )),
-            Presence::Present(facts) => findings.extend(device_findings(&name, facts)),
+            Presence::Present(facts) => {
+                findings.extend(device_findings(&name, facts));
+                // Only AMD's driver keeps a descriptor open for every chunk.
+                let chunk = facts.granularity.as_ref().filter(|_| backend.name == "hip").map(|found| found.recommended);
+                let sizes = chunk.map(|chunk| (chunk, facts.total_memory)).zip(system::open_files_limit());
+                findings.extend(sizes.and_then(|(sizes, limit)| descriptors(&name, sizes, limit)));
+            }
         }
     }
     findings
@@ -98,6 +105,20 @@ fn device_findings(name: &str, facts: &DeviceFacts) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Notes a limit on descriptors that elastic segments reach before the memory of the device.
+fn descriptors(name: &str, (chunk, total): (u64, u64), limit: u64) -> Option<Finding> {
+    let needed = total / chunk;
+    let (most, total) = (Bytes(limit.saturating_mul(chunk)), Bytes(total));
+    let limited = || {
+        Finding::note(
+            format!("{name} descriptors"),
+            format!("at most {limit}, one for each chunk; elastic segments end at {most} of {total}"),
+            format!("`ulimit -Hn {}`, nofile in limits.conf, or --ulimit nofile for a container", 2 * needed),
+        )
+    };
+    (limit < needed).then(limited)
 }
 
 /// Runs the conformance suite on the first device of a vendor, or on the host device.
@@ -123,4 +144,18 @@ pub(super) fn conformance(listing: &Listing) -> Result<Finding, CliError> {
         let remedy = format!("`cachette conformance --backend {name} --device {ordinal}` shows each; please report it");
         Finding::broken("conformance", text, remedy)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_below_the_chunks_of_a_device_is_noted() {
+        let card = (2 << 20, 192 << 30);
+        let found = descriptors("hip:0", card, 4096).expect("4096 chunks are 8 GiB");
+        assert_eq!(found.text, "at most 4096, one for each chunk; elastic segments end at 8.00 GiB of 192.00 GiB");
+        assert!(found.remedy.is_some_and(|remedy| remedy.contains("ulimit -Hn 196608")));
+        assert!(descriptors("hip:0", card, 1 << 20).is_none());
+    }
 }

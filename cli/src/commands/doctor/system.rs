@@ -86,6 +86,11 @@ fn open_files(limits: &str) -> Finding {
     }
 }
 
+/// The limit on open files, which opening a device of AMD has raised to the hard one; `None` if there is none.
+pub(super) fn open_files_limit() -> Option<u64> {
+    soft_limit(&fs::read_to_string("/proc/self/limits").unwrap_or_default(), "Max open files")
+}
+
 /// A soft limit of this process; `None` if it is unlimited or unknown.
 fn soft_limit(limits: &str, name: &str) -> Option<u64> {
     let line = limits.lines().find(|line| line.starts_with(name))?;
