@@ -24,6 +24,7 @@ pub(crate) type Answer<T = ()> = Result<T, Status>;
 
 thread_local! {
     static LAST: Cell<Status> = const { Cell::new(SUCCESS) };
+    static CALLS: Cell<u64> = const { Cell::new(0) };
     static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -59,8 +60,14 @@ macro_rules! call {
 }
 pub(crate) use call;
 
+/// The calls of this thread so far.
+pub(crate) fn calls() -> u64 {
+    CALLS.get()
+}
+
 /// Makes a call: finds the machine, keeps panics in, and notes the status.
 pub(crate) fn enter(call: impl FnOnce(&'static Machine) -> Answer) -> Status {
+    CALLS.set(CALLS.get() + 1);
     let made = catch_unwind(AssertUnwindSafe(|| machine().and_then(call)));
     let status = match made {
         Ok(Ok(())) => SUCCESS,

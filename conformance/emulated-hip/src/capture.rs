@@ -48,11 +48,17 @@ const fn numbers_of(status: CaptureStatus) -> (c_int, u64) {
 
 abi! {
     fn hipStreamIsCapturing(machine; stream: StreamHandle, status: *mut c_int) => status {
+        if machine.misses(stream) {
+            return Ok(CAPTURE_STATUS_NONE);
+        }
         Ok(status_and_id(machine, stream)?.0)
     }
 
     fn hipStreamBeginCapture(machine; stream: StreamHandle, mode: c_int) {
         let mode = mode_of(mode)?;
+        if machine.misses(stream) {
+            return Ok(());
+        }
         let status = status_and_id(machine, stream)?.0;
         machine.state().captures.check_begin(stream, status)?;
         refuse_if(machine.captures_stay && status != CAPTURE_STATUS_NONE, ILLEGAL_STATE)?;

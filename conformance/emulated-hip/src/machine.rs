@@ -205,7 +205,20 @@ impl Machine {
     /// The device of a stream that takes work, with its position.
     pub(crate) fn stream(&self, stream: StreamHandle) -> Answer<(usize, &AnyDevice, StreamRef)> {
         self.state().captures.check_work(stream)?;
+        self.used_stream(stream)
+    }
+
+    /// The device of a stream, with its position, for a call that crashes where a destroyed one is not noticed.
+    pub(crate) fn used_stream(&self, stream: StreamHandle) -> Answer<(usize, &AnyDevice, StreamRef)> {
+        if self.misses(stream) {
+            crash("a destroyed stream is used");
+        }
         self.any_stream(stream)
+    }
+
+    /// Whether the stream was destroyed, and this version does not notice.
+    pub(crate) fn misses(&self, stream: StreamHandle) -> bool {
+        self.personality.misses_destroyed_streams() && self.any_stream(stream).is_err()
     }
 
     /// The device of a stream, with its position; that of a default stream is the calling thread's.

@@ -37,7 +37,8 @@ abi! {
         pool: PoolHandle,
         stream: StreamHandle,
     ) => address {
-        let (_, _, stream) = machine.stream(stream)?;
+        // Memory of a destroyed stream is ordered by none.
+        let stream = if machine.misses(stream) { StreamRef::DEFAULT } else { machine.stream(stream)?.2 };
         let (position, device) = pool_of(machine, pool)?;
         if bytes == 0 {
             return Ok(0);

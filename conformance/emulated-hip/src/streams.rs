@@ -1,6 +1,6 @@
 //! Streams.
 
-use std::ffi::c_uint;
+use std::ffi::{c_int, c_uint};
 
 use cachette_hal::{Device, Event, Progress, Stream, StreamRef};
 
@@ -21,8 +21,16 @@ abi! {
     }
 
     fn hipStreamDestroy(machine; stream: StreamHandle) {
+        if machine.misses(stream) {
+            return Ok(());
+        }
         let (_, device, found) = machine.any_stream(stream)?;
         refuse_if(found == StreamRef::DEFAULT, INVALID_HANDLE)?;
+        if device.capture().is_err() || status_and_id(machine, stream)?.0 == CAPTURE_STATUS_NONE {
+            // A stream whose work has failed is destroyed too.
+            // SAFETY: 1. the table has it.
+            let _ = relaxed(device, |device| unsafe { device.synchronize(found) });
+        }
         let mut state = machine.state();
         state.streams.remove(&stream);
         state.blocking.remove(&stream);
@@ -32,7 +40,14 @@ abi! {
         unsafe { device.destroy_stream(Stream::from_raw(stream)) }.map_err(status_of)
     }
 
+    fn hipStreamGetDevice(machine; stream: StreamHandle, device: *mut c_int) => device {
+        Ok(number(machine.any_stream(stream)?.0))
+    }
+
     fn hipStreamSynchronize(machine; stream: StreamHandle) {
+        if machine.misses(stream) {
+            return Ok(());
+        }
         let (_, device, beneath) = machine.any_stream(stream)?;
         machine.state().captures.check_wait(stream)?;
         // SAFETY: 1. the table has it.
@@ -44,7 +59,7 @@ abi! {
     }
 
     fn hipStreamQuery(machine; stream: StreamHandle) {
-        let (_, device, beneath) = machine.any_stream(stream)?;
+        let (_, device, beneath) = machine.used_stream(stream)?;
         if device.capture().is_ok() && status_and_id(machine, stream)?.0 != CAPTURE_STATUS_NONE {
             return Err(CAPTURE_UNSUPPORTED);
         }
@@ -64,7 +79,7 @@ abi! {
     fn hipStreamWaitEvent(machine; stream: StreamHandle, event: EventHandle, flags: c_uint) {
         machine.event(event)?;
         machine.state().captures.check_work(stream)?;
-        let (_, device, beneath) = machine.any_stream(stream).map_err(|_| INVALID_HANDLE)?;
+        let (_, device, beneath) = machine.used_stream(stream).map_err(|_| INVALID_HANDLE)?;
         refuse_if(flags != 0, INVALID_VALUE)?;
         // SAFETY: 1. the tables have both.
         unsafe { device.stream_wait(beneath, &Event::from_raw(event)) }.map_err(status_of)?;

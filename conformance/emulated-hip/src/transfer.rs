@@ -21,6 +21,9 @@ fn queue(
     stream: StreamHandle,
     act: impl FnOnce(&dyn Transfer, StreamRef) -> Answer<Result<()>>,
 ) -> Answer {
+    if machine.any_stream(stream).is_err() {
+        crash("a destroyed stream is used for a transfer");
+    }
     let (_, device, stream) = machine.stream(stream)?;
     if bytes == 0 {
         return Ok(());

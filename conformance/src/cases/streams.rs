@@ -2,10 +2,14 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
-use cachette_hal::{Device, ErrorKind};
+use cachette_hal::{Device, ErrorKind, Result};
 
 use crate::rig::prelude::*;
+
+/// How often a destruction is looked at before it counts as one that waits for the stream's work.
+const CLOSING: usize = 20;
 
 cases! { streams:
     /// No two live streams share a handle, and none is the default stream.
@@ -32,7 +36,7 @@ cases! { streams:
     synchronize_device_waits_for_every_stream(HostCalls);
     /// A wait for the device covers the default stream.
     synchronize_device_waits_for_the_default_stream(HostCalls);
-    /// A wait for the device covers the work of destroyed streams.
+    /// A wait for the device covers the work of destroyed streams, unless the destruction has waited for it.
     synchronize_device_waits_for_a_destroyed_stream(Transfer, HostCalls);
     /// Work that was queued before a stream was destroyed runs to its end.
     a_destroyed_one_finishes_its_work(Transfer, HostCalls);
@@ -43,7 +47,7 @@ cases! { streams:
 }
 
 fn live_ones_have_different_handles(on: &Subject) -> Verdict {
-    let live = (0..32).map(|_| on.stream()).collect::<Result<Vec<_>, _>>()?;
+    let live = (0..32).map(|_| on.stream()).collect::<Result<Vec<_>>>()?;
     let mut seen = HashSet::from([cachette_hal::StreamRef::DEFAULT]);
     for stream in &live {
         ensure!(seen.insert(stream.get()), "{:?} was given out twice", stream.get())?;
@@ -158,11 +162,37 @@ fn synchronize_device_waits_for_the_default_stream(on: &Subject) -> Verdict {
     blocks_until_released(&gate, || on.device().synchronize_device())
 }
 
+/// Begins to destroy a held stream. The call may wait for the stream's work, so another thread makes it.
+fn close_held(stream: Stream) -> JoinHandle<Result<()>> {
+    let closing = thread::spawn(move || stream.close());
+    for _ in 0..CLOSING {
+        if closing.is_finished() {
+            break;
+        }
+        settle();
+    }
+    closing
+}
+
+/// Ends a destruction that [`close_held`] has begun, after the gate was released.
+fn end_close(closing: JoinHandle<Result<()>>) -> Verdict {
+    match closing.join() {
+        Ok(closed) => Ok(closed?),
+        Err(_) => Err(Stop::failed("the destruction panicked")),
+    }
+}
+
 fn synchronize_device_waits_for_a_destroyed_stream(on: &Subject) -> Verdict {
     let stream = on.stream()?;
     let gate = on.hold_warm(&stream)?;
-    stream.close()?;
-    blocks_until_released(&gate, || on.device().synchronize_device())
+    let closing = close_held(stream);
+    if closing.is_finished() {
+        blocks_until_released(&gate, || on.device().synchronize_device())?;
+    }
+    gate.release();
+    end_close(closing)?;
+    on.device().synchronize_device()?;
+    ensure!(gate.has_passed(), "the work of the destroyed stream has not finished")
 }
 
 fn a_destroyed_one_finishes_its_work(on: &Subject) -> Verdict {
@@ -170,8 +200,9 @@ fn a_destroyed_one_finishes_its_work(on: &Subject) -> Verdict {
     let gate = on.hold_warm(&stream)?;
     on.fill(area.span(), 7, &stream)?;
     event.record(&stream)?;
-    stream.close()?;
+    let closing = close_held(stream);
     gate.release();
+    end_close(closing)?;
     event.wait()?;
     on.device().synchronize_device()?;
     on.expect_byte(area.span(), 7, "what the destroyed stream was to write")
@@ -179,7 +210,7 @@ fn a_destroyed_one_finishes_its_work(on: &Subject) -> Verdict {
 
 fn many_live_together(on: &Subject) -> Verdict {
     let area = on.filled(48 * 4 * KIB, 0)?;
-    let streams = (0..48).map(|_| on.stream()).collect::<Result<Vec<_>, _>>()?;
+    let streams = (0..48).map(|_| on.stream()).collect::<Result<Vec<_>>>()?;
     for (i, stream) in (0_u8..).zip(&streams) {
         on.fill(area.span().nth(i, 4 * KIB), i + 1, stream)?;
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use cachette_hal_hip::types::{EventHandle, Status, StreamHandle};
 
+use crate::captures::begin_as;
 use crate::hip::Hip;
 
 pub(crate) const ROWS: &[super::Row] = &[
@@ -17,7 +18,8 @@ pub(crate) const ROWS: &[super::Row] = &[
     ("a_pending_event_and_the_last_error", pending_event),
     ("an_event_that_was_never_recorded_has_passed", unrecorded_event),
     ("a_null_event_is_an_invalid_handle", null_event),
-    ("an_unknown_stream_is_a_destroyed_context", unknown_stream),
+    ("a_destroyed_stream_and_calls_that_do_not_crash", destroyed_stream),
+    ("destroying_a_stream_waits_for_its_work", destroy_waits),
     ("a_query_blocks_while_a_thread_waits_for_the_event", query_while_waiting),
     ("a_device_and_itself", own_peer),
     ("peers_enabled_twice", peers_twice),
@@ -148,9 +150,44 @@ fn null_event(hip: &Hip) {
     take_last_error(hip);
 }
 
-fn unknown_stream(hip: &Hip) {
-    assert_eq!(hip.synchronize(0x1234_5678), 709);
+fn destroyed_stream(hip: &Hip) {
+    let stream = hip.destroyed_stream();
+    let captures = hip.symbols.capture.as_ref().expect("it has every function");
+    let (mut state, mut device, mut at, none) = (-1, -1, 0, ptr::null_mut());
+    // SAFETY: the library looks the stream up, and the out-parameters outlive the calls.
+    let info = unsafe {
+        (captures.hipStreamGetCaptureInfo_v2)(stream, &raw mut state, none, none.cast(), none.cast(), none.cast())
+    };
+    // SAFETY: as above.
+    let of_device = unsafe { (hip.extra.device_of)(stream, &raw mut device) };
+    assert_eq!([info, of_device], [709; 2], "calls that look the stream up");
+    // SAFETY: as above.
+    let capturing = unsafe { (hip.extra.is_capturing)(stream, &raw mut state) };
+    // SAFETY: as above.
+    let allocated = unsafe { (hip.extra.malloc_async)(&raw mut at, 64, stream) };
+    // SAFETY: as above.
+    let destroyed = unsafe { (hip.symbols.core.hipStreamDestroy)(stream) };
+    let found = [capturing, hip.synchronize(stream), allocated, begin_as(hip, stream, 2), destroyed];
+    assert_eq!(found, hip.seen([[709; 5], [0; 5], [0; 5]]), "calls that do not, since 7.0");
+    if allocated == 0 {
+        hip.free(at);
+    }
     take_last_error(hip);
+}
+
+fn destroy_waits(hip: &Hip) {
+    let (gate, stream, returned) = (Gate::default(), hip.stream(), AtomicBool::new(false));
+    gate.hold(hip, stream);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            hip.destroy_stream(stream);
+            returned.store(true, Ordering::Release);
+        });
+        thread::sleep(Duration::from_millis(50));
+        let early = returned.load(Ordering::Acquire);
+        gate.release();
+        assert!(!early, "the stream was destroyed while its work ran");
+    });
 }
 
 fn own_peer(hip: &Hip) {

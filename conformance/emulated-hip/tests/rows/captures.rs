@@ -29,7 +29,7 @@ fn begin(hip: &Hip, stream: StreamHandle) {
     assert_eq!(begin_as(hip, stream, 0), 0);
 }
 
-fn begin_as(hip: &Hip, stream: StreamHandle, mode: c_int) -> Status {
+pub(crate) fn begin_as(hip: &Hip, stream: StreamHandle, mode: c_int) -> Status {
     // SAFETY: the stream lives.
     unsafe { (captures(hip).hipStreamBeginCapture)(stream, mode) }
 }
@@ -65,7 +65,7 @@ fn state(hip: &Hip, stream: StreamHandle) -> c_int {
 }
 
 /// Fills memory in a stream.
-fn fill(hip: &Hip, at: u64, stream: StreamHandle) -> Status {
+pub(crate) fn fill(hip: &Hip, at: u64, stream: StreamHandle) -> Status {
     let transfer = hip.symbols.transfer.as_ref();
     let transfer = transfer.expect("it has every function");
     // SAFETY: the stream lives, and so does the memory until the row has waited.

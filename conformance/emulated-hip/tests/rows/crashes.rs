@@ -9,8 +9,8 @@ use cachette_emulated_hip::Personality;
 use cachette_hal_hip::types::IpcMemHandle;
 use libtest_mimic::{Failed, Trial};
 
-use crate::captures;
 use crate::hip::Hip;
+use crate::{calls, captures};
 
 const PART: &str = "CACHETTE_ROW_PART";
 const VERSION: &str = "CACHETTE_ROW_VERSION";
@@ -50,6 +50,39 @@ const CRASHES: &[Crash] = &[
         status: 1,
     },
     Crash { name: "the_legacy_stream", act: |hip| hip.synchronize(1), crashes: [true, true, true], status: 0 },
+    Crash {
+        name: "a_record_in_a_destroyed_stream",
+        act: |hip| {
+            let (event, stream) = (calls::event(hip), hip.destroyed_stream());
+            // SAFETY: the library notices that the stream is gone, or ends the process.
+            unsafe { (hip.symbols.core.hipEventRecord)(event, stream) }
+        },
+        crashes: [false, true, true],
+        status: 709,
+    },
+    Crash {
+        name: "a_query_of_a_destroyed_stream",
+        // SAFETY: as above.
+        act: |hip| unsafe { (hip.extra.query)(hip.destroyed_stream()) },
+        crashes: [false, true, true],
+        status: 709,
+    },
+    Crash {
+        name: "a_wait_of_a_destroyed_stream",
+        act: |hip| {
+            let (event, stream) = (calls::event(hip), hip.destroyed_stream());
+            // SAFETY: as above.
+            unsafe { (hip.symbols.core.hipStreamWaitEvent)(stream, event, 0) }
+        },
+        crashes: [false, true, true],
+        status: 400,
+    },
+    Crash {
+        name: "a_fill_in_a_destroyed_stream",
+        act: |hip| captures::fill(hip, hip.malloc(64), hip.destroyed_stream()),
+        crashes: [true, true, true],
+        status: 0,
+    },
     Crash { name: "a_second_end_of_a_broken_capture", act: end_twice, crashes: [true, true, true], status: 0 },
     Crash {
         name: "a_range_written_to_null",

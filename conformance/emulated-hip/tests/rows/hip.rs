@@ -18,6 +18,8 @@ symbol_table! {
         required {
             peek as "hipPeekAtLastError": fn() -> Status;
             query as "hipStreamQuery": fn(stream: StreamHandle) -> Status;
+            device_of as "hipStreamGetDevice": fn(stream: StreamHandle, device: *mut c_int) -> Status;
+            malloc_async as "hipMallocAsync": fn(at: *mut Address, bytes: u64, stream: StreamHandle) -> Status;
             wait as "hipEventSynchronize": fn(event: EventHandle) -> Status;
             is_capturing as "hipStreamIsCapturing": fn(stream: StreamHandle, status: *mut c_int) -> Status;
             retain as "hipMemRetainAllocationHandle":
@@ -95,6 +97,13 @@ impl Hip {
     pub(crate) fn destroy_stream(&self, stream: StreamHandle) {
         // SAFETY: rows destroy what they created, once.
         assert_eq!(unsafe { (self.symbols.core.hipStreamDestroy)(stream) }, 0);
+    }
+
+    /// A stream that was destroyed.
+    pub(crate) fn destroyed_stream(&self) -> StreamHandle {
+        let stream = self.stream();
+        self.destroy_stream(stream);
+        stream
     }
 
     pub(crate) fn synchronize(&self, stream: StreamHandle) -> Status {
