@@ -5,6 +5,7 @@ mod capture_graph;
 mod capture_modes;
 mod capture_states;
 mod descriptors;
+mod destroyed_streams;
 mod device;
 mod errors;
 mod events;
@@ -33,6 +34,7 @@ const GROUPS: &[&[Case]] = &[
     device::CASES,
     memory::CASES,
     streams::CASES,
+    destroyed_streams::CASES,
     events::CASES,
     ordering::CASES,
     transfer::CASES,
@@ -56,7 +58,8 @@ const GROUPS: &[&[Case]] = &[
 ];
 
 /// The roles of child processes of these cases.
-pub(crate) const ROLES: &[&[Role]] = &[descriptors::ROLES, fabric::ROLES, faults::ROLES, ipc::ROLES];
+pub(crate) const ROLES: &[&[Role]] =
+    &[descriptors::ROLES, destroyed_streams::ROLES, fabric::ROLES, faults::ROLES, ipc::ROLES];
 
 /// Every case of the suite, group by group.
 #[must_use]

@@ -2,7 +2,7 @@
 
 use cachette_emulated_hip::{Personality, install};
 use cachette_hal::load::{Candidate, Library};
-use cachette_hal::owned::OwnedEvent;
+use cachette_hal::owned::{OwnedEvent, OwnedStream};
 use cachette_hal::{Access, Backend, Device, ErrorKind, Ordinal, Progress, Sharing, StreamRef, Vendor, symbol_table};
 use cachette_hal_hip::HipBackend;
 
@@ -14,6 +14,9 @@ symbol_table! {
             set_device as "hipSetDevice": fn(device: i32) -> i32;
             peek as "hipPeekAtLastError": fn() -> i32;
             free as "hipFree": fn(address: u64) -> i32;
+            create_stream as "hipStreamCreateWithFlags": fn(stream: *mut usize, flags: u32) -> i32;
+            destroy_stream as "hipStreamDestroy": fn(stream: usize) -> i32;
+            calls as "cachette_emulated_calls": fn() -> u64;
         }
         optional {}
     }
@@ -41,6 +44,17 @@ impl Caller {
     fn fail(&self) {
         // SAFETY: the emulated library refuses an address that it does not know.
         assert_eq!(unsafe { (self.free)(12_345) }, 1);
+    }
+}
+
+impl Caller {
+    /// The driver calls that `act` makes.
+    fn calls_of(&self, act: impl FnOnce()) -> u64 {
+        // SAFETY: it takes nothing.
+        let before = unsafe { (self.calls)() };
+        act();
+        // SAFETY: it takes nothing.
+        unsafe { (self.calls)() - before }
     }
 }
 
@@ -192,4 +206,29 @@ fn facts_are_amds() {
     assert!(backend.info().emulated);
     let device = backend.device(Ordinal(1)).unwrap();
     assert_eq!(device.info().architecture.as_deref(), Some("gfx942"));
+}
+
+#[test]
+fn only_a_stream_of_others_costs_a_query() {
+    for personality in Personality::ALL {
+        let (backend, caller) = load(personality);
+        let device = backend.open(Ordinal(0)).unwrap();
+        let (own, event) = (OwnedStream::create(&device).unwrap(), device.create_event().unwrap());
+        let mut foreign = 0;
+        // SAFETY: the out-parameter outlives the call.
+        assert_eq!(unsafe { (caller.create_stream)(&raw mut foreign, 1) }, 0);
+        // SAFETY: 1. the streams and the event live.
+        let record = |stream| caller.calls_of(|| unsafe { device.record(&event, stream) }.unwrap());
+        assert_eq!(record(StreamRef::DEFAULT), 2, "hipGetDevice, hipEventRecord");
+        assert_eq!(record(own.get()), 2, "the same");
+        assert_eq!(record(StreamRef::from_raw(foreign)), 3, "and hipStreamGetCaptureInfo_v2");
+        // SAFETY: it was created above.
+        assert_eq!(unsafe { (caller.destroy_stream)(foreign) }, 0);
+        // SAFETY: the contract documents the error for a destroyed stream.
+        let gone = unsafe { device.record(&event, StreamRef::from_raw(foreign)) };
+        assert_eq!(gone.unwrap_err().kind(), ErrorKind::InvalidHandle);
+        assert_eq!(caller.last_error(), 0, "the caller does not see it");
+        // SAFETY: 1. it was created above.
+        unsafe { device.destroy_event(event) }.unwrap();
+    }
 }

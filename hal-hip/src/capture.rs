@@ -10,7 +10,7 @@ use cachette_hal::{
 };
 
 use crate::context::{CAPTURES, Context, Group};
-use crate::device::handle;
+use crate::device::{PER_THREAD_STREAM, handle};
 use crate::symbols::CaptureCalls;
 use crate::types::{
     CAPTURE_MODE_GLOBAL as GLOBAL, CAPTURE_MODE_RELAXED as RELAXED, CAPTURE_MODE_THREAD_LOCAL as THREAD_LOCAL,
@@ -73,6 +73,8 @@ impl HipCapture {
     unsafe fn end_once(&self, stream: StreamHandle) -> Result<GraphHandle> {
         let (call, left) = ("hipStreamEndCapture", &self.context.driver().left);
         let _held = CAPTURES.lock();
+        // SAFETY: 1. is the caller's promise.
+        unsafe { check_live(&self.context, StreamRef::from_raw(stream)) }?;
         if left.contains(stream) {
             // SAFETY: 1. is the caller's promise.
             unsafe { self.detach(stream) }?;
@@ -135,6 +137,7 @@ impl HipCapture {
 
 impl Capture for HipCapture {
     unsafe fn capture_status(&self, stream: StreamRef) -> Result<CaptureStatus> {
+        let _entered = self.context.enter()?;
         // SAFETY: 1. is the caller's promise.
         unsafe { status_of(&self.context, &self.calls, stream) }
     }
@@ -240,7 +243,27 @@ pub(crate) unsafe fn is_idle(context: &Context, stream: StreamRef) -> bool {
     status == Ok(CaptureStatus::Idle)
 }
 
-/// The state of a stream's capture.
+/// Fails if a stream was destroyed, by a query that every version answers then.
+///
+/// A stream of this crate is live, so the driver is not asked.
+///
+/// # Safety
+///
+/// Promise 1.
+pub(crate) unsafe fn check_live(context: &Context, stream: StreamRef) -> Result<()> {
+    let Ok(calls) = context.symbols().capture else { return Ok(()) };
+    if handle(stream) <= PER_THREAD_STREAM || context.driver().own.contains(handle(stream)) {
+        return Ok(());
+    }
+    // SAFETY: 1. is the caller's promise.
+    match unsafe { status_of(context, &calls, stream) } {
+        Err(error) if error.kind() == ErrorKind::InvalidHandle => Err(error),
+        // A stream whose state cannot be told is live.
+        _ => Ok(()),
+    }
+}
+
+/// The state of a stream's capture. The device is current, or the stream is one that was created.
 ///
 /// # Safety
 ///
@@ -255,9 +278,9 @@ unsafe fn status_of(context: &Context, calls: &CaptureCalls, stream: StreamRef) 
     let (mut state, mut id) = (IDLE, 0);
     let (graph, nodes, count) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
     // SAFETY: 1. is the caller's promise; the driver writes two numbers, and skips the null places.
-    context.call(call, || unsafe {
-        (calls.hipStreamGetCaptureInfo_v2)(stream, &raw mut state, &raw mut id, graph, nodes, count)
-    })?;
+    let status =
+        unsafe { (calls.hipStreamGetCaptureInfo_v2)(stream, &raw mut state, &raw mut id, graph, nodes, count) };
+    context.check(call, status)?;
     read_status(call, state, id)
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard};
 
 use cachette_hal::{CaptureLock, Reason, Result, StreamRef};
 
-use crate::capture::is_idle;
+use crate::capture::{check_live, is_idle};
 use crate::library::Driver;
 use crate::symbols::{CoreCalls, Symbols};
 use crate::types::Status;
@@ -72,11 +72,15 @@ impl Context {
 
     /// [`enter`](Self::enter) for a call that names a stream: no other call uses the stream's capture meanwhile.
     ///
+    /// Fails if the stream was destroyed: the driver would crash or report success.
+    ///
     /// # Safety
     ///
     /// Promise 1.
     pub(crate) unsafe fn enter_for(&self, stream: StreamRef) -> Result<Locked<'_>> {
         let entered = self.enter()?;
+        // SAFETY: 1. is the caller's promise.
+        unsafe { check_live(self, stream) }?;
         // SAFETY: 1. is the caller's promise.
         let lock = CAPTURES.hold(|| unsafe { is_idle(self, stream) });
         Ok(Locked { _lock: lock, _entered: entered })

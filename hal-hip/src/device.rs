@@ -10,7 +10,7 @@ use cachette_hal::{
     Result, Stream, StreamOrdered, StreamRef, group_accessors,
 };
 
-use crate::capture::HipCapture;
+use crate::capture::{HipCapture, check_live};
 use crate::context::Context;
 use crate::facts::facts;
 use crate::host_calls::HipHostCalls;
@@ -27,6 +27,8 @@ use crate::virtual_memory::HipVirtualMemory;
 
 /// HIP's second handle for the default stream; the driver crashes on it.
 const LEGACY_STREAM: usize = 1;
+/// The default stream of the calling thread. Created streams have higher handles.
+pub(crate) const PER_THREAD_STREAM: StreamHandle = 2;
 
 /// The first pause of a wait for an event; each later pause is twice as long.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(1);
@@ -173,16 +175,24 @@ impl Device for HipDevice {
         let mut stream = 0;
         // SAFETY: the driver writes one handle.
         self.call(call, |core| unsafe { (core.hipStreamCreateWithFlags)(&raw mut stream, flags) })?;
+        self.context().driver().own.insert(stream);
         Ok(Stream::from_raw(stream))
     }
 
     unsafe fn destroy_stream(&self, stream: Stream) -> Result<()> {
         // SAFETY: 1. is the caller's promise.
         let _locked = unsafe { self.context().enter_for(stream.borrow()) }?;
+        let (driver, handle) = (self.context().driver(), stream.raw());
+        // This comes before the call: another thread may get the handle for a new stream at once.
+        let is_own = driver.own.remove(handle);
+        let is_left = driver.left.remove(handle);
         // SAFETY: 1. is the caller's promise.
-        self.context().check("hipStreamDestroy", unsafe { (self.core().hipStreamDestroy)(stream.raw()) })?;
-        self.context().driver().left.remove(stream.raw());
-        Ok(())
+        let destroyed = self.context().check("hipStreamDestroy", unsafe { (self.core().hipStreamDestroy)(handle) });
+        if destroyed.is_err() {
+            is_own.then(|| driver.own.insert(handle));
+            is_left.then(|| driver.left.insert(handle));
+        }
+        destroyed
     }
 
     unsafe fn synchronize(&self, stream: StreamRef) -> Result<()> {
@@ -246,6 +256,8 @@ impl Device for HipDevice {
     unsafe fn stream_wait(&self, stream: StreamRef, event: &Event) -> Result<()> {
         // The event may be of a capture that the stream joins now.
         let _locked = self.context().enter_locked()?;
+        // SAFETY: 1. is the caller's promise.
+        unsafe { check_live(self.context(), stream) }?;
         // SAFETY: 1. is the caller's promise.
         self.context()
             .check("hipStreamWaitEvent", unsafe { (self.core().hipStreamWaitEvent)(handle(stream), event.raw(), 0) })

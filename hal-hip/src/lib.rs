@@ -20,7 +20,8 @@
 //! | a descriptor is passed by pointer before 7.1 and by value since, when 0 is null | `virtual_memory.rs`: passes a copy, which is never 0 |
 //! | a capture that ends without a graph stays on its streams | `capture.rs`: a second, empty capture detaches it |
 //! | no lock protects the state of a capture | `context.rs`: one call at a time uses it |
-//! | a second end of such a capture crashes | `left.rs`: it does not reach the driver |
+//! | a second end of such a capture crashes | `capture.rs`: it does not reach the driver |
+//! | a call for a destroyed stream crashes, or reports success | `capture.rs`: a query that every version answers comes first, unless this crate owns the stream |
 //! | a query of an event blocks while another thread waits for it | `device.rs`: a wait is a query with pauses |
 //! | a token of mapped memory crashes the kernel; one of an interior address names the whole allocation | `ipc.rs`: both are rejected |
 //! | the stream-ordered pool returns memory that is not mapped | `stream_ordered.rs`: the pool is tested before it is offered |
@@ -74,13 +75,13 @@ mod host_calls;
 mod host_memory;
 mod ipc;
 mod ledger;
-mod left;
 mod library;
 mod limits;
 mod peer_access;
 mod probe;
 pub mod status;
 mod stream_ordered;
+mod stream_set;
 pub mod symbols;
 mod transfer;
 pub mod types;

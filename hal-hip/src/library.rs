@@ -11,8 +11,8 @@ use cachette_hal::{BackendInfo, Error, LoadError, Ordinal, Result, Vendor, Versi
 
 use crate::device::HipDevice;
 use crate::ledger::Ledger;
-use crate::left::Left;
 use crate::status::{DEINITIALIZED, SUCCESS, is_no_device, kind_of};
+use crate::stream_set::StreamSet;
 use crate::symbols::{Symbols, VersionCalls};
 use crate::types::Status;
 
@@ -60,7 +60,10 @@ pub(crate) struct Driver {
     pub(crate) info: BackendInfo,
     pub(crate) symbols: Symbols,
     pub(crate) ledger: Ledger,
-    pub(crate) left: Left,
+    /// Streams on which the driver has left an ended capture: a second end of it crashes the process.
+    pub(crate) left: StreamSet,
+    /// Streams that this crate created and has not destroyed. Only it destroys them, so they are live.
+    pub(crate) own: StreamSet,
     devices: Mutex<BTreeMap<Ordinal, HipDevice>>,
 }
 
@@ -95,7 +98,8 @@ impl Driver {
             info,
             symbols: *symbols,
             ledger: Ledger::default(),
-            left: Left::default(),
+            left: StreamSet::default(),
+            own: StreamSet::default(),
             devices: Mutex::default(),
         });
         drivers.push(Arc::clone(&driver));

@@ -1,15 +1,15 @@
-//! Captures that the driver has ended, and left on their streams: a second end of one crashes the process.
+//! Sets of streams about which the driver itself does not answer safely.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::types::StreamHandle;
 
-/// The streams on which an ended capture was left.
+/// A set of streams.
 #[derive(Debug, Default)]
-pub(crate) struct Left(Mutex<HashSet<StreamHandle>>);
+pub(crate) struct StreamSet(Mutex<HashSet<StreamHandle>>);
 
-impl Left {
+impl StreamSet {
     fn streams(&self) -> MutexGuard<'_, HashSet<StreamHandle>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -22,8 +22,8 @@ impl Left {
         self.streams().insert(stream);
     }
 
-    /// Removes a stream that was freed of its capture, or destroyed: its handle may be reused.
-    pub(crate) fn remove(&self, stream: StreamHandle) {
-        self.streams().remove(&stream);
+    /// Returns whether the stream was in the set.
+    pub(crate) fn remove(&self, stream: StreamHandle) -> bool {
+        self.streams().remove(&stream)
     }
 }

@@ -40,6 +40,8 @@ defects! {
     SynchronizeSkipsDefault,
     /// `synchronize_device` does not wait for destroyed streams.
     SynchronizeSkipsDestroyed,
+    /// A destroyed stream still takes work.
+    DestroyedStreamLives,
     /// An allocation lies inside a live one.
     AllocationsOverlap,
     /// Freed memory still counts as used.

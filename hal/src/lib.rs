@@ -40,6 +40,10 @@
 //! A live handle of *another* device is not a breach: the call fails with [`ErrorKind::InvalidHandle`] or
 //! [`ErrorKind::InvalidValue`].
 //!
+//! A stream that was *destroyed* is not a breach either, unless another thread destroys it during the call: the call
+//! fails with [`ErrorKind::InvalidHandle`]. A program may destroy a stream that an allocator still knows. The handle of
+//! a destroyed stream may return with a new stream, which the call then uses.
+//!
 //! # Guarantees of every call
 //!
 //! * Any thread may make any call.

@@ -168,6 +168,9 @@ impl Machine {
         let key = state.find_stream(call, device, handle)?;
         check(!key.is_default_of(device), call, ErrorKind::InvalidHandle)?;
         self.abandon_capture(&mut state, key);
+        if self.lies(Defect::DestroyedStreamLives) {
+            return Ok(());
+        }
         let stream = state.streams.get_mut(&key).ok_or(error(call, ErrorKind::InvalidHandle))?;
         stream.destroyed = true;
         if self.lies(Defect::DestroyStreamDropsWork) {
