@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
-use cachette_hal::{Device, Error, ErrorKind, Event, Progress, Result};
+use cachette_hal::{Device, DeviceInfo, Error, ErrorKind, Event, Progress, Result, Vendor};
 
 use crate::blocks::ReuseGuard;
 use crate::device_state::DeviceState;
 use crate::stream_state::StreamState;
 
-/// How often a point is polled before its stream counts as busy.
-const POLLS: usize = 48;
+/// How long a point is polled before its stream counts as busy.
+const SOON: Duration = Duration::from_micros(50);
+/// How often a point of a host device is polled instead. Its stepped mode counts polls, and must not depend on time.
+const HOST_POLLS: u32 = 48;
 
 /// A point in a stream that other streams wait for.
 #[derive(Debug)]
@@ -88,8 +91,11 @@ impl<D: Device> Fence<D> {
         Ok(self)
     }
 
-    /// Records the event at the current end of the stream.
+    /// Records the event at the current end of the stream. The driver is not called with a stream that is gone.
     fn mark(&self) -> Result<()> {
+        if self.stream.is_gone() {
+            return Err(Error::new(ErrorKind::InvalidHandle, "record"));
+        }
         // SAFETY: 1. the fence owns the event, and keeps the stream alive.
         unsafe { self.device().record(self.event(), self.stream.handle()) }
     }
@@ -136,7 +142,8 @@ impl<D: Device> Fence<D> {
     /// Returns whether all work before the point has finished, according to a short poll. The device needs some
     /// microseconds to pass a point that was just marked in an idle stream.
     pub(crate) fn passes_soon(&self) -> Result<bool> {
-        for _ in 0..POLLS {
+        let mut budget = PollBudget::of(self.device().info());
+        while budget.take() {
             if self.poll()?.is_done() {
                 return Ok(true);
             }
@@ -152,8 +159,11 @@ impl<D: Device> Fence<D> {
         wait().or_else(|error| self.mark_again(error).and_then(|()| wait()))
     }
 
-    /// Makes later work in `stream` wait for the point.
+    /// Makes later work in `stream` wait for the point. The host waits if the stream is gone.
     pub(crate) fn hold_back(&self, stream: &StreamState<D>) -> Result<()> {
+        if stream.is_gone() {
+            return self.wait();
+        }
         // SAFETY: 1. the fence owns the event; the stream state keeps its stream alive.
         unsafe { stream.shared().device.stream_wait(stream.handle(), self.event()) }
     }
@@ -179,17 +189,49 @@ fn none_after<T>(result: Result<T>, kinds: &[ErrorKind]) -> Result<Option<T>> {
 /// any more.
 pub(crate) fn passed_soon<D: Device>(fences: &[Fence<D>]) -> Vec<bool> {
     let mut passed = vec![false; fences.len()];
-    let mut polls = 0;
-    while polls < POLLS && !passed.iter().all(|passed| *passed) {
-        polls += 1;
+    let Some(first) = fences.first() else { return passed };
+    let full = || PollBudget::of(first.device().info());
+    let mut budget = full();
+    while !passed.iter().all(|passed| *passed) && budget.take() {
         for (passed, fence) in passed.iter_mut().zip(fences) {
             if !*passed && fence.poll().is_ok_and(Progress::is_done) {
-                (*passed, polls) = (true, 0);
+                (*passed, budget) = (true, full());
             }
         }
         std::hint::spin_loop();
     }
     passed
+}
+
+/// How long a point may still be polled.
+#[derive(Clone, Copy, Debug)]
+enum PollBudget {
+    /// Until a time, and once after it: the thread may have been suspended since the last poll.
+    Until(Instant),
+    /// This number of times.
+    Polls(u32),
+}
+
+impl PollBudget {
+    /// The whole budget of a device.
+    fn of(device: &DeviceInfo) -> Self {
+        if device.vendor == Vendor::Host { Self::Polls(HOST_POLLS) } else { Self::Until(Instant::now() + SOON) }
+    }
+
+    /// Returns whether another poll is allowed.
+    fn take(&mut self) -> bool {
+        self.take_at(Instant::now)
+    }
+
+    fn take_at(&mut self, now: impl FnOnce() -> Instant) -> bool {
+        match self {
+            Self::Polls(0) => return false,
+            Self::Polls(left) => *left -= 1,
+            Self::Until(end) if now() < *end => {}
+            Self::Until(_) => *self = Self::Polls(0),
+        }
+        true
+    }
 }
 
 impl<D: Device> ReuseGuard for Arc<Fence<D>> {
@@ -218,6 +260,25 @@ mod tests {
 
     use super::*;
     use crate::Allocator;
+
+    #[test]
+    fn a_vendors_device_is_polled_for_a_time_and_once_more() {
+        let device = DeviceInfo::new(Ordinal(0), Vendor::Amd, String::new(), 1, 1);
+        let start = Instant::now();
+        let mut budget = PollBudget::of(&device);
+        assert!((0..10_000).all(|_| budget.take_at(|| start)), "polls cost no budget");
+        let late = || start + Duration::from_secs(60);
+        assert!(budget.take_at(late), "the last poll comes after the end");
+        assert!(!budget.take_at(late) && !budget.take_at(|| start));
+    }
+
+    #[test]
+    fn a_host_device_is_polled_a_number_of_times() {
+        let device = DeviceInfo::new(Ordinal(0), Vendor::Host, String::new(), 1, 1);
+        let mut budget = PollBudget::of(&device);
+        let polls = (0..10_000).filter(|_| budget.take_at(|| panic!("its stepped mode must not depend on time")));
+        assert_eq!(polls.count(), HOST_POLLS as usize);
+    }
 
     #[test]
     fn no_other_thread_marks_a_point_between_a_number_and_its_record() {

@@ -1,6 +1,6 @@
 //! The state of a stream in the allocator.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 
 use cachette_hal::{self as hal, CaptureId, CaptureNode, CaptureStatus, Device, StreamRef};
@@ -19,6 +19,8 @@ pub(crate) struct StreamState<D: Device> {
     owned: Option<hal::Stream>,
     /// Held by the thread that marks a point.
     marking: Mutex<()>,
+    /// Whether the program has destroyed the stream, by the last query. A new stream may get the handle later.
+    gone: AtomicBool,
 }
 
 impl<D: Device> StreamState<D> {
@@ -34,7 +36,8 @@ impl<D: Device> StreamState<D> {
     pub(crate) fn adopt(shared: Arc<DeviceState<D>>, stream: StreamRef) -> Self {
         /// Relaxed: only the numbers must differ.
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self { shared, stream, number: NEXT.fetch_add(1, Ordering::Relaxed), owned: None, marking: Mutex::default() }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { shared, stream, number, owned: None, marking: Mutex::default(), gone: AtomicBool::new(false) }
     }
 
     /// Keeps other threads from marking a point in the stream.
@@ -48,6 +51,26 @@ impl<D: Device> StreamState<D> {
 
     pub(crate) const fn handle(&self) -> StreamRef {
         self.stream
+    }
+
+    /// Returns whether the program had destroyed the stream at the last query of its capture. A driver may crash on any
+    /// other call for such a stream.
+    pub(crate) fn is_gone(&self) -> bool {
+        // Relaxed: the flag publishes no other data.
+        let gone = || self.gone.load(Ordering::Relaxed);
+        // A new stream may have the handle since, so the driver is asked again.
+        gone() && (self.known_status().is_err() || gone())
+    }
+
+    /// The stream for a call that frees memory behind the stream's work.
+    ///
+    /// The work of a destroyed stream may still run. So the host waits for the device, and any stream will do.
+    pub(crate) fn order_behind(&self) -> hal::Result<StreamRef> {
+        if !self.is_gone() {
+            return Ok(self.stream);
+        }
+        self.shared.device.synchronize_device()?;
+        Ok(StreamRef::DEFAULT)
     }
 
     /// Returns whether the driver reports a stream of the caller as unknown. Not every driver can.
@@ -92,12 +115,13 @@ impl<D: Device> StreamState<D> {
         unsafe { capture.frontier(self.stream, nodes) }.ok().and_then(active)
     }
 
-    /// Idle if the device cannot capture, or if the driver does not recognise the stream.
+    /// Idle if the device cannot capture, or if the driver does not recognise the stream. The stream is gone then.
     fn known_status(&self) -> hal::Result<CaptureStatus> {
-        match self.capture_status().unwrap_or(Ok(CaptureStatus::Idle)) {
-            Err(error) if error.kind() == hal::ErrorKind::InvalidHandle => Ok(CaptureStatus::Idle),
-            status => status,
-        }
+        let status = self.capture_status().unwrap_or(Ok(CaptureStatus::Idle));
+        let gone = status.is_err_and(|error| error.kind() == hal::ErrorKind::InvalidHandle);
+        // Relaxed: as in `is_gone`.
+        self.gone.store(gone, Ordering::Relaxed);
+        if gone { Ok(CaptureStatus::Idle) } else { status }
     }
 
     /// `None` if the device cannot capture.

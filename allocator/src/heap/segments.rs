@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::{self as hal, Device, DevicePtr};
+use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
 use crate::address_index::SegmentRef;
 use crate::blocks::{IdleSegment, SegmentId};
@@ -131,9 +131,9 @@ impl<D: Device> Heap<D> {
         Some((segment, guards))
     }
 
-    /// The context of the heap's requests to a source.
-    fn place(&self) -> AllocContext {
-        AllocContext::new(self.shared.device.info().ordinal, self.stream_state.handle())
+    /// The context of a call of a source.
+    fn place(&self, stream: StreamRef) -> AllocContext {
+        AllocContext::new(self.shared.device.info().ordinal, stream)
     }
 
     /// Requests a segment from the device or the source of the heap's pool. Returns `None` if there is no memory.
@@ -157,8 +157,9 @@ impl<D: Device> Heap<D> {
             };
         };
         let _called = pool.call_source();
+        let place = self.place(self.stream_state.handle());
         // SAFETY: 1. the stream state keeps its stream alive.
-        match unsafe { source.allocate(bytes, &self.place()) } {
+        match unsafe { source.allocate(bytes, &place) } {
             Ok(base) if base.address().is_multiple_of(UNIT) => {
                 let ends = [base.address(), base.address().saturating_add(bytes - 1)];
                 let known = ends.into_iter().find_map(block_around);
@@ -168,7 +169,7 @@ impl<D: Device> Heap<D> {
             }
             Ok(base) => {
                 // SAFETY: 1. 2. the segment was just allocated, and no other code has its address.
-                unsafe { source.free(base, bytes, &self.place()) }?;
+                unsafe { source.free(base, bytes, &place) }?;
                 Err(SourceError::other(
                     format!("{} gave the unaligned address {:#x}", source.name(), base.address()),
                     "return multiples of 512",
@@ -192,14 +193,14 @@ impl<D: Device> Heap<D> {
     }
 
     /// Frees a segment to the driver's pool, behind the work of the heap's stream and behind `guards`.
-    fn free_on_driver(&self, segment: NewSegment, guards: &[Arc<Fence<D>>]) -> hal::Result<()> {
+    fn free_on_driver(&self, segment: NewSegment, guards: &[Arc<Fence<D>>], stream: StreamRef) -> hal::Result<()> {
         let driver_pool = self.shared.device.stream_ordered().map_err(hal::Error::from)?;
         for guard in guards {
             guard.hold_back(&self.stream_state)?;
         }
         // SAFETY: 1. the segment came from this pool, and only this heap still has its address. 2. The stream waits for
         // the work of other streams, and no later work uses the memory.
-        unsafe { driver_pool.free_on(segment.base, self.stream_state.handle()) }
+        unsafe { driver_pool.free_on(segment.base, stream) }
     }
 
     /// Returns freed memory to the driver's pool. After a failure the memory stays in the heap, for the next request.
@@ -229,6 +230,7 @@ impl<D: Device> Heap<D> {
             fence.wait()?;
             guards.iter().try_for_each(|guard| guard.wait())?;
         }
+        let stream = self.stream_state.order_behind()?;
         let (address, bytes) = (segment.base.address(), segment.bytes);
         self.note_segment(TraceAction::SegmentFree, address, bytes);
         *outcome = self.tell(TraceAction::SegmentFree, address, bytes);
@@ -236,9 +238,9 @@ impl<D: Device> Heap<D> {
         let _called = pool.as_ref().map(|pool| pool.call_source());
         let freed = match pool.as_ref().and_then(|pool| pool.source.as_ref()) {
             // SAFETY: 1. 2. as below. The heap stays in its pool while it has a segment.
-            Some(source) => unsafe { source.free(segment.base, bytes, &self.place()) }
+            Some(source) => unsafe { source.free(segment.base, bytes, &self.place(stream)) }
                 .map_err(|_| hal::Error::new(hal::ErrorKind::Other, "free of a pool's source")),
-            None if driver_pool => self.free_on_driver(segment, guards),
+            None if driver_pool => self.free_on_driver(segment, guards, stream),
             // SAFETY: 1. the segment came from this device, and only this heap still has its address. 2. No block of it
             // is allocated, and the waits above cover the work of the heap's stream and of others.
             None => unsafe { self.shared.device.free(segment.base) },

@@ -17,6 +17,7 @@ mod checkpoints;
 mod checkpoints_threads;
 mod checkpoints_uses;
 mod defects;
+mod destroyed_streams;
 mod determinism;
 mod driver_pool;
 mod drops;
