@@ -137,7 +137,7 @@ habits! {
     /// Whether a token of mapped memory brings the kernel down; otherwise it is refused.
     crashes_exporting_mapped_memory: V6_4 | V7_2;
     /// Whether most calls do not notice that a stream was destroyed: some crash, the others report success.
-    misses_destroyed_streams: V7_2 | V7_14;
+    misses_destroyed_streams: V7_2 | V7_14 | V10;
 }
 
 impl fmt::Display for Personality {
