@@ -3,7 +3,8 @@
 //! Each thread has several streams and many slots. A step fills an empty slot with a block of random size, or checks
 //! and frees the block of a full one. Half of the blocks are read on another stream of the thread, which waits for the
 //! block's own stream, and are freed at once after `record_stream`. Chunks therefore move between streams all the time.
-//! A block is filled with one byte at its start, its middle and its end, and read there before it is freed.
+//! A block is filled with one byte at its start, its middle and its end, and read there before it is freed. With
+//! `--whole` it is filled and read everywhere.
 //!
 //! The ratio is the peak of reserved bytes over the peak of bytes that the threads held. A block that other streams
 //! still use after its free does not count as held, so the second ratio is over the peak of active bytes.
@@ -53,6 +54,9 @@ struct Options {
     /// Bytes that are filled at each place of a block; more keep the streams busy for longer
     #[arg(long, default_value_t = 4096)]
     touch: u64,
+    /// Fills and checks every byte of a block
+    #[arg(long)]
+    whole: bool,
     /// The seed of all draws
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -127,6 +131,13 @@ fn run(allocator: &Allocator, options: &Options) -> Result<f64, Stopped> {
     Ok((options.threads * options.steps) as f64)
 }
 
+/// The bytes of the largest block that can be drawn.
+fn largest(options: &Options) -> Result<usize, Stopped> {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sizes are positive and below 2^52")]
+    let bytes = options.largest.exp2().ceil() as u64;
+    Ok(usize::try_from(bytes)?)
+}
+
 /// A block, its stream by number, and the byte that it is filled with.
 struct Filled {
     memory: Allocation,
@@ -146,6 +157,7 @@ struct Worker<'a> {
     event: OwnedEvent<AnyDevice>,
     sizes: LogUniform,
     touch: u64,
+    whole: bool,
     random: SplitMix64,
     slots: Vec<Option<Filled>>,
     /// What was read, and the bytes that were expected.
@@ -160,10 +172,11 @@ impl<'a> Worker<'a> {
             streams: (0..options.streams).map(|_| allocator.create_stream()).collect::<Result<_, _>>()?,
             event: OwnedEvent::create(allocator.device().clone())?,
             sizes: LogUniform { low: 16.0, high: options.largest },
-            touch: options.touch,
+            touch: if options.whole { u64::MAX } else { options.touch },
+            whole: options.whole,
             random: SplitMix64::new(options.seed.wrapping_add(thread as u64 * 1_000_003)),
             slots: (0..options.slots).map(|_| None).collect(),
-            read: allocator.pinned().allocate(BATCH * PLACES)?,
+            read: allocator.pinned().allocate(if options.whole { largest(options)? } else { BATCH * PLACES })?,
             expected: Vec::new(),
         })
     }
@@ -209,6 +222,15 @@ impl<'a> Worker<'a> {
             memory.record_stream(user);
         }
         let at = memory.ptr().ok_or("the block has no address")?;
+        if self.whole {
+            let (to, bytes) = (self.read.ptr().as_ptr(), usize::try_from(memory.requested())?);
+            // SAFETY: 1. the stream is live. 3. the memory is allocated, and the stream was recorded. 4. the pinned
+            // memory has room for the largest block, and is not touched before the streams were waited for.
+            unsafe { device.transfer()?.download(to, at, bytes, user.handle()) }?;
+            self.expected.resize(bytes, byte);
+            drop(memory);
+            return self.check();
+        }
         for place in places(&memory) {
             let to = self.read.ptr().as_ptr().wrapping_add(self.expected.len());
             // SAFETY: 1. the stream is live. 3. the memory is allocated, and the stream was recorded. 4. the pinned
