@@ -80,9 +80,10 @@ impl Context {
     pub(crate) unsafe fn enter_for(&self, stream: StreamRef) -> Result<Locked<'_>> {
         let entered = self.enter()?;
         // SAFETY: 1. is the caller's promise.
-        unsafe { check_live(self, stream) }?;
-        // SAFETY: 1. is the caller's promise.
         let lock = CAPTURES.hold(|| unsafe { is_idle(self, stream) });
+        // The query uses the stream's capture too, so it comes under the lock.
+        // SAFETY: 1. is the caller's promise.
+        unsafe { check_live(self, stream) }?;
         Ok(Locked { _lock: lock, _entered: entered })
     }
 

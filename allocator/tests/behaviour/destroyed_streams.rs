@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cachette::hal::{Call, CaptureMode, Device, Stream as RawStream, StreamRef};
+use cachette::hal::{Call, CaptureMode, Device, ErrorKind, Stream as RawStream, StreamRef};
 use cachette_hal_host::HostConfig;
 use cachette_hal_testing::traced::{DriverCall, Observer};
 
@@ -115,4 +115,16 @@ fn the_memory_of_a_graph_that_a_destroyed_stream_launched_is_freed_without_a_cal
         drop((graph, pool));
         on.expect_unused(text);
     }
+}
+
+#[test]
+fn a_new_stream_with_the_handle_of_a_destroyed_one_is_used_as_any_other() {
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
+    let used = test.allocate(12 * MIB, &stream);
+    used.record_stream(&side);
+    // The first query finds the old stream destroyed; before the record a new one has its handle.
+    test.device.fail_next(Call::CaptureStatus, 1, ErrorKind::InvalidHandle);
+    drop(used);
+    assert_eq!(test.device.calls(Call::Record), 1);
+    assert_eq!(test.device.calls(Call::SynchronizeDevice), 0, "no wait for the device");
 }
