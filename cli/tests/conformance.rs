@@ -53,6 +53,18 @@ fn the_json_names_the_device_under_test() {
 }
 
 #[test]
+fn isolated_cases_have_the_same_outcomes() {
+    let outcomes = |more: &[&str]| {
+        let ran = conformance(&[&["--filter", GROUP, "--format", "json"], more].concat());
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let cases = report["cases"].as_array().unwrap().clone();
+        cases.iter().map(|case| (case["name"].clone(), case["outcome"].clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(outcomes(&["--isolate"]), outcomes(&[]));
+}
+
+#[test]
 fn the_junit_report_goes_to_the_file_and_the_text_to_the_terminal() {
     let path = scratch("report.xml");
     let file = path.to_str().unwrap();

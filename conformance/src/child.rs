@@ -4,7 +4,7 @@
 //! opens a backend, prints one line as its answer, and exits.
 
 use std::env;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus, Stdio, exit};
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use cachette_hal::Ordinal;
 use crate::cases;
 use crate::failure::{Stop, Verdict};
 use crate::fixture::Fixture;
+use crate::isolate;
 use crate::rig::Subject;
 
 const ROLE: &str = "CACHETTE_CONFORMANCE_ROLE";
@@ -60,6 +61,9 @@ pub fn fixture_name() -> Option<String> {
 /// else.
 pub fn play_if_child(fixture: &Arc<Fixture>) {
     let Ok(role) = env::var(ROLE) else { return };
+    if role == isolate::ROLE {
+        isolate::play(fixture, ordinal(), &env::var(ARGUMENTS).unwrap_or_default());
+    }
     let answer = match play(fixture, &role) {
         Ok(answer) => format!("ok {answer}"),
         Err(Stop::Failed(failure)) => format!("failed {failure}"),
@@ -75,22 +79,33 @@ fn play(fixture: &Arc<Fixture>, role: &str) -> Verdict<String> {
         .flat_map(|roles| roles.iter())
         .find(|known| known.name == role)
         .ok_or_else(|| Stop::failed(format!("no role is called '{role}'")))?;
-    let ordinal = env::var(DEVICE).ok().and_then(|text| text.parse().ok()).unwrap_or(Ordinal(0));
     let arguments = env::var(ARGUMENTS).unwrap_or_default();
-    let subject = Subject::open(Arc::clone(fixture), ordinal)?;
+    let subject = Subject::open(Arc::clone(fixture), ordinal())?;
     (role.play)(&subject, &arguments)
+}
+
+/// The device of this child.
+fn ordinal() -> Ordinal {
+    env::var(DEVICE).ok().and_then(|text| text.parse().ok()).unwrap_or(Ordinal(0))
+}
+
+/// The command that starts this program again, as a child with a role.
+pub(crate) fn command(fixture: &Fixture, ordinal: Ordinal, role: &str, arguments: &str) -> io::Result<Command> {
+    let mut command = Command::new(env::current_exe()?);
+    command
+        .args(env::args_os().skip(1))
+        .env(ROLE, role)
+        .env(FIXTURE, fixture.name.as_str())
+        .env(DEVICE, ordinal.to_string())
+        .env(ARGUMENTS, arguments);
+    Ok(command)
 }
 
 impl Subject {
     /// Runs a child and returns its answer; `stdin`, if any, becomes its standard input.
     pub(crate) fn child(&self, role: &str, arguments: &str, stdin: Option<OwnedFd>) -> Verdict<String> {
-        let program = env::current_exe().map_err(|error| refused("find this program", &error))?;
-        let child = Command::new(program)
-            .args(env::args_os().skip(1))
-            .env(ROLE, role)
-            .env(FIXTURE, self.fixture().name.as_str())
-            .env(DEVICE, self.ordinal().to_string())
-            .env(ARGUMENTS, arguments)
+        let child = command(self.fixture(), self.ordinal(), role, arguments)
+            .map_err(|error| refused("find this program", &error))?
             .stdin(stdin.map_or_else(Stdio::null, Stdio::from))
             .stdout(Stdio::piped())
             .spawn()
@@ -132,6 +147,6 @@ fn finish(mut child: Child) -> Verdict<(ExitStatus, String)> {
     Ok((status, output))
 }
 
-fn refused(what: &str, error: &std::io::Error) -> Stop {
+fn refused(what: &str, error: &io::Error) -> Stop {
     Stop::failed(format!("cannot {what}: {error}"))
 }

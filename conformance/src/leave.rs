@@ -18,16 +18,26 @@ pub(crate) fn note_hang() {
     HUNG.store(true, Ordering::Relaxed);
 }
 
+/// Returns whether a case was abandoned with its thread.
+pub(crate) fn has_hung() -> bool {
+    // Relaxed: the flag publishes no other data.
+    HUNG.load(Ordering::Relaxed)
+}
+
 /// Ends the process with this code, without running destructors, if a case hung.
 ///
 /// The thread of that case is still inside the driver, whose destructors would crash. Every `main` calls it last, with
 /// its exit code.
 pub fn leave_if_hung(code: u8) {
-    // Relaxed: the flag publishes no other data.
-    if HUNG.load(Ordering::Relaxed) {
-        // The exit code counts even if the last lines cannot be written.
-        let _ = io::stdout().flush();
-        let _ = io::stderr().flush();
-        _exit(code.into());
+    if has_hung() {
+        leave(code);
     }
+}
+
+/// Ends the process with this code, without running destructors.
+pub(crate) fn leave(code: u8) -> ! {
+    // The exit code counts even if the last lines cannot be written.
+    let _ = io::stdout().flush();
+    let _ = io::stderr().flush();
+    _exit(code.into())
 }

@@ -22,6 +22,7 @@ mod failure;
 mod filter;
 mod fixture;
 mod harness;
+mod isolate;
 mod leave;
 mod report;
 mod rig;

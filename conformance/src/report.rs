@@ -6,10 +6,10 @@ mod text;
 use std::fmt;
 
 use cachette_hal::{BackendInfo, DeviceInfo};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The outcome of one case.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Outcome {

@@ -18,7 +18,7 @@ use crate::fixture::Fixture;
 use crate::leave::note_hang;
 use crate::report::{CaseReport, Header, Outcome, Report};
 use crate::rig::Subject;
-use crate::{cases, child};
+use crate::{cases, child, isolate};
 
 /// How long a case may take before it counts as hung.
 pub const LIMIT: Duration = Duration::from_secs(180);
@@ -34,11 +34,14 @@ pub struct Options {
     pub threads: usize,
     /// How long a case may take before it counts as hung.
     pub limit: Duration,
+    /// Whether each group of cases runs in a child process. A driver that ends its process then fails one case, and
+    /// the others run in a further child. Slower, since each child opens the backend.
+    pub isolate: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { filter: None, ordinal: None, threads: 1, limit: LIMIT }
+        Self { filter: None, ordinal: None, threads: 1, limit: LIMIT, isolate: false }
     }
 }
 
@@ -80,19 +83,27 @@ pub fn run_with(
     let bench = Bench::open(fixture, options.ordinal)?;
     let header = bench.header();
     let threads = if fixture.is_isolated { options.threads.max(1) } else { 1 };
+    let parts: Vec<&[&Case]> = if options.isolate {
+        chosen.chunk_by(|a, b| a.group() == b.group()).collect()
+    } else {
+        chosen.chunks(1).collect()
+    };
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Done { reports: Vec::with_capacity(chosen.len()), waiting: BTreeMap::new(), ended });
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 // Relaxed: the counter only distributes positions, and the lock publishes the results.
-                while let Some((position, case)) = {
-                    let position = next.fetch_add(1, Ordering::Relaxed);
-                    chosen.get(position).map(|case| (position, *case))
+                while let Some((index, part)) = {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    parts.get(index).map(|part| (index, *part))
                 } {
-                    let report = bench.run(case, options.limit);
-                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-                    done.insert(&header, position, report);
+                    let mut position = parts[..index].iter().map(|part| part.len()).sum();
+                    bench.run_part(part, options, |report| {
+                        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                        done.insert(&header, position, report);
+                        position += 1;
+                    });
                 }
             });
         }
@@ -147,6 +158,25 @@ impl Bench {
         case.obstacle(&*self.device, self.count)
     }
 
+    pub(crate) const fn fixture(&self) -> &Arc<Fixture> {
+        &self.fixture
+    }
+
+    pub(crate) const fn ordinal(&self) -> Ordinal {
+        self.ordinal
+    }
+
+    /// Runs some cases, here or in child processes, and reports each at its end.
+    fn run_part(&self, part: &[&Case], options: &Options, mut ended: impl FnMut(CaseReport)) {
+        if options.isolate {
+            isolate::run(self, part, options.limit, ended);
+        } else {
+            for case in part {
+                ended(self.run(case, options.limit));
+            }
+        }
+    }
+
     /// Runs one case and judges it.
     pub(crate) fn run(&self, case: &Case, limit: Duration) -> CaseReport {
         let started = Instant::now();
@@ -154,6 +184,11 @@ impl Bench {
             Some(reason) => Outcome::Skipped { reason },
             None => watch(Arc::clone(&self.fixture), self.ordinal, *case, limit),
         };
+        self.report(case, outcome, started)
+    }
+
+    /// Judges the outcome of a case that ends now.
+    pub(crate) fn report(&self, case: &Case, outcome: Outcome, started: Instant) -> CaseReport {
         CaseReport {
             name: case.name,
             about: case.about,
@@ -190,7 +225,7 @@ fn outcome(verdict: thread::Result<Verdict>) -> Outcome {
     }
 }
 
-fn failed(failure: &Failure) -> Outcome {
+pub(crate) fn failed(failure: &Failure) -> Outcome {
     Outcome::Failed { text: failure.to_string() }
 }
 

@@ -32,6 +32,9 @@ pub(crate) struct Conformance {
     /// Runs only cases whose name contains this text; `group::` selects a group, `*` matches anything
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     filter: Option<String>,
+    /// Runs each group of cases in a child process, so that a driver which crashes or hangs fails one case only
+    #[arg(long)]
+    isolate: bool,
     /// The format of the report
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -60,6 +63,7 @@ impl Conformance {
         let options = Options {
             filter: self.filter,
             threads: thread::available_parallelism().map_or(1, usize::from),
+            isolate: self.isolate,
             ..Options::default()
         };
         let in_text = file.is_some() || matches!(self.format, Format::Text);
