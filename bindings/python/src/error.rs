@@ -4,32 +4,63 @@ use cachette::backends::OpenError;
 use cachette::config::ConfigError;
 use cachette::{Error, hal};
 use cachette_process::StartError;
-use pyo3::exceptions::PyValueError;
+use pyo3::PyErrArguments;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
 
 use crate::report::Figures;
 
 /// The exceptions of the package, which are defined in Python.
-mod python {
-    pyo3::import_exception!(cachette._errors, Error);
-    pyo3::import_exception!(cachette._errors, OutOfMemoryError);
-    pyo3::import_exception!(cachette._errors, ConfigError);
-    pyo3::import_exception!(cachette._errors, HistoryError);
+///
+/// They are imported with the module: at the end of the interpreter an error can no longer import anything.
+static KINDS: PyOnceLock<Kinds> = PyOnceLock::new();
+
+struct Kinds {
+    error: Py<PyType>,
+    out_of_memory: Py<PyType>,
+    config: Py<PyType>,
+    history: Py<PyType>,
+}
+
+/// Imports the exceptions of the package.
+pub(crate) fn import(py: Python<'_>) -> PyResult<()> {
+    let errors = py.import("cachette._errors")?;
+    let kind = |name: &str| Ok::<_, PyErr>(errors.getattr(name)?.cast_into::<PyType>()?.unbind());
+    let kinds = Kinds {
+        error: kind("Error")?,
+        out_of_memory: kind("OutOfMemoryError")?,
+        config: kind("ConfigError")?,
+        history: kind("HistoryError")?,
+    };
+    // A second import of the module keeps the exceptions of the first.
+    let _ = KINDS.set(py, kinds);
+    Ok(())
+}
+
+/// An exception of the package; a `RuntimeError` where they are not imported.
+fn raised(kind: fn(&Kinds) -> &Py<PyType>, arguments: impl PyErrArguments + 'static) -> PyErr {
+    let made = Python::try_attach(|py| match KINDS.get(py) {
+        Some(kinds) => PyErr::from_type(kind(kinds).bind(py).clone(), arguments),
+        None => PyRuntimeError::new_err(arguments),
+    });
+    made.unwrap_or_else(|| PyRuntimeError::new_err("the interpreter has ended"))
 }
 
 /// `cachette.Error` with a text.
 pub(crate) fn error(text: impl Into<String>) -> PyErr {
-    python::Error::new_err(text.into())
+    raised(|kinds| &kinds.error, text.into())
 }
 
 /// Converts an allocator's error to an exception.
 pub(crate) fn of_allocator(why: Error) -> PyErr {
     let text = why.to_string();
     match why {
-        Error::OutOfMemory(report) => python::OutOfMemoryError::new_err((text, Figures::of(&report))),
+        Error::OutOfMemory(report) => raised(|kinds| &kinds.out_of_memory, (text, Figures::of(&report))),
         Error::TooLarge { bytes } => {
             let figures = Figures::of_request(bytes, text.clone());
-            python::OutOfMemoryError::new_err((text, figures))
+            raised(|kinds| &kinds.out_of_memory, (text, figures))
         }
         Error::InvalidFraction(_) => PyValueError::new_err(text),
         _ => error(text),
@@ -57,10 +88,10 @@ pub(crate) fn of_open(why: &OpenError) -> PyErr {
 
 /// The exception for an invalid configuration.
 pub(crate) fn of_config(why: &ConfigError) -> PyErr {
-    python::ConfigError::new_err(why.to_string())
+    raised(|kinds| &kinds.config, why.to_string())
 }
 
 /// The exception for invalid history options.
 pub(crate) fn of_history(text: &str) -> PyErr {
-    python::HistoryError::new_err(text.to_owned())
+    raised(|kinds| &kinds.history, text.to_owned())
 }

@@ -54,6 +54,8 @@ use pyo3::prelude::*;
 /// The native half of `cachette`.
 #[pymodule]
 mod _native {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use crate::allocation::PyAllocation;
     #[pymodule_export]
@@ -86,4 +88,9 @@ mod _native {
     /// The version of the package.
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::error::import(module.py())
+    }
 }

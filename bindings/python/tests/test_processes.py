@@ -45,6 +45,55 @@ atexit.register(late)
     assert done.stdout == "1024\n"
 
 
+def test_errors_at_the_end_of_the_interpreter_are_exceptions(run: Run) -> None:
+    done = run("""
+import builtins, cachette
+memory = cachette.Allocator().allocate(64)
+memory.free()
+class Owner:
+    def __del__(self):
+        try:
+            memory.address
+        except Exception as why:
+            print(type(why).__name__, why)
+builtins.kept = Owner()  # lives until the modules are gone
+""")
+    assert done.stdout == "Error this memory was freed; allocate anew\n"
+
+
+def test_a_cycle_that_the_end_collects_may_use_released_objects(run: Run) -> None:
+    done = run("""
+import cachette
+class Cache:
+    def __init__(self):
+        self.pool = cachette.Allocator().create_pool()
+        self.cycle = self
+    def __del__(self):
+        self.pool.release()
+        try:
+            self.pool.stats()
+        except Exception as why:
+            print(type(why).__name__)
+kept = Cache()
+""")
+    assert done.stdout == "Error\n"
+
+
+def test_errors_need_no_module_that_can_still_be_imported(run: Run) -> None:
+    done = run("""
+import sys, cachette
+allocator = cachette.Allocator()
+sys.modules["cachette._errors"] = None
+for call in (lambda: allocator.allocate(1 << 50), lambda: allocator.set_config("no_such_key:1"),
+             lambda: allocator.record_memory_history("never"), lambda: cachette.Allocator("no such device")):
+    try:
+        call()
+    except cachette.Error as why:
+        print(type(why).__name__)
+""")
+    assert done.stdout.split() == ["OutOfMemoryError", "ConfigError", "HistoryError", "Error"]
+
+
 def test_a_forked_child_ends_without_harm(run: Run) -> None:
     done = run("""
 import cachette, os
