@@ -1,12 +1,12 @@
 //! Pinned host memory.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cachette::hal::DevicePtr;
 use cachette::pinned::TimeStat;
 use cachette::{Allocator, PinnedAllocation, PinnedStats, Stat};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple, PyWeakrefReference};
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::error;
 use crate::stream::Named;
@@ -24,7 +24,7 @@ impl PyPinned {
         let allocated = py.detach(|| self.allocator.pinned().allocate(bytes));
         Ok(PyPinnedAllocation {
             allocator: self.allocator.clone(),
-            inner: Mutex::new(Held { allocation: Some(allocated.map_err(error::of_allocator)?), view: None }),
+            held: Arc::new(Mutex::new(Held { allocation: Some(allocated.map_err(error::of_allocator)?), views: 0 })),
         })
     }
 
@@ -53,30 +53,53 @@ impl PyPinned {
 #[pyclass(module = "cachette", name = "PinnedAllocation", frozen)]
 pub(crate) struct PyPinnedAllocation {
     allocator: Allocator,
-    inner: Mutex<Held>,
+    held: Arc<Mutex<Held>>,
 }
 
 struct Held {
     /// `None` after the free.
     allocation: Option<PinnedAllocation>,
-    /// The Python view of the memory. It keeps this object alive while the view exists.
-    view: Option<Py<PyWeakrefReference>>,
+    /// Views that exist or are being made; the memory is not freed while there are any.
+    views: usize,
+}
+
+/// Counts one view of pinned memory, and keeps the memory: the `_owner` of the view.
+#[pyclass(module = "cachette._native", frozen)]
+struct ViewOwner(Arc<Mutex<Held>>);
+
+impl Drop for ViewOwner {
+    fn drop(&mut self) {
+        lock(&self.0).views -= 1;
+    }
+}
+
+/// No Python code runs while it is held.
+fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl PyPinnedAllocation {
     /// Calls `question` with the allocation, unless it was freed.
     fn ask<T>(&self, question: impl FnOnce(&PinnedAllocation) -> T) -> PyResult<T> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let allocation = inner.allocation.as_ref();
-        allocation.map(question).ok_or_else(|| error::error("this memory was freed; allocate anew"))
+        let answer = lock(&self.held).allocation.as_ref().map(question);
+        answer.ok_or_else(freed)
     }
 
-    /// Returns the Python view of the memory, if it still exists.
-    fn shown<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let view = inner.view.as_ref()?.bind(py);
-        view.upgrade()
+    /// Counts a view from now on. Returns the address and the bytes that it shows.
+    fn begin_view(&self) -> PyResult<(ViewOwner, usize, usize)> {
+        let shown = {
+            let mut held = lock(&self.held);
+            let shown = held.allocation.as_ref().map(|it| (it.ptr().addr().get(), it.requested()));
+            held.views += usize::from(shown.is_some());
+            shown
+        };
+        let (address, bytes) = shown.ok_or_else(freed)?;
+        Ok((ViewOwner(Arc::clone(&self.held)), address, bytes))
     }
+}
+
+fn freed() -> PyErr {
+    error::error("this memory was freed; allocate anew")
 }
 
 #[pymethods]
@@ -116,13 +139,16 @@ impl PyPinnedAllocation {
     /// A view of the requested bytes, for use while the device does not access them.
     ///
     /// The memory cannot be freed while the view exists.
-    fn view<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let py = this.py();
-        let (address, bytes) = (this.get().address()?, this.get().requested()?);
-        let shown = match this.get().shown(py) {
-            Some(shown) => shown,
-            None => this.get().show(this, address, bytes)?,
+    fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        // The code below may run other threads, and code of the program, which may free the memory.
+        let (owner, address, bytes) = self.begin_view()?;
+        // The stable ABI has no buffers before Python 3.11, so the view is of a `ctypes` array.
+        let kind = py.import("ctypes")?.getattr("c_ubyte")?.mul(bytes)?;
+        let shown = match bytes {
+            0 => kind.call0()?,
+            _ => kind.call_method1("from_address", (address,))?,
         };
+        shown.setattr("_owner", owner)?;
         let view = py.import("builtins")?.getattr("memoryview")?.call1((shown,))?;
         view.call_method1("cast", ("B",))
     }
@@ -135,10 +161,14 @@ impl PyPinnedAllocation {
 
     /// Frees the memory; a second call does nothing.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
-        if self.shown(py).is_some() {
-            return Err(error::error("a view of this memory is still there; release it before the memory is freed"));
+        let text = "a view of this memory is still there; release it before the memory is freed";
+        let mut held = lock(&self.held);
+        if held.views > 0 {
+            drop(held);
+            return Err(error::error(text));
         }
-        let taken = self.inner.lock().unwrap_or_else(PoisonError::into_inner).allocation.take();
+        let taken = held.allocation.take();
+        drop(held);
         py.detach(|| drop(taken));
         Ok(())
     }
@@ -158,25 +188,6 @@ impl PyPinnedAllocation {
             format!("<cachette.PinnedAllocation of {bytes} bytes at {address:#x}>")
         })
         .unwrap_or_else(|_| "<cachette.PinnedAllocation, freed>".to_owned())
-    }
-}
-
-impl PyPinnedAllocation {
-    /// Creates the Python view of the memory.
-    ///
-    /// The stable ABI has no buffers before Python 3.11, so the view is a `ctypes` array that refers to this object.
-    fn show<'py>(&self, this: &Bound<'py, Self>, address: usize, bytes: usize) -> PyResult<Bound<'py, PyAny>> {
-        let py = this.py();
-        let kind = py.import("ctypes")?.getattr("c_ubyte")?.mul(bytes)?;
-        let shown = match bytes {
-            0 => kind.call0()?,
-            _ => kind.call_method1("from_address", (address,))?,
-        };
-        shown.setattr("_owner", this)?;
-        let view = PyWeakrefReference::new(&shown)?.unbind();
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.view = Some(view);
-        Ok(shown)
     }
 }
 

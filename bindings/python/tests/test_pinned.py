@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import gc
+from typing import Any
 
 import pytest
 
@@ -47,6 +49,62 @@ def test_a_view_keeps_its_memory(allocator: cachette.Allocator) -> None:
     memory.free()
     with pytest.raises(cachette.Error, match="was freed"):
         memory.view()
+
+
+def test_memory_is_not_freed_while_a_view_of_it_is_made(
+    allocator: cachette.Allocator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = allocator.pinned().allocate(4096)
+    refused: list[cachette.Error] = []
+    real = builtins.__import__
+
+    def free_meanwhile(name: str, *rest: Any, **named: Any) -> Any:
+        if name == "ctypes":  # what another thread could do here
+            with pytest.raises(cachette.Error, match="release it before") as why:
+                memory.free()
+            refused.append(why.value)
+        return real(name, *rest, **named)
+
+    monkeypatch.setattr(builtins, "__import__", free_meanwhile)
+    view = memory.view()
+    monkeypatch.undo()
+    assert refused and not memory.is_freed
+    other = allocator.pinned().allocate(4096).view()
+    other[:4] = b"ABCD"
+    assert bytes(view[:4]) == bytes(4)
+
+
+def test_a_view_that_could_not_be_made_leaves_the_memory_free_to_go(
+    allocator: cachette.Allocator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = allocator.pinned().allocate(64)
+    real = builtins.__import__
+
+    def no_ctypes(name: str, *rest: Any, **named: Any) -> Any:
+        if name == "ctypes":
+            raise ImportError(name)
+        return real(name, *rest, **named)
+
+    monkeypatch.setattr(builtins, "__import__", no_ctypes)
+    with pytest.raises(ImportError):
+        memory.view()
+    monkeypatch.undo()
+    memory.free()
+    assert memory.is_freed
+
+
+def test_every_view_of_pinned_memory_counts(allocator: cachette.Allocator) -> None:
+    memory = allocator.pinned().allocate(64)
+    first, second = memory.view(), memory.view()
+    second[:5] = b"seven"
+    assert bytes(first[:5]) == b"seven"
+    for view in (first, second):
+        with pytest.raises(cachette.Error, match="release it before"):
+            memory.free()
+        view.release()
+    del first, second, view
+    memory.free()
+    assert memory.is_freed
 
 
 def test_n3_freed_memory_serves_again_after_its_uses(allocator: cachette.Allocator) -> None:
