@@ -9,6 +9,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::code_locations::Noted;
 use crate::error;
 use crate::memory::Memory;
+use crate::sequence::AtMost;
 use crate::stream::Named;
 use crate::view::PyView;
 
@@ -77,8 +78,8 @@ impl PyAllocation {
     }
 
     /// The memory with a type, such as `"float32"`, and a shape, for other libraries.
-    fn view(&self, dtype: &str, shape: Vec<i64>) -> PyResult<PyView> {
-        PyView::new(self.memory()?, dtype, shape)
+    fn view(&self, dtype: &str, shape: AtMost<64, i64>) -> PyResult<PyView> {
+        PyView::new(self.memory()?, dtype, shape.0)
     }
 
     /// The address of the first byte, as Triton asks for it.

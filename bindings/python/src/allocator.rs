@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::allocation::PyAllocation;
 use crate::code_locations::Noted;
-use crate::history::Asked;
+use crate::history::{Actions, Asked};
 use crate::pinned::PyPinned;
 use crate::pool::PyPool;
 use crate::report::Figures;
@@ -205,7 +205,7 @@ impl PyAllocator {
     /// `enabled` is `"all"`, `"state"` for live memory only, or `None` to stop. `context` selects what has a stack:
     /// `None`, `"state"`, `"alloc"` or `"all"`. `stacks` is `"python"`, or `"all"` for native frames too.
     #[pyo3(signature = (enabled=Some("all"), context=Some("all"), stacks="all", max_entries=100_000,
-                        clear_history=false, skip_actions=Vec::new()),
+                        clear_history=false, skip_actions=Actions::default()),
            text_signature = "($self, enabled='all', context='all', stacks='all', max_entries=100000, \
                             clear_history=False, skip_actions=...)")]
     fn record_memory_history(
@@ -215,7 +215,7 @@ impl PyAllocator {
         stacks: &str,
         max_entries: u64,
         clear_history: bool,
-        skip_actions: Vec<String>,
+        skip_actions: Actions,
     ) -> PyResult<()> {
         let asked = Asked { enabled, context, stacks, max_entries, clear_history, skip_actions };
         history::switch(&self.inner, asked.options()?);

@@ -6,7 +6,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::error;
+use crate::sequence::AtMost;
 use crate::stacks::PythonStacks;
+
+/// Names of actions.
+pub(crate) type Actions = AtMost<64, String>;
 
 /// The options of a history, with PyTorch's names and meanings.
 pub(crate) struct Asked<'a> {
@@ -15,7 +19,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) stacks: &'a str,
     pub(crate) max_entries: u64,
     pub(crate) clear_history: bool,
-    pub(crate) skip_actions: Vec<String>,
+    pub(crate) skip_actions: Actions,
 }
 
 impl Asked<'_> {
@@ -46,7 +50,7 @@ impl Asked<'_> {
             .max_entries(entries)
             .clear(self.clear_history)
             .stack_source(source)
-            .skip_named(self.skip_actions.iter().map(String::as_str))
+            .skip_named(self.skip_actions.0.iter().map(String::as_str))
             .map_err(|why| wrong(&why.to_string()))?;
         Ok(self.enabled.is_some().then_some(options))
     }

@@ -15,7 +15,7 @@
 //! | `sleep.rs`, `pinned.rs` | sleep mode, and pinned host memory |
 //! | `history.rs`, `snapshot.rs`, `recording.rs` | histories and snapshots |
 //! | `stacks.rs`, `code_locations.rs`, `interpreter.rs`, `torch_frames.rs` | stacks of Python, PyTorch and native code |
-//! | `config.rs`, `error.rs`, `metrics.rs`, `report.rs`, `stats.rs` | values between the two languages |
+//! | `config.rs`, `error.rs`, `metrics.rs`, `report.rs`, `sequence.rs`, `stats.rs` | values between the two languages |
 //!
 //! The C functions that PyTorch calls are those of the crate `cachette_torch`; this library exports them, so that
 //! PyTorch and Python use the same instance.
@@ -38,6 +38,7 @@ mod pool;
 mod recording;
 mod report;
 mod sanitizer;
+mod sequence;
 mod shared;
 mod sleep;
 mod slot;

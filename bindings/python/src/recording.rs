@@ -8,7 +8,7 @@ use cachette::snapshot::{Snapshot, SnapshotOptions};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::history::{self, Asked};
+use crate::history::{self, Actions, Asked};
 use crate::plugin::allocator;
 use crate::report::Figures;
 use crate::sleep::{self, SleptEntry};
@@ -22,7 +22,7 @@ pub(crate) fn record_history(
     stacks: &str,
     max_entries: u64,
     clear_history: bool,
-    skip_actions: Vec<String>,
+    skip_actions: Actions,
 ) -> PyResult<()> {
     let asked = Asked { enabled, context, stacks, max_entries, clear_history, skip_actions };
     cachette_process::record_history(asked.options()?);

@@ -14,6 +14,7 @@ use cachette_sanitizer::{
 };
 use pyo3::prelude::*;
 
+use crate::sequence::AtMost;
 use crate::stacks::PythonStacks;
 
 /// The sanitizer that the shared allocators report to.
@@ -29,6 +30,9 @@ thread_local! {
 /// Streams are numbers: the driver's handle, or [`default_stream`] for the default stream of a device.
 #[pyclass(name = "Sanitizer", module = "cachette._native", frozen)]
 pub(crate) struct PySanitizer(Arc<Shared>);
+
+/// Addresses of the tensors of an operator.
+type Addresses = AtMost<{ 1 << 20 }, u64>;
 
 struct Shared {
     state: Mutex<State>,
@@ -49,12 +53,12 @@ struct State {
 impl PySanitizer {
     /// `libraries` are parts of file names: lines of such files are not the program's.
     #[new]
-    fn new(reads_before_writes: bool, libraries: Vec<String>) -> Self {
+    fn new(reads_before_writes: bool, libraries: AtMost<1024, String>) -> Self {
         let mut options = Options::default();
         options.waits = AllocatorWaits::Promised;
         options.language = Language::Python;
         options.reads_before_writes = reads_before_writes;
-        options.libraries = libraries;
+        options.libraries = libraries.0;
         let state = State {
             sanitizer: Sanitizer::new(options),
             marks: Marks::default(),
@@ -113,11 +117,11 @@ impl PySanitizer {
 
     /// Reports the reads and writes of an operator. Returns the number of findings so far, and the addresses of memory
     /// without a description.
-    fn uses(&self, stream: u64, reads: Vec<u64>, writes: Vec<u64>, by: u32) -> (usize, Vec<u64>) {
+    fn uses(&self, stream: u64, reads: Addresses, writes: Addresses, by: u32) -> (usize, Vec<u64>) {
         let site = self.0.site();
         let mut state = self.0.state();
         let mut bare = Vec::new();
-        for (addresses, access) in [(reads, Use::Read), (writes, Use::Write)] {
+        for (addresses, access) in [(reads.0, Use::Read), (writes.0, Use::Write)] {
             for address in addresses {
                 if state.sanitizer.uses(StreamId(stream), address, access, Text::of(by), site) {
                     bare.push(address);

@@ -6,6 +6,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
+use crate::sequence::AtMost;
+
 static TORCH: PyOnceLock<Functions> = PyOnceLock::new();
 
 /// Functions of PyTorch, all of them native, so that their calls run no Python code.
@@ -54,8 +56,8 @@ pub(crate) fn forward(py: Python<'_>) -> PyResult<Vec<Frame>> {
     }
     let metadata = node.getattr(intern!(py, "metadata"))?;
     let lines = metadata.cast::<PyDict>()?.get_item(intern!(py, "traceback_"))?;
-    let lines: Vec<String> = lines.map_or_else(|| Ok(Vec::new()), |lines| lines.extract())?;
-    let frames = lines.into_iter().map(|line| Frame {
+    let lines: AtMost<{ 1 << 16 }, String> = lines.map_or_else(|| Ok(AtMost::default()), |lines| lines.extract())?;
+    let frames = lines.0.into_iter().map(|line| Frame {
         // A snapshot appends the line break again.
         name: line.strip_suffix('\n').unwrap_or(&line).to_owned(),
         ..Frame::default()

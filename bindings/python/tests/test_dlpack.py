@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections.abc
 import ctypes
 import gc
+import sys
 from typing import Any
 
 import pytest
@@ -129,6 +131,26 @@ def test_a_shape_or_type_that_does_not_fit_is_a_value_error(allocator: cachette.
             memory.view(dtype, shape)
     assert memory.view("complex128", (1,)).shape == (1,)
     assert numpy.from_dlpack(memory.view("float64", ())).shape == ()
+
+
+@pytest.mark.parametrize("length", [65, 10**9, 10**12, 2**60])
+def test_a_shape_without_end_is_refused_at_once(allocator: cachette.Allocator, length: int) -> None:
+    with pytest.raises(ValueError, match="more than 64 values"):
+        allocator.allocate(24).view("uint8", range(length))
+
+
+def test_a_length_that_is_not_true_is_not_believed(allocator: cachette.Allocator) -> None:
+    class Endless(collections.abc.Sequence[int]):
+        def __len__(self) -> int:
+            return sys.maxsize
+
+        def __getitem__(self, place: Any) -> Any:
+            return 1
+
+    with pytest.raises(ValueError, match="more than 64 values"):
+        allocator.allocate(24).view("uint8", Endless())
+    with pytest.raises(TypeError):
+        allocator.allocate(24).view("uint8", "24")  # type: ignore[arg-type]
 
 
 def test_no_bytes_are_an_empty_array(allocator: cachette.Allocator) -> None:
