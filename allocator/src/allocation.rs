@@ -110,6 +110,15 @@ impl<D: Device> Allocation<D> {
         self.address == 0
     }
 
+    /// Returns whether the memory's pool sleeps: until it wakes, there is no memory at the address.
+    #[must_use]
+    pub fn is_asleep(&self) -> bool {
+        let Owner::Heap(heap, _) = self.owner() else { return false };
+        // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
+        let pool = unsafe { heap.as_ref() }.pool();
+        pool.is_some_and(|pool| pool.is_asleep())
+    }
+
     #[inline(always)]
     fn owner(&self) -> Owner<D> {
         if let Ok(number) = u32::try_from(self.place.0) {

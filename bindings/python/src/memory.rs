@@ -45,6 +45,14 @@ impl Memory {
             .map_err(|why| PyValueError::new_err(why.to_string()))
     }
 
+    /// Fails if there is no memory at the address until the pool wakes.
+    pub(crate) fn check_awake(&self) -> PyResult<()> {
+        if self.allocation.is_asleep() {
+            return Err(error::error("the pool of this memory sleeps; wake it first"));
+        }
+        Ok(())
+    }
+
     /// Lets a consumer use the memory in `stream`, as `__dlpack__` was asked.
     pub(crate) fn pass_to(&self, py: Python<'_>, consumer: Consumer) -> PyResult<()> {
         match consumer {

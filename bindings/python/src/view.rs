@@ -101,6 +101,7 @@ impl PyView {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.check(dl_device, copy)?;
+        self.memory.check_awake()?;
         let consumer = Consumer::read(self.memory.vendor(), stream)?;
         self.memory.pass_to(py, consumer)?;
         capsule(py, self.memory.tensor(self.data_type, &self.shape)?, max_version.is_some_and(|(major, _)| major >= 1))
@@ -109,6 +110,7 @@ impl PyView {
     /// The CUDA array interface, version 3; host memory has none.
     #[getter]
     pub(crate) fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.memory.check_awake()?;
         let allocation = &self.memory.allocation;
         let stream = match self.memory.vendor() {
             Vendor::Host => {

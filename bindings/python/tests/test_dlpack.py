@@ -166,6 +166,20 @@ def test_freed_memory_is_not_exported(allocator: cachette.Allocator) -> None:
             ask()
 
 
+def test_sleeping_memory_is_not_exported() -> None:
+    pool = cachette.Allocator("host", "expandable_segments:True").create_pool()
+    memory = pool.allocate(1 << 20)
+    view = memory.view("uint8", (1 << 20,))
+    before = numpy.from_dlpack(memory)
+    before[:] = 7
+    pool.sleep()
+    for export in (memory.__dlpack__, view.__dlpack__, lambda: numpy.from_dlpack(view)):
+        with pytest.raises(cachette.Error, match="sleeps; wake it first"):
+            export()
+    pool.wake()
+    assert (numpy.from_dlpack(view) == 7).all() and (before == 7).all()
+
+
 def test_a_stream_tells_its_handle(allocator: cachette.Allocator) -> None:
     stream = allocator.create_stream()
     assert stream.__cuda_stream__() == (0, stream.handle)
