@@ -39,8 +39,8 @@
 //!   may only start another program.
 //! * A fork inside an allocator, by a tracker, a helper, a source or a signal handler: the child returns into the
 //!   middle of the call, and may wait there for a thread that it does not have.
-//! * Locks outside allocators: of other libraries, and of the names of labels, the metadata and the annotations of the
-//!   process. A child that uses these may wait for a thread of its parent.
+//! * Locks outside allocators: of other libraries, and of the names of labels, the native stacks, the metadata and the
+//!   annotations of the process. A child that uses these may wait for a thread of its parent.
 //!
 //! For a child of a child, allocators of both ancestors are inherited.
 

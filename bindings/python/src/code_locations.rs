@@ -10,6 +10,7 @@ use cachette::history::Frame;
 use pyo3::prelude::*;
 
 use crate::interpreter::{self, Place};
+use crate::per_process::PerProcess;
 use crate::torch_frames;
 
 /// The locations recorded since the oldest active history began.
@@ -17,7 +18,7 @@ use crate::torch_frames;
 /// Every stack source holds a reference. When the last one ends, the locations and their code objects are dropped.
 #[derive(Default)]
 pub(crate) struct Places {
-    table: Mutex<Table>,
+    table: PerProcess<Mutex<Table>>,
 }
 
 /// The stack of a thread, as numbers of locations.
@@ -49,7 +50,7 @@ struct Table {
 
 /// The number of active histories. Relaxed: a call that runs while a history begins may miss it.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
-static SHARED: Mutex<Weak<Places>> = Mutex::new(Weak::new());
+static SHARED: Slot<Places> = PerProcess::new();
 
 thread_local! {
     /// The stack that a call of this package found before it released the GIL, and its table.
@@ -58,10 +59,13 @@ thread_local! {
     static LOOKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The value of `slot` if it is alive; otherwise a new one.
-pub(crate) fn shared<T>(slot: &Mutex<Weak<T>>, make: impl FnOnce() -> T) -> Arc<T> {
-    let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-    slot.upgrade().unwrap_or_else(|| {
+/// The value that the histories of a process share, while any of them lives.
+pub(crate) type Slot<T> = PerProcess<Mutex<Weak<T>>>;
+
+/// The value of `slot` if it is alive, and no `fresh` one is requested; otherwise a new one.
+pub(crate) fn shared<T: Send + Sync>(slot: &Slot<T>, fresh: bool, make: impl FnOnce() -> T) -> Arc<T> {
+    let mut slot = slot.get().lock().unwrap_or_else(PoisonError::into_inner);
+    slot.upgrade().filter(|_| !fresh).unwrap_or_else(|| {
         let new = Arc::new(make());
         *slot = Arc::downgrade(&new);
         new
@@ -70,8 +74,8 @@ pub(crate) fn shared<T>(slot: &Mutex<Weak<T>>, make: impl FnOnce() -> T) -> Arc<
 
 impl Places {
     /// The table of the active histories, or a new one.
-    pub(crate) fn shared() -> Arc<Self> {
-        shared(&SHARED, || {
+    pub(crate) fn shared(fresh: bool) -> Arc<Self> {
+        shared(&SHARED, fresh, || {
             LIVE.fetch_add(1, Relaxed);
             Self::default()
         })
@@ -82,7 +86,7 @@ impl Places {
         if LIVE.load(Relaxed) == 0 {
             return None;
         }
-        let shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = SHARED.get().lock().unwrap_or_else(PoisonError::into_inner);
         shared.upgrade()
     }
 
@@ -107,7 +111,7 @@ impl Places {
     /// No Python code runs while it is held.
     fn table(&self) -> MutexGuard<'_, Table> {
         // Entries are added completely, so a panic leaves the table valid.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.get().lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn look(&self) -> Option<Found> {

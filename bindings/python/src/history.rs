@@ -41,8 +41,9 @@ impl Asked<'_> {
             }
         };
         let source = match self.stacks {
-            "python" => PythonStacks::python(),
-            "all" => PythonStacks::all(),
+            // A cleared history needs none of the earlier stacks.
+            "python" => PythonStacks::new(false, self.clear_history),
+            "all" => PythonStacks::new(true, self.clear_history),
             _ => return Err(wrong("expected stacks to be 'python', or 'all'")),
         };
         let options = HistoryOptions::new()

@@ -6,7 +6,10 @@ use std::{mem, ptr};
 
 use cachette::history::Frame;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use pyo3::{ffi, intern};
+
+use crate::per_process::PerProcess;
 
 /// The most frames of a stack; outer ones are dropped.
 const DEEPEST: usize = 64;
@@ -28,8 +31,9 @@ impl Place {
     /// Returns the location as text, and the code object that keeps its key valid.
     pub(crate) fn describe(self, py: Python<'_>) -> (Frame, Py<PyAny>) {
         let code = self.code.bind(py);
+        // Names of files may have bytes that are no text, which Python keeps as surrogates.
         let text = |value: PyResult<Bound<'_, PyAny>>| {
-            let text = value.and_then(|value| value.extract::<String>());
+            let text = value.and_then(|value| Ok(value.cast_into::<PyString>()?.to_string_lossy().into_owned()));
             text.unwrap_or_default()
         };
         let line = self.frame.bind(py).getattr(intern!(py, "f_lineno"));
@@ -107,8 +111,8 @@ extern "C" fn drop_buried(_: *mut c_void) -> c_int {
 
 /// The objects to drop. No Python code runs while the lock is held.
 fn buried() -> MutexGuard<'static, Vec<Py<PyAny>>> {
-    static BURIED: Mutex<Vec<Py<PyAny>>> = Mutex::new(Vec::new());
-    BURIED.lock().unwrap_or_else(PoisonError::into_inner)
+    static BURIED: PerProcess<Mutex<Vec<Py<PyAny>>>> = PerProcess::new();
+    BURIED.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A pending exception, saved: memory may be freed while an exception unwinds through its owner.

@@ -15,6 +15,7 @@
 //! | `sleep.rs`, `pinned.rs` | sleep mode, and pinned host memory |
 //! | `history.rs`, `snapshot.rs`, `recording.rs` | histories and snapshots |
 //! | `stacks.rs`, `code_locations.rs`, `interpreter.rs`, `torch_frames.rs` | stacks of Python, PyTorch and native code |
+//! | `per_process.rs` | values that a forked child makes anew |
 //! | `config.rs`, `error.rs`, `metrics.rs`, `report.rs`, `sequence.rs`, `stats.rs` | values between the two languages |
 //!
 //! The C functions that PyTorch calls are those of the crate `cachette_torch`; this library exports them, so that
@@ -32,6 +33,7 @@ mod interpreter;
 mod memory;
 mod metrics;
 mod onnxruntime;
+mod per_process;
 mod pinned;
 mod plugin;
 mod pool;

@@ -13,6 +13,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::error;
+use crate::per_process::PerProcess;
 use crate::shared::{self, pointer};
 
 /// How many devices there are functions for.
@@ -21,7 +22,7 @@ const DEVICES: usize = 16;
 /// The label of ONNX Runtime's memory.
 static LABEL: LazyLock<Label> = LazyLock::new(|| Label::new("onnxruntime"));
 /// The text of the last failure of each device: ONNX Runtime itself says only that there is no memory.
-static LAST_ERRORS: Mutex<[Option<String>; DEVICES]> = Mutex::new([const { None }; DEVICES]);
+static LAST_ERRORS: PerProcess<Mutex<[Option<String>; DEVICES]>> = PerProcess::new();
 
 /// `void *(*)(size_t size)`.
 type Allocate = unsafe extern "C" fn(size: usize) -> *mut c_void;
@@ -112,5 +113,5 @@ fn keep<const N: usize>(why: &Error) {
 
 fn last_errors() -> MutexGuard<'static, [Option<String>; DEVICES]> {
     // Each change is one step, so a panic leaves the table whole.
-    LAST_ERRORS.lock().unwrap_or_else(PoisonError::into_inner)
+    LAST_ERRORS.get().lock().unwrap_or_else(PoisonError::into_inner)
 }

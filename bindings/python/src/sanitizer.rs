@@ -14,11 +14,12 @@ use cachette_sanitizer::{
 };
 use pyo3::prelude::*;
 
+use crate::per_process::PerProcess;
 use crate::sequence::AtMost;
 use crate::stacks::PythonStacks;
 
 /// The sanitizer that the shared allocators report to.
-static ACTIVE: RwLock<Option<Arc<Shared>>> = RwLock::new(None);
+static ACTIVE: PerProcess<RwLock<Option<Arc<Shared>>>> = PerProcess::new();
 
 thread_local! {
     /// The place of the operator that runs on this thread; zero for none.
@@ -35,7 +36,7 @@ pub(crate) struct PySanitizer(Arc<Shared>);
 type Addresses = AtMost<{ 1 << 20 }, u64>;
 
 struct Shared {
-    state: Mutex<State>,
+    state: PerProcess<Mutex<State>>,
     stacks: Arc<PythonStacks>,
 }
 
@@ -59,14 +60,9 @@ impl PySanitizer {
         options.language = Language::Python;
         options.reads_before_writes = reads_before_writes;
         options.libraries = libraries.0;
-        let state = State {
-            sanitizer: Sanitizer::new(options),
-            marks: Marks::default(),
-            graphs: HashMap::new(),
-            next_graph: 0,
-            unseen_requests: 0,
-        };
-        Self(Arc::new(Shared { state: Mutex::new(state), stacks: PythonStacks::python() }))
+        let shared = Shared { state: PerProcess::new(), stacks: PythonStacks::python() };
+        shared.state().sanitizer = Sanitizer::new(options);
+        Self(Arc::new(shared))
     }
 
     /// Receives the requests and frees of the shared allocators from now on, in place of any other.
@@ -281,7 +277,7 @@ fn stream_of(device: u32, handle: u64) -> StreamId {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // Each report is complete in itself, so a panic leaves the state valid.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.get().lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The place of this thread's operator, or of the caller. The lock is not held: a capture may wait for the GIL.
@@ -342,6 +338,18 @@ impl Shared {
     }
 }
 
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            sanitizer: Sanitizer::new(Options::default()),
+            marks: Marks::default(),
+            graphs: HashMap::new(),
+            next_graph: 0,
+            unseen_requests: 0,
+        }
+    }
+}
+
 impl State {
     /// Marks new findings in histories.
     fn mark(&mut self) {
@@ -350,9 +358,9 @@ impl State {
 }
 
 fn active() -> Option<Arc<Shared>> {
-    ACTIVE.read().unwrap_or_else(PoisonError::into_inner).clone()
+    ACTIVE.get().read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 fn active_mut() -> std::sync::RwLockWriteGuard<'static, Option<Arc<Shared>>> {
-    ACTIVE.write().unwrap_or_else(PoisonError::into_inner)
+    ACTIVE.get().write().unwrap_or_else(PoisonError::into_inner)
 }

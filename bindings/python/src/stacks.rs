@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cachette::history::{Callers, Frame, RawStack, ResolvedStack, StackSource};
 
-use crate::code_locations::{self, Found, Places};
+use crate::code_locations::{self, Found, Places, Slot};
+use crate::per_process::PerProcess;
 
 /// Prefixes of this library's functions, and of those that it calls on the way.
 const OWN: [&str; 4] = ["cachette", "_native", "backtrace::", "pyo3::"];
@@ -28,7 +29,7 @@ pub(crate) struct PythonStacks {
 /// Histories hold references; the last one drops the table.
 struct Known {
     places: Arc<Places>,
-    table: Mutex<Table>,
+    table: PerProcess<Mutex<Table>>,
 }
 
 /// Stacks by content and by number.
@@ -47,25 +48,26 @@ struct Stack {
 impl PythonStacks {
     /// The source of Python frames.
     pub(crate) fn python() -> Arc<Self> {
-        Self::new(false)
+        Self::new(false, false)
     }
 
     /// The source that also walks the native stack.
     pub(crate) fn all() -> Arc<Self> {
-        Self::new(true)
+        Self::new(true, false)
     }
 
-    fn new(native: bool) -> Arc<Self> {
-        static SHARED: Mutex<Weak<Known>> = Mutex::new(Weak::new());
-        let known = code_locations::shared(&SHARED, || Known { places: Places::shared(), table: Mutex::default() });
-        Arc::new(Self { native, known })
+    /// With `fresh` the source shares nothing with earlier ones, so that their code objects can be dropped.
+    pub(crate) fn new(native: bool, fresh: bool) -> Arc<Self> {
+        static SHARED: Slot<Known> = PerProcess::new();
+        let make = || Known { places: Places::shared(fresh), table: PerProcess::new() };
+        Arc::new(Self { native, known: code_locations::shared(&SHARED, fresh, make) })
     }
 }
 
 impl Known {
     fn table(&self) -> MutexGuard<'_, Table> {
         // Entries are added completely, so a panic leaves the table valid.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.get().lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn words_of(&self, stack: &Stack) -> ResolvedStack {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from conftest import Run
 
 
@@ -111,6 +113,53 @@ assert allocator.allocated_bytes == 4 << 20
 print("parent is whole")
 """)
     assert done.stdout == "parent is whole\n"
+
+
+def test_a_child_that_is_forked_while_stacks_are_named_goes_on(run: Run, tmp_path: Path) -> None:
+    run("""
+import os, signal, threading, warnings
+import cachette
+warnings.simplefilter("ignore")
+allocator = cachette.Allocator()
+allocator.record_memory_history(stacks="python", max_entries=20_000)
+def deep(depth):
+    return deep(depth - 1) if depth else allocator.allocate(512)
+held = []
+for number in range(300):
+    names = {"deep": deep}
+    exec(compile("def made(): return deep(%d)" % (number % 50), "%d.py" % number, "exec"), names)
+    held.append(names["made"]())
+taken = threading.Semaphore(0)
+def name_stacks():
+    while True:
+        allocator.dump_snapshot(os.path.join(os.environ["FOLDER"], "%d.json" % threading.get_ident()))
+        taken.release()
+for _ in range(2):
+    threading.Thread(target=name_stacks, daemon=True).start()
+taken.acquire()
+def in_child():
+    held.pop().free()
+    held.clear()
+    allocator.snapshot()
+    allocator.record_memory_history(None)
+    try:
+        allocator.empty_cache()
+    except cachette.Error:
+        pass
+    own = cachette.Allocator()
+    own.allocate(100).free()
+    own.record_memory_history(stacks="python")
+    memory = own.allocate(100)
+    return [frame["name"] for frame in own.allocation_traceback(memory.address)]
+for _ in range(20):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # ends a child that hangs
+        os._exit(in_child() != ["in_child", "<module>"])
+    _, status = os.waitpid(child, 0)
+    assert status == 0, status
+os._exit(0)
+""", FOLDER=str(tmp_path))
 
 
 def test_the_plug_in_tells_a_forked_child_to_spawn(run: Run) -> None:
