@@ -16,6 +16,7 @@ use std::thread;
 use cachette_hal::StreamRef;
 pub use cachette_snapshot::TraceAction;
 
+use crate::observe::history::aside;
 use crate::out_of_memory::OutOfMemory;
 use crate::pool::PoolId;
 use crate::sync::RwLock;
@@ -120,7 +121,7 @@ impl Callbacks {
 
     pub(crate) fn report_oom(&self, report: &OutOfMemory) {
         for observer in copy(&self.oom) {
-            observer(report);
+            aside(|| observer(report));
         }
     }
 
@@ -132,7 +133,7 @@ impl Callbacks {
 
     /// Calls every helper. Returns whether any of them freed memory.
     pub(crate) fn run_free_memory_callbacks(&self) -> bool {
-        copy(&self.free_memory).iter().fold(false, |freed, helper| helper() | freed)
+        copy(&self.free_memory).iter().fold(false, |freed, helper| aside(|| helper()) | freed)
     }
 }
 

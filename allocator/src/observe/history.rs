@@ -55,7 +55,7 @@ pub use metadata::{Context, enter_context, metadata, set_metadata};
 pub use options::{HistoryOptions, Level};
 pub(crate) use recording::{History, HistoryWriter, PoolNumbers, Recording};
 pub use stacks::{Frame, RawStack, ResolvedStack, StackSource};
-pub(crate) use stacks::{Gathered, gathered};
+pub(crate) use stacks::{Gathered, aside, gathered};
 
 impl<D: Device> Allocator<D> {
     /// Records the events of memory from now on, with `options` in place of any previous ones.

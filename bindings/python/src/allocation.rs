@@ -6,7 +6,7 @@ use cachette::{Allocation, Allocator};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::code_locations::Noted;
+use crate::calls;
 use crate::error;
 use crate::memory::Memory;
 use crate::sequence::AtMost;
@@ -112,10 +112,9 @@ impl PyAllocation {
     }
 
     /// Frees the memory; a second call does nothing.
-    fn free(&self, py: Python<'_>) {
+    fn free(&self, py: Python<'_>) -> PyResult<()> {
         let taken = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let _noted = Noted::here();
-        py.detach(|| drop(taken));
+        calls::detached(py, || drop(taken))
     }
 
     fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -123,8 +122,8 @@ impl PyAllocation {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
-        self.free(py);
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.free(py)
     }
 
     fn __repr__(&self) -> String {

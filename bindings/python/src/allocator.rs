@@ -6,19 +6,18 @@ use std::sync::Arc;
 
 use cachette::hal::Device;
 use cachette::snapshot::SnapshotOptions;
-use cachette::{Allocator, Backends, OutOfMemory};
+use cachette::{Allocator, Backends};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::allocation::PyAllocation;
-use crate::code_locations::Noted;
 use crate::history::{Actions, Asked};
 use crate::pinned::PyPinned;
 use crate::pool::PyPool;
 use crate::report::Figures;
 use crate::sleep::{self, SleptEntry};
 use crate::stream::{Named, PyStream};
-use crate::{config, error, history, metrics, pool, snapshot, stats};
+use crate::{calls, config, error, history, metrics, pool, snapshot, stats};
 
 /// A caching allocator for one device, such as `"cuda:0"`, `"hip:1"` or `"host"`.
 ///
@@ -70,12 +69,11 @@ impl PyAllocator {
     #[pyo3(signature = (bytes, stream=None))]
     fn allocate(&self, py: Python<'_>, bytes: u64, stream: Option<Named<'_>>) -> PyResult<PyAllocation> {
         let stream = Named::open(stream, &self.inner)?;
-        let _noted = Noted::here();
-        let allocation = py.detach(|| self.inner.allocate(bytes, &stream)).map_err(error::of_allocator)?;
+        let allocation = calls::detached(py, || self.inner.allocate(bytes, &stream))?.map_err(error::of_allocator)?;
         Ok(PyAllocation::new(self.inner.clone(), allocation))
     }
 
-    /// Creates a stream of the device.
+    /// Creates a stream of the device. It lives as long as the allocator, so use one again rather than create many.
     fn create_stream(&self) -> PyResult<PyStream> {
         let stream = self.inner.create_stream();
         Ok(PyStream { inner: stream.map_err(error::of_allocator)? })
@@ -138,8 +136,7 @@ impl PyAllocator {
 
     /// Releases unused memory to the device, and returns the number of bytes.
     fn empty_cache(&self, py: Python<'_>) -> PyResult<u64> {
-        let _noted = Noted::here();
-        py.detach(|| self.inner.empty_cache()).map_err(error::of_allocator)
+        calls::detached(py, || self.inner.empty_cache())?.map_err(error::of_allocator)
     }
 
     /// Limits the allocator to a fraction of the device's memory; 1 removes the limit.
@@ -166,11 +163,13 @@ impl PyAllocator {
     }
 
     /// Registers a callback for out-of-memory errors; it gets a dictionary of the figures.
+    ///
+    /// An exception in it goes to `sys.unraisablehook`; an interrupt or exit is raised by the failed call. The allocator
+    /// keeps the callback, and the garbage collector does not see that. So a callback that refers to the allocator, or
+    /// to its memory, keeps both for the rest of the process; let it refer to them by `weakref`.
     fn on_out_of_memory(&self, observer: Py<PyAny>) {
         let observer = Arc::new(observer);
-        self.inner.on_out_of_memory(move |report| {
-            tell(&observer, report);
-        });
+        self.inner.on_out_of_memory(move |report| calls::call_back(&observer, (Figures::of(report),)));
     }
 
     /// Puts every pool with this tag to sleep: releases its memory to the device, and keeps its addresses.
@@ -231,13 +230,13 @@ impl PyAllocator {
     #[pyo3(signature = (include_traces=true))]
     fn snapshot<'py>(&self, py: Python<'py>, include_traces: bool) -> PyResult<Bound<'py, PyAny>> {
         let options = SnapshotOptions::new().traces(include_traces);
-        let taken = snapshot::take(py, || self.inner.snapshot_with(options));
+        let taken = calls::detached(py, || self.inner.snapshot_with(options))?;
         snapshot::to_python(py, &taken)
     }
 
     /// Writes a snapshot to a file that ends in `.pickle`, for PyTorch's memory viewer, or in `.json`.
     fn dump_snapshot(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        let taken = snapshot::take(py, || self.inner.snapshot());
+        let taken = calls::detached(py, || self.inner.snapshot())?;
         snapshot::dump(py, &taken, path)
     }
 
@@ -250,13 +249,4 @@ impl PyAllocator {
     fn __repr__(&self) -> String {
         format!("<cachette.Allocator of {}>", self.device)
     }
-}
-
-/// Calls an observer. Its exceptions go to `sys.unraisablehook`. It is not called during interpreter shutdown.
-fn tell(observer: &Py<PyAny>, report: &OutOfMemory) {
-    let _ = Python::try_attach(|py| {
-        if let Err(raised) = observer.call1(py, (Figures::of(report),)) {
-            raised.write_unraisable(py, Some(observer.bind(py)));
-        }
-    });
 }

@@ -194,6 +194,14 @@ impl Noted {
         drop(noted);
         Some(Self(()))
     }
+
+    /// Calls `work`, which runs code of the program: events in it have their own stacks.
+    pub(crate) fn aside<T>(work: impl FnOnce() -> T) -> T {
+        let noted = NOTED.try_with(RefCell::take);
+        let done = work();
+        let _ = NOTED.try_with(|place| place.replace(noted.ok().flatten()));
+        done
+    }
 }
 
 impl Drop for Noted {

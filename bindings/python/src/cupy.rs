@@ -19,9 +19,8 @@ use cachette_process::Error;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::code_locations::Noted;
 use crate::shared::{self, pointer};
-use crate::{error, plugin};
+use crate::{calls, error, plugin};
 
 /// The label of CuPy's memory.
 static LABEL: LazyLock<Label> = LazyLock::new(|| Label::new("cupy"));
@@ -92,10 +91,9 @@ fn allocate(py: Python<'_>, size: usize, device: c_int) -> PyResult<u64> {
         return Ok(address);
     }
     retain_current(py, stream);
-    let _noted = Noted::here();
     // A wait for the device must let others run: a stream may wait for a function of Python.
     // SAFETY: 1. as above.
-    py.detach(|| unsafe { shared::allocate(size, device, stream, *LABEL) })
+    calls::detached(py, || unsafe { shared::allocate(size, device, stream, *LABEL) })?
         .map_err(|why| exception(py, size, device, why))
 }
 

@@ -115,6 +115,33 @@ fn buried() -> MutexGuard<'static, Vec<Py<PyAny>>> {
     BURIED.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether this thread is the one that Python delivers signals to.
+pub(crate) fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
+    let threading = py.import("threading")?;
+    let main = threading.call_method0("main_thread")?.getattr("ident")?;
+    main.eq(threading.call_method0("get_ident")?)
+}
+
+/// Raises an exception in the main thread, before it runs its next function or loop.
+pub(crate) fn raise_later(raised: PyErr) {
+    raisings().push(raised);
+    // SAFETY: any thread may call it; the function needs no argument. If the queue is full it fails, and the next call
+    // also raises this exception.
+    unsafe { ffi::Py_AddPendingCall(Some(raise_now), ptr::null_mut()) };
+}
+
+extern "C" fn raise_now(_: *mut c_void) -> c_int {
+    let Some(raised) = raisings().pop() else { return 0 };
+    // The GIL is held.
+    Python::try_attach(|py| raised.restore(py)).map_or(0, |()| -1)
+}
+
+/// The exceptions to raise. The GIL is held by all that use it.
+fn raisings() -> MutexGuard<'static, Vec<PyErr>> {
+    static RAISINGS: Mutex<Vec<PyErr>> = Mutex::new(Vec::new());
+    RAISINGS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A pending exception, saved: memory may be freed while an exception unwinds through its owner.
 struct Raised {
     parts: [*mut ffi::PyObject; 3],

@@ -15,7 +15,7 @@
 //! | `sleep.rs`, `pinned.rs` | sleep mode, and pinned host memory |
 //! | `history.rs`, `snapshot.rs`, `recording.rs` | histories and snapshots |
 //! | `stacks.rs`, `code_locations.rs`, `interpreter.rs`, `torch_frames.rs` | stacks of Python, PyTorch and native code |
-//! | `per_process.rs` | values that a forked child makes anew |
+//! | `calls.rs`, `per_process.rs` | calls without the GIL, callbacks of the program, and forks |
 //! | `config.rs`, `error.rs`, `metrics.rs`, `report.rs`, `sequence.rs`, `stats.rs` | values between the two languages |
 //!
 //! The C functions that PyTorch calls are those of the crate `cachette_torch`; this library exports them, so that
@@ -23,6 +23,7 @@
 
 mod allocation;
 mod allocator;
+mod calls;
 mod code_locations;
 mod config;
 mod cupy;

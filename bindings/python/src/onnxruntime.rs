@@ -12,9 +12,9 @@ use cachette_process::{Error, guarded};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::error;
 use crate::per_process::PerProcess;
 use crate::shared::{self, pointer};
+use crate::{calls, error};
 
 /// How many devices there are functions for.
 const DEVICES: usize = 16;
@@ -72,7 +72,7 @@ fn last_error(device: usize) -> Option<String> {
 #[pyo3(name = "empty_cache")]
 fn release_cache(py: Python<'_>, device: usize) -> PyResult<u64> {
     let Some(allocator) = cachette_process::find(device) else { return Ok(0) };
-    py.detach(|| allocator.empty_cache()).map_err(error::of_allocator)
+    calls::detached(py, || allocator.empty_cache())?.map_err(error::of_allocator)
 }
 
 /// Allocates on device `N`; null on failure.

@@ -1,6 +1,6 @@
 //! The process-wide plug-in for PyTorch.
 
-use cachette::{Allocator, OutOfMemory, Stats};
+use cachette::{Allocator, Stats};
 use pyo3::prelude::*;
 
 use crate::error;
@@ -15,7 +15,7 @@ pub(crate) mod plugin {
     use pyo3::prelude::*;
     use pyo3::types::PyDict;
 
-    use super::{allocator, stats_of, tell};
+    use super::{allocator, stats_of};
     use crate::pool::{self, PyPool};
     #[pymodule_export]
     use crate::recording::{
@@ -25,7 +25,7 @@ pub(crate) mod plugin {
     use crate::stacks::PythonStacks;
     #[pymodule_export]
     use crate::torch_frames::ask_torch;
-    use crate::{config, error, stats};
+    use crate::{calls, config, error, stats};
 
     /// Starts the plug-in on `backend` (`"cuda"`, `"hip"` or `"host"`), once in a process.
     #[pyfunction]
@@ -103,10 +103,10 @@ pub(crate) mod plugin {
     /// Releases unused memory of every device.
     #[pyfunction]
     fn empty_cache(py: Python<'_>) -> PyResult<u64> {
-        py.detach(|| {
+        calls::detached(py, || {
             let mut devices = cachette_process::opened();
             devices.try_fold(0, |bytes, (_, allocator)| Ok(bytes + allocator.empty_cache()?))
-        })
+        })?
         .map_err(error::of_allocator)
     }
 
@@ -134,7 +134,9 @@ pub(crate) mod plugin {
     /// Registers `observer(device, bytes, total, free)` for out-of-memory errors, on any device.
     #[pyfunction]
     fn on_out_of_memory(observer: Py<PyAny>) {
-        cachette_process::on_out_of_memory(move |report| tell(&observer, report));
+        cachette_process::on_out_of_memory(move |report| {
+            calls::call_back(&observer, cachette_torch::observed(report));
+        });
     }
 
     /// Creates a pool of the device, whose segments come from the source `source`.
@@ -186,14 +188,4 @@ pub(crate) fn allocator(device: u32) -> PyResult<&'static Allocator> {
 /// The statistics of a device; zeros if it was never used.
 fn stats_of(device: u32) -> Stats {
     cachette_process::find(device as usize).map(Allocator::stats).unwrap_or_default()
-}
-
-/// Calls an observer with PyTorch's four numbers. Its exceptions go to `sys.unraisablehook`. It is not called during
-/// interpreter shutdown.
-fn tell(observer: &Py<PyAny>, report: &OutOfMemory) {
-    let _ = Python::try_attach(|py| {
-        if let Err(raised) = observer.call1(py, cachette_torch::observed(report)) {
-            raised.write_unraisable(py, Some(observer.bind(py)));
-        }
-    });
 }

@@ -10,10 +10,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::allocation::PyAllocation;
-use crate::code_locations::Noted;
 use crate::sleep::{self, SleptEntry};
 use crate::stream::Named;
-use crate::{error, source, stats};
+use crate::{calls, error, source, stats};
 
 /// A private set of segments.
 ///
@@ -73,8 +72,7 @@ impl PyPool {
     fn allocate(&self, py: Python<'_>, bytes: u64, stream: Option<Named<'_>>) -> PyResult<PyAllocation> {
         let pool = self.pool()?;
         let stream = Named::open(stream, pool.allocator())?;
-        let _noted = Noted::here();
-        let allocation = py.detach(|| pool.allocate(bytes, &stream)).map_err(error::of_allocator)?;
+        let allocation = calls::detached(py, || pool.allocate(bytes, &stream))?.map_err(error::of_allocator)?;
         Ok(PyAllocation::new(pool.allocator().clone(), allocation))
     }
 
@@ -86,7 +84,7 @@ impl PyPool {
     /// Releases every unused segment of the pool, and returns the number of bytes.
     fn empty_cache(&self, py: Python<'_>) -> PyResult<u64> {
         let pool = self.pool()?;
-        py.detach(|| pool.empty_cache()).map_err(error::of_allocator)
+        calls::detached(py, || pool.empty_cache())?.map_err(error::of_allocator)
     }
 
     /// Releases all memory of the pool to the device, and keeps every address. Returns the released and the saved

@@ -12,7 +12,7 @@ use crate::history::{self, Actions, Asked};
 use crate::plugin::allocator;
 use crate::report::Figures;
 use crate::sleep::{self, SleptEntry};
-use crate::{metrics, snapshot};
+use crate::{calls, metrics, snapshot};
 
 /// Starts to record a history on all current and future devices; see `Allocator.record_memory_history`.
 #[pyfunction]
@@ -44,14 +44,14 @@ pub(crate) fn take_snapshot(
     pool: Option<(u64, u64)>,
     traces: bool,
 ) -> PyResult<Bound<'_, PyAny>> {
-    let taken = snapshot::take(py, || all(device, pool, traces));
+    let taken = calls::detached(py, || all(device, pool, traces))?;
     snapshot::to_python(py, &taken)
 }
 
 /// Writes a snapshot of all devices to a file that ends in `.pickle` or `.json`.
 #[pyfunction]
 pub(crate) fn dump_snapshot(py: Python<'_>, path: PathBuf) -> PyResult<()> {
-    let taken = snapshot::take(py, || all(None, None, true));
+    let taken = calls::detached(py, || all(None, None, true))?;
     snapshot::dump(py, &taken, path)
 }
 

@@ -5,7 +5,7 @@ use cachette::sleep::{Contents, Progress, SleepStats};
 use cachette::{Allocator, Error, Pool};
 use pyo3::prelude::*;
 
-use crate::error;
+use crate::{calls, error};
 
 /// The result of a sleep; a dictionary in Python.
 #[derive(Default, IntoPyObject)]
@@ -27,7 +27,7 @@ fn contents(keep: bool) -> Contents {
 
 /// Puts a pool to sleep, and calls `progress(done, total)` during that.
 pub(crate) fn sleep(py: Python<'_>, pool: &Pool, keep: bool, progress: Option<Py<PyAny>>) -> PyResult<SleptEntry> {
-    let slept = py.detach(move || pool.sleep_with(contents(keep), |done| tell(progress.as_ref(), done)));
+    let slept = calls::detached(py, move || pool.sleep_with(contents(keep), |done| tell(progress.as_ref(), done)))?;
     let mut entry = SleptEntry::default();
     entry.add(slept.map_err(error::of_allocator)?);
     Ok(entry)
@@ -35,12 +35,12 @@ pub(crate) fn sleep(py: Python<'_>, pool: &Pool, keep: bool, progress: Option<Py
 
 /// Wakes a pool, and calls `progress(done, total)` during that. Returns the bytes of its memory.
 pub(crate) fn wake(py: Python<'_>, pool: &Pool, progress: Option<Py<PyAny>>) -> PyResult<u64> {
-    py.detach(move || pool.wake_with(|done| tell(progress.as_ref(), done))).map_err(error::of_allocator)
+    calls::detached(py, move || pool.wake_with(|done| tell(progress.as_ref(), done)))?.map_err(error::of_allocator)
 }
 
 /// Puts every pool with a tag to sleep, on all `allocators`; all of them or none.
 pub(crate) fn sleep_tagged(py: Python<'_>, allocators: &[&Allocator], tag: &str, keep: bool) -> PyResult<SleptEntry> {
-    py.detach(|| {
+    calls::detached(py, || {
         let mut entry = SleptEntry::default();
         let mut asleep: Vec<&Allocator> = Vec::new();
         for allocator in with_tag(allocators, |it| it.sleep_tagged(tag, contents(keep))) {
@@ -59,14 +59,14 @@ pub(crate) fn sleep_tagged(py: Python<'_>, allocators: &[&Allocator], tag: &str,
             }
         }
         Ok(entry)
-    })
+    })?
     .map_err(error::of_allocator)
 }
 
 /// Wakes every pool with a tag; returns the bytes of their memory.
 pub(crate) fn wake_tagged(py: Python<'_>, allocators: &[&Allocator], tag: &str) -> PyResult<u64> {
-    py.detach(|| with_tag(allocators, |it| it.wake_tagged(tag)).try_fold(0, |bytes, woken| Ok(bytes + woken?.1)))
-        .map_err(error::of_allocator)
+    let wake = || with_tag(allocators, |it| it.wake_tagged(tag)).try_fold(0, |bytes, woken| Ok(bytes + woken?.1));
+    calls::detached(py, wake)?.map_err(error::of_allocator)
 }
 
 /// Runs `work` for each allocator. It fails only if no allocator has a pool with the tag.
@@ -88,12 +88,9 @@ fn with_tag<'a, T>(
     })
 }
 
-/// Reports the progress; exceptions of the callable go to `sys.unraisablehook`.
+/// Reports the progress.
 fn tell(progress: Option<&Py<PyAny>>, so_far: Progress) {
-    let Some(progress) = progress else { return };
-    let _ = Python::try_attach(|py| {
-        if let Err(raised) = progress.call1(py, (so_far.done, so_far.total)) {
-            raised.write_unraisable(py, Some(progress.bind(py)));
-        }
-    });
+    if let Some(progress) = progress {
+        calls::call_back(progress, (so_far.done, so_far.total));
+    }
 }

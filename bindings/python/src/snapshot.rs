@@ -6,14 +6,7 @@ use cachette::snapshot::{self, Snapshot};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::code_locations::Noted;
 use crate::error;
-
-/// Takes a snapshot without the GIL. The snapshot is also an event of the history, with a stack.
-pub(crate) fn take(py: Python<'_>, take: impl FnOnce() -> Snapshot + Send) -> Snapshot {
-    let _noted = Noted::here();
-    py.detach(take)
-}
 
 /// A snapshot as dictionaries and lists, with PyTorch's keys, made by unpickling the file format.
 pub(crate) fn to_python<'py>(py: Python<'py>, snapshot: &Snapshot) -> PyResult<Bound<'py, PyAny>> {

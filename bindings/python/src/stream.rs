@@ -7,6 +7,8 @@ use pyo3::prelude::*;
 use crate::error;
 
 /// A stream of a device; freed memory can be reused in the same stream at once.
+///
+/// The stream is not destroyed with this object, but with the allocator and the last memory of it.
 #[pyclass(module = "cachette", name = "Stream", frozen)]
 pub(crate) struct PyStream {
     pub(crate) inner: Stream,

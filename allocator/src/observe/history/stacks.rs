@@ -65,6 +65,19 @@ impl Gathered {
     }
 }
 
+/// Calls code of the program in the middle of a request. Its events have stacks of their own.
+pub(crate) fn aside<T>(call: impl FnOnce() -> T) -> T {
+    /// Restores the stack of the request, even after a panic.
+    struct Aside(u32);
+    impl Drop for Aside {
+        fn drop(&mut self) {
+            GATHERED.set(self.0);
+        }
+    }
+    let _aside = Aside(GATHERED.replace(0));
+    call()
+}
+
 impl Drop for Gathered {
     fn drop(&mut self) {
         GATHERED.set(0);

@@ -67,7 +67,10 @@ def get_memory_metadata() -> str:
 
 @final
 class Stream:
-    """A stream of a device; freed memory can be reused in the same stream at once."""
+    """A stream of a device; freed memory can be reused in the same stream at once.
+
+    The stream is not destroyed with this object, but with the allocator and the last memory of it.
+    """
 
     @property
     def handle(self) -> int:
@@ -242,7 +245,7 @@ class Allocator:
         stream must stay alive until the allocator and the memory are gone.
         """
     def create_stream(self) -> Stream:
-        """Creates a stream of the device."""
+        """Creates a stream of the device. It lives as long as the allocator, so use one again rather than create many."""
     def create_pool(
         self, source: str | None = None, *, no_split: bool = False, use_on_oom: bool = False, tag: str = ""
     ) -> Pool:
@@ -277,7 +280,12 @@ class Allocator:
     def set_config(self, config: str) -> None:
         """Replaces the configuration."""
     def on_out_of_memory(self, observer: Callable[[dict[str, Any]], object]) -> None:
-        """Registers a callback for out-of-memory errors; it gets a dictionary of the figures."""
+        """Registers a callback for out-of-memory errors; it gets a dictionary of the figures.
+
+        An exception in it goes to `sys.unraisablehook`; an interrupt or exit is raised by the failed call. The
+        allocator keeps the callback, and the garbage collector does not see that. So a callback that refers to the
+        allocator, or to its memory, keeps both for the rest of the process; let it refer to them by `weakref`.
+        """
 
     def sleep(self, tag: str, *, keep: bool = True) -> dict[str, int]:
         """Puts every pool with this tag to sleep: `released`, `saved`."""
