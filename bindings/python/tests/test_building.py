@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import os
 import shutil
 import subprocess
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cachette.torch import EnableError, _adapter, _compile
+from cachette.torch import EnableError, _adapter, _compile, _kept
 
 
 def test_it_is_compiled_once_and_kept(target: _adapter.Target, compiler: Path) -> None:
@@ -159,6 +161,72 @@ def test_a_read_only_home_is_made_up_for(target: _adapter.Target, compiler: Path
     built.parent.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(EnableError, match="other users may write to"):
         _adapter.build(target)
+
+
+@pytest.mark.parametrize("error", [errno.ENOTDIR, errno.ENOSPC, errno.EDQUOT, errno.ENOLCK])
+def test_a_home_that_keeps_no_files_is_made_up_for(target: _adapter.Target, compiler: Path, tmp_path: Path,
+                                                   monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+    monkeypatch.delenv("CACHETTE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null" if error == errno.ENOTDIR else str(tmp_path / "home"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    locked = _kept.locked
+
+    def without_room(folder: Path, what: str) -> contextlib.AbstractContextManager[None]:
+        if folder.is_relative_to(tmp_path / "home"):
+            raise OSError(error, os.strerror(error))
+        return locked(folder, what)
+
+    monkeypatch.setattr(_kept, "locked", without_room)
+    assert _adapter.build(target).parent == tmp_path / f"cachette-{os.geteuid()}"
+
+
+def test_without_any_folder_every_reason_is_named(target: _adapter.Target, compiler: Path,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CACHETTE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    monkeypatch.setattr("tempfile.tempdir", "/dev/zero")
+    with pytest.raises(EnableError, match="in /dev/null/cachette .*, nor in /dev/zero/.*; set CACHETTE_CACHE to"):
+        _adapter.build(target)
+
+
+def test_a_compiler_without_room_for_its_output_is_not_remembered(target: _adapter.Target, compiler: Path,
+                                                                  tmp_path: Path) -> None:
+    script = compiler.parent / "compiler"
+    before = script.read_text()
+    script.write_text("#!/bin/sh\necho 'cc1plus: error: No space left on device' >&2\nexit 1\n")
+    with pytest.raises(EnableError, match="No space left on device.*; set CACHETTE_CACHE to a folder of your own"):
+        _adapter.build(target)
+    script.write_text(before)
+    assert _adapter.build(target, again=False).exists()
+
+
+def test_a_compiler_that_cannot_be_started_is_named(target: _adapter.Target, compiler: Path, tmp_path: Path,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(b"\x7fELF, but of no machine")
+    program.chmod(0o700)
+    monkeypatch.setenv("CXX", str(program))
+    with pytest.raises(EnableError, match=r"program cannot be started \(.*Exec format error.*; name another compiler"):
+        _adapter.build(target)
+    monkeypatch.setenv("CXX", "'g++")
+    with pytest.raises(EnableError, match="CXX is no command of a shell: 'g"):
+        _adapter.build(target)
+
+
+def test_a_class_in_the_working_directory_is_found(target: _adapter.Target, monkeypatch: pytest.MonkeyPatch,
+                                                   tmp_path: Path) -> None:
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    source, folder = tmp_path / "one.cpp", tmp_path / "here"
+    source.write_text("int one = 1;")
+    folder.mkdir(mode=0o700)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("CACHETTE_CACHE", ".")
+    monkeypatch.setattr(_adapter, "target_of", lambda torch: target)
+    simple = [compiler, "-shared", "-fPIC", str(source)]
+    monkeypatch.setattr(_adapter.Target, "arguments", lambda self, sources: simple)
+    assert _adapter.load(None).one
 
 
 def test_a_damaged_class_is_compiled_anew(target: _adapter.Target, monkeypatch: pytest.MonkeyPatch,

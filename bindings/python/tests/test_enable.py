@@ -31,6 +31,7 @@ def test_without_pytorch_it_says_how_to_install_it(run: Run) -> None:
 
 @pytest.mark.parametrize(("torch", "arguments", "text"), [
     ("cpu", "", "EnableError | this PyTorch (2.11.0+stand.in) is for CPUs alone"),
+    ("broken", "", "EnableError | PyTorch is installed, but cannot be imported (libcublas.so.13: cannot open"),
     ("older", "", "has no torch.cuda.memory.CUDAPluggableAllocator"),
     ("old", "", "has no torch._C._CUDAPluggableAllocator.set_release_pool"),
     ("initialised", "", "call cachette.torch.enable() before the first use of a GPU"),

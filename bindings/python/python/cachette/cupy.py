@@ -146,7 +146,7 @@ def _usable_cupy() -> Any:
     """CuPy, if it has what Cachette needs."""
     try:
         import cupy
-    except ImportError as why:
+    except (ImportError, OSError) as why:  # The latter is for a missing library of the vendor.
         raise ImportError(f"CuPy cannot be imported ({why}); install it: pip install cupy-cuda13x, or the package for "
                           "your CUDA or ROCm that https://docs.cupy.dev/en/stable/install.html names") from why
     for place, name in ((cupy.cuda, "set_allocator"), (cupy.cuda, "get_allocator"),

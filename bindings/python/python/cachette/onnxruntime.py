@@ -70,7 +70,7 @@ def _backend() -> str:
         return "hip" if running == "hip" else "cuda"
     try:
         import onnxruntime
-    except ImportError:
+    except (ImportError, OSError):  # The latter is for a missing library of the vendor.
         return "cuda"
     available = onnxruntime.get_available_providers()
     for backend, (name, _) in _PROVIDERS.items():

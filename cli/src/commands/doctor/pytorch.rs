@@ -6,8 +6,18 @@ use serde::Deserialize;
 
 use super::finding::Finding;
 
-/// Prints the version of PyTorch where Cachette's package is not installed.
-const VERSION: &str = "import torch; print(torch.__version__)";
+/// Prints the version of PyTorch where Cachette's package is not installed, or why it cannot be imported. It fails if
+/// PyTorch is not installed.
+const VERSION: &str = "
+import importlib.util, sys
+if importlib.util.find_spec('torch') is None:
+    sys.exit(1)
+try:
+    import torch
+    print(torch.__version__)
+except Exception as why:
+    print('installed, but cannot be imported:', why)
+";
 
 /// What `python3 -m cachette.torch --check` prints.
 #[derive(Debug, Deserialize)]
@@ -78,6 +88,26 @@ mod tests {
             why: why.map(text),
         };
         check.findings().remove(1)
+    }
+
+    /// A Python without the package, which says `answer` about PyTorch.
+    fn without_package_says(answer: &str) -> Finding {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("cachette-doctor-{}-{}", std::process::id(), answer.len()));
+        std::fs::write(&path, format!("#!/bin/sh\n[ \"$1\" = -m ] && exit 1\n{answer}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let found = findings(path.to_str().unwrap()).remove(0);
+        std::fs::remove_file(&path).unwrap();
+        found
+    }
+
+    #[test]
+    fn a_pytorch_that_cannot_be_imported_is_there() {
+        let broken = without_package_says("echo 'installed, but cannot be imported: libcublas.so.13'");
+        assert!(broken.text.starts_with("installed, but cannot be imported: libcublas.so.13; "), "{}", broken.text);
+        assert!(broken.text.ends_with("has no current package cachette"), "{}", broken.text);
+        let neither = without_package_says("exit 1");
+        assert!(neither.text.ends_with("has neither PyTorch nor the package cachette"), "{}", neither.text);
     }
 
     #[test]

@@ -8,7 +8,6 @@ result needs neither a compiler nor headers.
 from __future__ import annotations
 
 import ctypes
-import errno
 import hashlib
 import os
 import re
@@ -28,9 +27,6 @@ FIRST = (2, 11)
 
 #: The versions whose headers were tested. Later ones are also tried.
 KNOWN = "2.11 to 2.15"
-
-#: Errors of an unwritable path, after which another path is tried.
-NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @dataclass(frozen=True)
@@ -77,17 +73,16 @@ def build(target: Target, *, again: bool = True) -> Path:
     Without ``again`` it does not retry after a compiler error.
     """
     name = target.name()
-    places = list(_kept.folders())
-    for place in places:
+    failed: list[str] = []
+    for place in _kept.folders():
         if _kept.holds(place / name):
             return place / name
         try:
             return _build_in(place, name, target, again)
         except OSError as why:
-            if why.errno not in NO_PERMISSION or place is places[-1]:
-                raise EnableError(f"the built class cannot be kept in {place} ({why}); set {_kept.VARIABLE} to a "
-                                  "folder of your own") from why
-    raise AssertionError("there is always a place")
+            failed.append(f"in {place} ({why})")
+    raise EnableError(f"the built class cannot be kept {', nor '.join(failed) or 'anywhere'}; set {_kept.VARIABLE} to a "
+                      "folder of your own")
 
 
 def _build_in(place: Path, name: str, target: Target, again: bool) -> Path:
@@ -116,16 +111,21 @@ def load(torch: Any, *, again: bool = True) -> ctypes.CDLL:
     target = target_of(torch)
     path = build(target, again=again)
     try:
-        return ctypes.CDLL(str(path))
+        return _open(path)
     except OSError:
         # The file may be damaged.
         return _load_anew(path, target)
 
 
+def _open(path: Path) -> ctypes.CDLL:
+    """Loads a file. A name without a folder would be looked for among the libraries of the system."""
+    return ctypes.CDLL(os.path.join(os.curdir, path))
+
+
 def _load_anew(path: Path, target: Target) -> ctypes.CDLL:
     try:
         path.unlink()
-        return ctypes.CDLL(str(build(target)))
+        return _open(build(target))
     except OSError as why:
         raise EnableError(f"the built class cannot be loaded ({why}); remove {path}, and look whether PyTorch itself "
                           "can be used") from why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -118,7 +119,12 @@ def loaded(stem: str) -> list[Path]:
 
 def compiler() -> list[str]:
     """The C++ compiler, with the options from ``CXX``."""
-    named = shlex.split(os.environ.get("CXX", ""))
+    text = os.environ.get("CXX", "")
+    try:
+        named = shlex.split(text)
+    except ValueError as why:
+        raise EnableError(f"CXX is no command of a shell: {text} ({why}); write a compiler and its options, or unset "
+                          "it") from why
     for name in named[:1] or COMPILERS:
         found = shutil.which(name)
         if found:
@@ -136,12 +142,16 @@ def run(command: list[str], version: str, known: str) -> None:
     waits.start()
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    except OSError as why:
+        raise EnableError(f"{command[0]} cannot be started ({why}); name another compiler in CXX") from why
     finally:
         waits.cancel()
     # The compiler runs several programs, and reports those that are killed.
     if done.returncode < 0 or "Killed" in done.stderr:
         raise EnableError(f"{command[0]} was killed while it compiled the class; see that it has a gigabyte of memory, "
                           "and try again")
+    if done.returncode > 0 and os.strerror(errno.ENOSPC) in done.stderr:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if done.returncode > 0:
         raise Refused(f"the class does not compile with this PyTorch ({number}; {known} are known to work) and "
                       f"{command[0]}: {shortened(done.stderr)}; use one of these versions, or report it")

@@ -82,8 +82,11 @@ def usable_torch() -> Any:
     """PyTorch, if it supports pluggable allocators."""
     try:
         import torch
-    except ImportError as why:
+    except ModuleNotFoundError as why:
         raise EnableError(f"PyTorch cannot be imported ({why}); install it: pip install torch") from why
+    except Exception as why:  # A missing library of the vendor is an OSError, and other damage may be anything.
+        raise EnableError(f"PyTorch is installed, but cannot be imported ({why}); install it anew: pip install "
+                          "--force-reinstall torch") from why
     if getattr(torch.version, "cuda", None) is None and getattr(torch.version, "hip", None) is None:
         raise EnableError(f"this PyTorch ({torch.__version__}) is for CPUs alone and never asks for GPU memory; "
                           "install a build for CUDA or ROCm, as https://pytorch.org says")

@@ -33,7 +33,8 @@ def folders() -> Iterator[Path]:
     # Without a home folder only the other one is used.
     with contextlib.suppress(RuntimeError):
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cachette"
-    yield Path(tempfile.gettempdir()) / f"cachette-{os.geteuid()}"
+    with contextlib.suppress(FileNotFoundError):
+        yield Path(tempfile.gettempdir()) / f"cachette-{os.geteuid()}"
 
 
 def holds(path: Path) -> bool:

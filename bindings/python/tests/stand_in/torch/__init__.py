@@ -1,7 +1,8 @@
 """A stand-in for PyTorch that records what it is given.
 
 ``STAND_IN`` says which PyTorch it plays: ``good``, ``silent`` (2.11, which does not tell its settings), ``rocm``,
-``cpu``, ``2.10``, ``old``, ``older``, ``initialised``, ``forked``, ``no-device`` or ``refusing``.
+``cpu``, ``2.10``, ``old``, ``older``, ``initialised``, ``forked``, ``no-device``, ``broken`` or
+``refusing``.
 """
 
 import contextlib
@@ -10,6 +11,8 @@ import os
 import types
 
 KIND = os.environ["STAND_IN"]
+if KIND == "broken":
+    raise OSError("libcublas.so.13: cannot open shared object file: No such file or directory")
 
 __version__ = "2.10.0+stand.in" if KIND == "2.10" else "2.11.0+stand.in"
 version = types.SimpleNamespace(cuda="13.0", hip=None)
