@@ -6,10 +6,17 @@ use cachette::Allocator;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+/// The labels that Cachette writes.
+const OWN: [&str; 2] = ["device", "kind"];
+
 /// Returns the metrics of `allocator` in Prometheus' text format.
 pub(crate) fn text(allocator: &Allocator, labels: BTreeMap<String, String>) -> PyResult<String> {
     if let Some(wrong) = labels.keys().find(|name| !is_label(name)) {
         let text = format!("'{wrong}' is no name of a label; use letters, digits and underscores, and no digit first");
+        return Err(PyValueError::new_err(text));
+    }
+    if let Some(taken) = labels.keys().find(|name| OWN.contains(&name.as_str()) || name.starts_with("__")) {
+        let text = format!("the label '{taken}' is used by Cachette or Prometheus itself; choose another name");
         return Err(PyValueError::new_err(text));
     }
     let labels: Vec<(String, String)> = labels.into_iter().collect();

@@ -221,6 +221,9 @@ def test_t7_figures_for_monitoring(allocator: cachette.Allocator) -> None:
     assert 'cachette_allocated_bytes{device="0",job="a \\"b\\"",kind="all"} 1024' in page
     with pytest.raises(ValueError, match="no name of a label"):
         allocator.metrics({"1": ""})
+    for taken in ("device", "kind", "__name__"):
+        with pytest.raises(ValueError, match="choose another name"):
+            allocator.metrics({taken: "x"})
     held.free()
 
 
