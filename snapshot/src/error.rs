@@ -45,6 +45,12 @@ pub enum SnapshotProblem {
         /// The most bytes that are read.
         limit: u64,
     },
+    /// It is compressed, and expands further than any snapshot.
+    #[error("its packed data expand more than {fold} times, as no snapshot does; if you trust it, gunzip it first")]
+    Expands {
+        /// The most times that are read.
+        fold: u64,
+    },
     /// It is a zip archive, as `torch.save` writes.
     #[error(
         "this is a zip archive, as torch.save writes, and no snapshot; write one with \

@@ -15,6 +15,11 @@ const PACKED: [u8; 2] = [0x1F, 0x8B];
 const ARCHIVE: [u8; 4] = *b"PK\x03\x04";
 /// The first byte of a pickle of protocol 2 or above.
 const PICKLE: u8 = 0x80;
+/// How far a packed file may expand, beyond [`ANY_FOLD`]. The history of a loop of allocations expands
+/// 13 times as a pickle and 28 times as JSON.
+const FOLD: u64 = 256;
+/// Bytes that any packed file may expand to.
+const ANY_FOLD: u64 = 16 << 20;
 /// The number of bytes of an unknown file that are shown.
 const SHOWN: usize = 8;
 
@@ -77,13 +82,61 @@ impl Snapshot {
 fn open(path: &Path) -> Result<Box<dyn BufRead>, SnapshotError> {
     let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
     let packed = file.fill_buf().map_err(unreadable)?.starts_with(&PACKED);
-    Ok(if packed { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(file) })
+    Ok(if packed { Box::new(BufReader::new(Unpacked::new(file))) } else { Box::new(file) })
+}
+
+/// A packed file, which is read until it expands like no snapshot does.
+struct Unpacked<R> {
+    decoder: MultiGzDecoder<Counted<R>>,
+    unpacked: u64,
+}
+
+/// A reader that counts the bytes that were taken from it.
+struct Counted<R> {
+    inner: R,
+    taken: u64,
+}
+
+impl<R: BufRead> Unpacked<R> {
+    fn new(inner: R) -> Self {
+        Self { decoder: MultiGzDecoder::new(Counted { inner, taken: 0 }), unpacked: 0 }
+    }
+}
+
+impl<R: BufRead> Read for Unpacked<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.decoder.read(buffer)?;
+        self.unpacked += count as u64;
+        let most = self.decoder.get_ref().taken.saturating_mul(FOLD).saturating_add(ANY_FOLD);
+        if self.unpacked > most { Err(io::Error::other(Bound::Fold)) } else { Ok(count) }
+    }
+}
+
+impl<R: BufRead> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.taken += count as u64;
+        Ok(count)
+    }
+}
+
+impl<R: BufRead> BufRead for Counted<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.inner.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.taken += count as u64;
+        self.inner.consume(count);
+    }
 }
 
 pub(crate) fn unreadable(error: io::Error) -> SnapshotProblem {
     if let Some(bound) = error.get_ref().and_then(|inner| inner.downcast_ref()) {
-        let Bound(limit) = *bound;
-        return SnapshotProblem::TooLarge { limit };
+        return match *bound {
+            Bound::Bytes(limit) => SnapshotProblem::TooLarge { limit },
+            Bound::Fold => SnapshotProblem::Expands { fold: FOLD },
+        };
     }
     match error.kind() {
         io::ErrorKind::UnexpectedEof => SnapshotProblem::PackedCutShort,
@@ -98,10 +151,14 @@ pub(crate) struct Bounded<'a, R> {
     budget: &'a Budget,
 }
 
-/// The error that a file exceeds this size.
+/// The error that a file exceeds a limit.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("it is larger than {0} bytes")]
-struct Bound(u64);
+enum Bound {
+    #[error("it is larger than {0} bytes")]
+    Bytes(u64),
+    #[error("it expands too far")]
+    Fold,
+}
 
 impl<'a, R: Read> Bounded<'a, R> {
     pub(crate) const fn new(inner: R, budget: &'a Budget) -> Self {
@@ -115,6 +172,6 @@ impl<R: Read> Read for Bounded<'_, R> {
         if self.budget.read(count) {
             return Ok(count);
         }
-        Err(io::Error::other(Bound(self.budget.limits().bytes)))
+        Err(io::Error::other(Bound::Bytes(self.budget.limits().bytes)))
     }
 }

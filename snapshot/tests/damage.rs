@@ -5,7 +5,7 @@ mod sample;
 use std::io::Write;
 use std::{fs, process};
 
-use cachette_snapshot::{Limits, Snapshot};
+use cachette_snapshot::{Limits, Snapshot, SnapshotProblem};
 use sample::{as_json, as_pickle, small};
 
 /// Asserts that a pickle is refused with `expected` in the message.
@@ -218,26 +218,40 @@ impl Drop for Scratch {
     }
 }
 
+fn packed(bytes: &[u8]) -> Vec<u8> {
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    packer.write_all(bytes).expect("a vector takes all");
+    packer.finish().expect("a vector takes all")
+}
+
+#[test]
+fn a_packed_file_that_expands_like_no_snapshot_is_not_read() {
+    // A pickle of nothing but markers, and JSON of nothing but spaces: 32 MiB of either are packed into 32 KiB.
+    for (start, filler) in [(&b"\x80\x02"[..], b'('), (b"{", b' ')] {
+        let mut bomb = vec![filler; 32 << 20];
+        bomb[..start.len()].copy_from_slice(start);
+        let file = Scratch::holding(&packed(&bomb), "bomb");
+        let error = Snapshot::read(&file.0).unwrap_err();
+        assert!(matches!(error.problem, SnapshotProblem::Expands { fold: 256 }), "{error}");
+        assert!(error.to_string().ends_with("gunzip it first"), "{error}");
+    }
+}
+
 #[test]
 fn a_file_says_by_itself_what_it_is() {
-    let packed = |bytes: &[u8]| {
-        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        packer.write_all(bytes).unwrap();
-        packer.finish().unwrap()
-    };
     let (pickle, json) = (as_pickle(&small()), as_json(&small()));
     for content in [packed(&pickle), packed(&json), pickle.clone(), json] {
         let file = Scratch::holding(&content, "whole");
         assert_eq!(Snapshot::read(&file.0).unwrap().segments, small().segments);
         assert!(Snapshot::is_likely(&file.0));
     }
-    let packed = packed(&pickle);
+    let whole = packed(&pickle);
     for (content, expected) in [
         (&b""[..], "the file is empty; write the snapshot again"),
         (b"a 0 512 0\n", "it begins with 'a 0 512 ', which is neither JSON nor a pickle"),
         (b"PK\x03\x04rest", "a zip archive, as torch.save writes"),
         (b"\x7fELF", "it begins with '\\x7fELF'"),
-        (&packed[..packed.len() / 2], "the packed data end too early"),
+        (&whole[..whole.len() / 2], "the packed data end too early"),
     ] {
         let file = Scratch::holding(content, "foreign");
         let error = Snapshot::read(&file.0).unwrap_err().to_string();
