@@ -38,6 +38,8 @@ mod setting;
 mod stacks;
 mod texts;
 
+use std::collections::BTreeMap;
+
 #[cfg(feature = "files")]
 pub use error::{Excess, PickleProblem, SnapshotError, SnapshotProblem};
 pub use event::{Annotation, Event, Stage, Trace, TraceAction, UnknownAction};
@@ -65,4 +67,45 @@ pub struct Snapshot {
     pub stacks: Stacks,
     /// The texts of events.
     pub texts: Texts,
+}
+
+/// The parts of a snapshot that belong to one device, in their order.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct DeviceParts<'a> {
+    /// Its segments.
+    pub segments: Vec<&'a Segment>,
+    /// Its traces.
+    pub traces: Vec<&'a Trace>,
+    /// Its annotations.
+    pub annotations: Vec<&'a Annotation>,
+}
+
+impl DeviceParts<'_> {
+    /// Returns the events of all traces.
+    pub fn events(&self) -> impl Iterator<Item = &Event> {
+        self.traces.iter().flat_map(|trace| &trace.events)
+    }
+}
+
+impl Snapshot {
+    /// Returns the parts of every device that has segments or traces, by number.
+    ///
+    /// It takes one pass, since a file can have as many devices as segments.
+    #[must_use]
+    pub fn by_device(&self) -> BTreeMap<u32, DeviceParts<'_>> {
+        let mut devices: BTreeMap<u32, DeviceParts<'_>> = BTreeMap::new();
+        for segment in &self.segments {
+            devices.entry(segment.device).or_default().segments.push(segment);
+        }
+        for trace in &self.traces {
+            devices.entry(trace.device).or_default().traces.push(trace);
+        }
+        for annotation in &self.annotations {
+            if let Some(parts) = devices.get_mut(&annotation.device) {
+                parts.annotations.push(annotation);
+            }
+        }
+        devices
+    }
 }

@@ -240,3 +240,15 @@ fn a_stack_costs_its_room_once() {
     let json = as_json(&snapshot).len() / 10_001;
     assert!(json < 40, "{json} bytes an event");
 }
+
+#[test]
+fn each_device_has_its_parts_in_their_order() {
+    const DEVICES: u32 = 100_000;
+    let trace = |device| Trace { device, events: Vec::new() };
+    let traces = (0..DEVICES).rev().map(trace).chain([trace(3)]).collect();
+    let snapshot = Snapshot { traces, ..Snapshot::default() };
+    let parts = snapshot.by_device();
+    assert!(parts.keys().copied().eq(0..DEVICES));
+    assert_eq!(parts[&3].traces.len(), 2);
+    assert!(std::ptr::eq(parts[&3].traces[1], snapshot.traces.last().unwrap()));
+}

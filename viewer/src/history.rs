@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use cachette_snapshot::{Block, BlockState, Event, Segment, Snapshot, StackId, TextId, Trace, TraceAction};
+use cachette_snapshot::{Block, BlockState, DeviceParts, Event, Segment, StackId, TextId, TraceAction};
 
 /// Memory that a caller had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,17 +87,15 @@ struct Walk<'a> {
 
 impl<'a> History<'a> {
     /// The history of a device.
-    pub(crate) fn of(snapshot: &'a Snapshot, device: u32) -> Self {
+    pub(crate) fn of(parts: &DeviceParts<'a>) -> Self {
         let mut walk = Walk { now: i64::MIN, ..Walk::default() };
-        let traces = snapshot.traces.iter().filter(|trace: &&Trace| trace.device == device);
-        for event in traces.flat_map(|trace| &trace.events) {
+        for event in parts.traces.iter().flat_map(|trace| &trace.events) {
             walk.event(event);
         }
         if walk.now == i64::MIN {
             walk.now = 0;
         }
-        let segments = snapshot.segments.iter().filter(|segment| segment.device == device);
-        for segment in segments {
+        for segment in &parts.segments {
             for block in &segment.blocks {
                 walk.block(segment, block);
             }

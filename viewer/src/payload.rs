@@ -1,9 +1,9 @@
 //! A snapshot as the bytes that the page carries: four of length, a head of JSON, then columns of numbers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
-use cachette_snapshot::{PoolId, Segment, Setting, Snapshot, Stage, TraceAction};
+use cachette_snapshot::{DeviceParts, PoolId, Setting, Snapshot, Stage, TraceAction};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use serde::Serialize;
@@ -60,9 +60,7 @@ pub(crate) fn compressed(snapshot: &Snapshot) -> io::Result<Vec<u8>> {
 fn parts(snapshot: &Snapshot) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let streams = streams(snapshot);
     let mut tables = Tables::new(&streams);
-    let devices = devices(snapshot);
-    let devices = devices.into_iter();
-    let devices = devices.map(|number| device(snapshot, number, &mut tables)).collect();
+    let devices = devices(snapshot).into_iter().map(|(number, parts)| device(number, &parts, &mut tables)).collect();
     let columns = &mut tables.columns;
     let stacks = &snapshot.stacks;
     let head = Head {
@@ -86,34 +84,28 @@ fn streams(snapshot: &Snapshot) -> BTreeSet<u64> {
 }
 
 /// Every device that held something or has a history.
-fn devices(snapshot: &Snapshot) -> BTreeSet<u32> {
-    let traces = snapshot.traces.iter().filter(|trace| !trace.events.is_empty());
-    let devices: BTreeSet<u32> =
-        snapshot.segments.iter().map(|segment| segment.device).chain(traces.map(|trace| trace.device)).collect();
-    if devices.is_empty() { BTreeSet::from([0]) } else { devices }
+fn devices(snapshot: &Snapshot) -> BTreeMap<u32, DeviceParts<'_>> {
+    let mut devices = snapshot.by_device();
+    devices.retain(|_, parts| !parts.segments.is_empty() || parts.events().next().is_some());
+    if devices.is_empty() { BTreeMap::from([(0, DeviceParts::default())]) } else { devices }
 }
 
-fn device(snapshot: &Snapshot, number: u32, tables: &mut Tables) -> Device {
-    let history = History::of(snapshot, number);
+fn device(number: u32, parts: &DeviceParts<'_>, tables: &mut Tables) -> Device {
+    let history = History::of(parts);
     let start_us = history.steps.first().map_or(0, |step| step.time_us);
-    let annotations = snapshot.annotations.iter();
-    let annotations = annotations.filter(|annotation| annotation.device == number);
+    let annotations = parts.annotations.iter();
     let since = |time: i64| time.saturating_sub(start_us);
-    let traces = snapshot.traces.iter();
-    let traces = traces.filter(|trace| trace.device == number);
-    let segments = snapshot.segments.iter();
-    let segments: Vec<&Segment> = segments.filter(|s| s.device == number).collect();
     Device {
         number,
-        events: traces.map(|trace| trace.events.len()).sum(),
+        events: parts.events().count(),
         start_us,
         before: history.before,
         annotations: annotations.map(|a| (a.name.clone(), a.stage == Stage::Start, since(a.time_us))).collect(),
         steps: tables.steps(&history.steps, start_us),
         allocations: tables.allocations(&history.allocations),
         others: tables.others(&history.others),
-        segments: tables.segments(&segments),
-        blocks: tables.blocks(&segments, &history.at_the_end()),
+        segments: tables.segments(&parts.segments),
+        blocks: tables.blocks(&parts.segments, &history.at_the_end()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Events become steps whichever of them were recorded.
 
-use cachette_snapshot::SegmentKind;
+use cachette_snapshot::{SegmentKind, Snapshot, Trace};
 
 use super::*;
 
@@ -44,9 +44,13 @@ fn snapshot(events: &[(TraceAction, u64)], blocks: &[(u64, BlockState)]) -> Snap
     }
 }
 
+fn history_of(snapshot: &Snapshot, device: u32) -> History<'_> {
+    History::of(&snapshot.by_device().remove(&device).unwrap_or_default())
+}
+
 /// The steps without their times.
 fn steps(snapshot: &Snapshot) -> Vec<(Op, usize)> {
-    let history = History::of(snapshot, 0);
+    let history = history_of(snapshot, 0);
     history.steps.iter().map(|step| (step.op, step.subject)).collect()
 }
 
@@ -58,7 +62,7 @@ fn one_address_serves_many_allocations() {
     let events = [(Alloc, 0), (FreeRequested, 0), (FreeCompleted, 0), (Alloc, 0)];
     let snapshot = snapshot(&events, &[(0, BlockState::Allocated)]);
     assert_eq!(steps(&snapshot), [(Begin, 0), (End, 0), (Done, 0), (Begin, 1)]);
-    assert_eq!(History::of(&snapshot, 0).at_the_end(), HashMap::from([(0, 1)]));
+    assert_eq!(history_of(&snapshot, 0).at_the_end(), HashMap::from([(0, 1)]));
 }
 
 /// H3: the ring has lost the oldest events.
@@ -66,7 +70,7 @@ fn one_address_serves_many_allocations() {
 fn what_was_made_before_the_first_event_comes_first() {
     let events = [(Alloc, 0), (FreeRequested, 512), (FreeCompleted, 512)];
     let snapshot = snapshot(&events, &[(0, BlockState::Allocated), (1024, BlockState::Allocated)]);
-    let history = History::of(&snapshot, 0);
+    let history = history_of(&snapshot, 0);
     assert_eq!(history.before, 2);
     assert_eq!(steps(&snapshot), [(Begin, 2), (End, 0), (Done, 0)]);
     assert_eq!(history.allocations[0].stack, StackId::NONE, "the stack of the end is not where it was made");
@@ -96,27 +100,27 @@ fn what_other_streams_still_use_is_given_back_but_not_free() {
     assert_eq!(steps(&in_the_history), [(Begin, 0), (End, 0)]);
     let before_it = snapshot(&[], &[(0, BlockState::Pending)]);
     assert_eq!(steps(&before_it), [(End, 0)]);
-    assert_eq!(History::of(&before_it, 0).at_the_end(), HashMap::from([(0, 0)]));
+    assert_eq!(history_of(&before_it, 0).at_the_end(), HashMap::from([(0, 0)]));
 }
 
 #[test]
 fn other_events_are_kept_beside() {
     let snapshot = snapshot(&[(SegmentAlloc, 0), (Alloc, 0), (OutOfMemory, 77)], &[]);
     assert_eq!(steps(&snapshot), [(Grow, 0), (Begin, 0), (Op::OutOfMemory, 1)]);
-    assert_eq!(History::of(&snapshot, 0).others[1].address, 77);
+    assert_eq!(history_of(&snapshot, 0).others[1].address, 77);
 }
 
 #[test]
 fn times_never_go_back() {
     let mut snapshot = snapshot(&[(Alloc, 0), (FreeRequested, 0)], &[]);
     snapshot.traces[0].events[1].time_us = 3;
-    let history = History::of(&snapshot, 0);
+    let history = history_of(&snapshot, 0);
     assert_eq!(history.steps.iter().map(|step| step.time_us).collect::<Vec<_>>(), [10, 10]);
 }
 
 #[test]
 fn devices_do_not_mix() {
     let snapshot = snapshot(&[(Alloc, 0)], &[(0, BlockState::Allocated)]);
-    let history = History::of(&snapshot, 1);
+    let history = history_of(&snapshot, 1);
     assert!(history.allocations.is_empty() && history.steps.is_empty());
 }

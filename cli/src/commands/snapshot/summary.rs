@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cachette_snapshot::{Block, BlockState, Event, PoolId, Segment, Snapshot, StackId, Trace, TraceAction};
+use cachette_snapshot::{Block, BlockState, DeviceParts, Event, PoolId, Segment, Snapshot, StackId, TraceAction};
 use serde::Serialize;
 
 /// Bytes in segments, by their use.
@@ -82,21 +82,14 @@ pub(super) struct Summary<'a> {
 impl<'a> Summary<'a> {
     /// One for every device of the snapshot, in order.
     pub(super) fn all(snapshot: &'a Snapshot) -> Vec<Self> {
-        let held = snapshot.segments.iter().map(|segment| segment.device);
-        let traced = snapshot.traces.iter().map(|trace| trace.device);
-        let mut devices: Vec<u32> = held.chain(traced).collect();
-        devices.sort_unstable();
-        devices.dedup();
-        let of = |device: &u32| Self::of(snapshot, *device);
-        devices.iter().map(of).collect()
+        snapshot.by_device().into_iter().map(|(device, parts)| Self::of(snapshot, device, parts)).collect()
     }
 
-    fn of(snapshot: &'a Snapshot, device: u32) -> Self {
-        let segments = snapshot.segments.iter().filter(|segment| segment.device == device);
+    fn of(snapshot: &'a Snapshot, device: u32, parts: DeviceParts<'a>) -> Self {
         let mut memory = Memory::default();
         let mut pools: BTreeMap<PoolId, Memory> = BTreeMap::new();
         let mut stacks: BTreeMap<StackId, (u64, usize)> = BTreeMap::new();
-        for segment in segments {
+        for segment in parts.segments {
             memory.add(segment);
             let pool = snapshot.pools.get(segment.pool as usize);
             pools.entry(pool.copied().unwrap_or_default()).or_default().add(segment);
@@ -106,10 +99,11 @@ impl<'a> Summary<'a> {
                 *blocks += 1;
             }
         }
+        let events = parts.traces.into_iter().flat_map(|trace| &trace.events).collect();
         if pools.keys().eq([&PoolId::default()]) {
             pools.clear();
         }
-        Self { device, memory, pools, holders: holders(stacks), events: events(&snapshot.traces, device) }
+        Self { device, memory, pools, holders: holders(stacks), events }
     }
 
     /// The number of events by action, without zeros.
@@ -133,8 +127,4 @@ fn holders(stacks: BTreeMap<StackId, (u64, usize)>) -> Vec<Holder> {
     let mut holders: Vec<Holder> = stacks.map(|(stack, (bytes, blocks))| Holder { stack, bytes, blocks }).collect();
     holders.sort_by_key(|holder| (std::cmp::Reverse(holder.bytes), holder.stack));
     holders
-}
-
-fn events(traces: &[Trace], device: u32) -> Vec<&Event> {
-    traces.iter().filter(|trace| trace.device == device).flat_map(|trace| &trace.events).collect()
 }
