@@ -8,6 +8,7 @@ mod scratch;
 use std::fs;
 
 use cachette_snapshot::Snapshot;
+use program::run;
 use recording::{MIB, pickled, run_of_three};
 use replaying::{refused, rows_of};
 use scratch::Scratch;
@@ -93,6 +94,15 @@ fn a_page_shows_where_memory_ran_out() {
     rows_of(&[&options[..], &["--html", page.path()]].concat(), 1);
     let html = fs::read_to_string(page.path()).unwrap();
     assert!(html.contains("fails at operation 2"));
+}
+
+#[test]
+fn a_page_is_printed_in_place_of_the_table() {
+    let trace = Scratch::holding("a 0 20971520 0\n", ".trace");
+    let ran = run(&["replay", trace.path(), "--backend", "host", "--html", "-"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.starts_with("<!doctype html>") && ran.stdout.ends_with("</html>\n"), "{}", ran.stdout);
+    assert!(!fs::exists("-").unwrap());
 }
 
 #[test]

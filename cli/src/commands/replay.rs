@@ -25,6 +25,7 @@ use serde::Serialize;
 use super::bench::device_line;
 use super::choice::Choice;
 use super::size;
+use crate::commands::standard;
 use crate::error::CliError;
 use crate::json::JsonFile;
 use crate::output;
@@ -89,8 +90,10 @@ pub(crate) struct Replay {
     /// Replays the history of this device, of snapshots that have several
     #[arg(long, value_name = "N")]
     recorded_device: Option<u32>,
-    /// Draws memory over the course of each trace, as a page here; takes one more pass for each configuration
-    #[arg(long, value_name = "FILE", conflicts_with = "fit")]
+    /// Draws memory over the course of each trace, as a page here; - prints it instead of the table
+    ///
+    /// It takes one more pass for each configuration.
+    #[arg(long, value_name = "FILE", value_parser = standard::output(), conflicts_with = "fit")]
     html: Option<PathBuf>,
     /// Also writes the results to this file; - prints them instead of the table
     #[arg(long, value_name = "FILE")]
@@ -110,7 +113,8 @@ impl Replay {
             output::check(path)?;
         }
         let file = JsonFile::create(self.json.as_deref())?;
-        let results = Results { target: &target, file };
+        let prints_page = self.html.as_deref().is_some_and(standard::is_output);
+        let results = Results { target: &target, file, prints_page };
         if let Some(bytes) = self.device_size {
             let answers = capacity::ask_all(&target, &traces, bytes)?;
             let batches = batches::estimate(&answers, &self.batch, bytes);
@@ -205,6 +209,8 @@ impl Replay {
 struct Results<'a> {
     target: &'a Target,
     file: JsonFile,
+    /// Whether the page is printed in place of the table.
+    prints_page: bool,
 }
 
 impl Results<'_> {
@@ -215,10 +221,12 @@ impl Results<'_> {
         means: &[Row<M>],
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), CliError> {
-        self.file.print(|out| {
-            writeln!(out, "{}", device_line(self.target))?;
-            write(out)
-        })?;
+        if !self.prints_page {
+            self.file.print(|out| {
+                writeln!(out, "{}", device_line(self.target))?;
+                write(out)
+            })?;
+        }
         self.file.write(&Entry::all(rows, means))?;
         judge(rows)
     }
