@@ -1,12 +1,13 @@
 //! A mistake in a configuration, with its position.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
 /// A mistake in a configuration.
 ///
-/// The message describes the mistake and the remedy. If the configuration was text, a copy of the text follows, with
-/// the mistake underlined.
+/// The message describes the mistake and the remedy. If the configuration was text, a copy of the text around the
+/// mistake follows, with the mistake underlined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     message: String,
@@ -25,7 +26,7 @@ impl ConfigError {
     pub(super) fn not_allowed(key: &str, value: &str, rule: &str) -> Self {
         Self::new(match value {
             "" => format!("{key}: the value is missing; use {rule}"),
-            _ => format!("{key}: '{value}' is not allowed; use {rule}"),
+            _ => format!("{key}: '{}' is not allowed; use {rule}", shortened(value)),
         })
     }
 
@@ -68,13 +69,27 @@ impl fmt::Display for ConfigError {
         }
         let Self { message, text, span: Some(span), .. } = self else { return f.write_str(&self.message) };
         writeln!(f, "at byte {}: {message}", span.start)?;
+        let before: Vec<char> = text[..span.start].chars().rev().take(SHOWN).collect();
+        let cut = before.iter().map(|c| c.len_utf8()).sum::<usize>() < span.start;
+        let marked = shortened(&text[span.clone()]);
+        let after = shortened(&text[span.end..]);
+        let before: String = cut.then_some('…').into_iter().chain(before.into_iter().rev()).collect();
         // A line break or a tab in the text would displace the underline.
-        let shown = text.replace(|c: char| c.is_whitespace() || c.is_control(), " ");
-        let columns = |range: Range<usize>| text[range].chars().count();
-        let (before, marked) = (columns(0..span.start), columns(span.clone()));
+        let shown = format!("{before}{marked}{after}").replace(|c: char| c.is_whitespace() || c.is_control(), " ");
         // Not by a width, which is limited.
-        write!(f, "  {shown}\n  {}{}", " ".repeat(before), "^".repeat(marked))
+        write!(f, "  {shown}\n  {}{}", " ".repeat(before.chars().count()), "^".repeat(marked.chars().count()))
     }
 }
 
 impl std::error::Error for ConfigError {}
+
+/// The most characters of the text that are shown of the mistake, before it and after it.
+const SHOWN: usize = 200;
+
+/// The beginning of a text, if it is long.
+pub(super) fn shortened(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(SHOWN) {
+        None => Cow::Borrowed(text),
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+    }
+}

@@ -183,6 +183,7 @@ impl ConfigKey {
         }
         let suggestion = Self::closest(word).map_or(String::new(), |name| format!(" (did you mean '{name}'?)"));
         let all: Vec<_> = KEYS.iter().map(Self::name).collect();
+        let word = error::shortened(word);
         ConfigError::new(format!("there is no key '{word}'{suggestion}; the keys are {}", all.join(", ")))
     }
 

@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use super::error::shortened;
 use super::{ConfigError, ConfigKey};
 
 pub(super) struct ConfigEntry {
@@ -123,7 +124,7 @@ impl Parser<'_> {
     /// The error for the next token; at the end of the text it marks the last token.
     fn unexpected(&self, expected: &str) -> ConfigError {
         let (found, token) = match self.peek() {
-            Some(token) => (format!("'{}'", token.text), Some(token)),
+            Some(token) => (format!("'{}'", shortened(&token.text)), Some(token)),
             None => ("the end".to_owned(), self.tokens.last()),
         };
         let span = token.map_or(0..0, |token| token.span.clone());

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::error::ConfigError;
+use super::error::{ConfigError, shortened};
 use super::format::{Format, whole};
 use super::parse::Token;
 
@@ -53,7 +53,7 @@ impl Roundup {
             let divisions =
                 read_divisions(&value.text).ok_or_else(|| refuse(value, "0 or a power of two up to 2147483648"))?;
             if named.contains(&interval) {
-                let (key, entry) = (Self::KEY, &name.text);
+                let (key, entry) = (Self::KEY, shortened(&name.text));
                 let message = format!("{key}: the list already has an entry for '{entry}'; keep one of them");
                 return Err(ConfigError::new(message).at(&name.span));
             }

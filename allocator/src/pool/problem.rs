@@ -64,7 +64,7 @@ pub enum PoolProblem {
         bytes: u64,
     },
     /// No pool has the tag.
-    #[error("no pool has this tag; make one with PoolOptions::tag")]
+    #[error("no pool has this tag; create one with it first")]
     NoTag,
     /// The default stream cannot be captured.
     #[error("the default stream cannot be captured; capture one that was created")]

@@ -58,8 +58,8 @@ pub(crate) fn of_allocator(why: Error) -> PyErr {
     let text = why.to_string();
     match why {
         Error::OutOfMemory(report) => raised(|kinds| &kinds.out_of_memory, (text, Figures::of(&report))),
-        Error::TooLarge { bytes } => {
-            let figures = Figures::of_request(bytes, text.clone());
+        Error::TooLarge { bytes: requested } | Error::OutOfPinnedMemory { requested, .. } => {
+            let figures = Figures::of_request(requested, text.clone());
             raised(|kinds| &kinds.out_of_memory, (text, figures))
         }
         Error::InvalidFraction(_) => PyValueError::new_err(text),

@@ -133,6 +133,13 @@ def test_n7_the_figures(allocator: cachette.Allocator) -> None:
     assert stats["num_host_free"] == stats["active_bytes.peak"] == stats["allocations.allocated"] == 0
 
 
+def test_a_request_that_finds_no_pinned_memory_is_out_of_memory(allocator: cachette.Allocator) -> None:
+    with pytest.raises(cachette.OutOfMemoryError, match="out of pinned memory: .*; free pinned memory") as caught:
+        allocator.pinned().allocate(1 << 50)
+    assert isinstance(caught.value, MemoryError) and caught.value.requested == 1 << 50
+    assert caught.value.device is None
+
+
 def test_no_bytes_have_no_address(allocator: cachette.Allocator) -> None:
     with allocator.pinned().allocate(0) as memory:
         assert (memory.address, memory.device_address, memory.bytes) == (0, 0, 0)

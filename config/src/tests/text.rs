@@ -139,8 +139,18 @@ fn an_unknown_key_names_the_closest_and_all() {
 }
 
 #[test]
-fn an_error_in_a_long_text_is_shown() {
-    let text = format!("max_split_size_mb:40,{}", "x".repeat(70_000));
-    let shown = error(&text).to_string();
-    assert!(shown.ends_with(&"^".repeat(70_000)), "{} bytes", shown.len());
+fn a_long_text_is_shown_around_the_mistake() {
+    let long = "é".repeat(1 << 20);
+    for text in
+        [long.clone(), format!("{long}:1"), format!("caching:{long}"), format!("roundup_power2_divisions:[{long}")]
+    {
+        assert!(error(&text).to_string().len() < 4000, "{}", error(&text).to_string().len());
+        assert!(error(&text).message().len() < 2000);
+    }
+    let spaces = " ".repeat(1000);
+    let shown = error(&format!("caching:True,{spaces}never_block:no,{spaces}")).to_string();
+    let (context, [marked, after]) = (" ".repeat(200 - "never_block:".len()), ["never_block:no,", "^^"]);
+    let lines: Vec<&str> = shown.lines().skip(1).collect();
+    assert_eq!(lines[0].trim_end_matches(['…', ' ']), format!("  …{context}{marked}"));
+    assert_eq!(lines[1], format!("  {}{after}", " ".repeat(201)));
 }

@@ -33,7 +33,8 @@ pub enum SaveError {
 /// Writes a snapshot to a file: as JSON if its name ends in `.json`, for PyTorch's memory viewer if it ends in
 /// `.pickle` or `.pkl`.
 ///
-/// It writes a temporary file in the same folder and renames it, so a reader never sees a partial file.
+/// It writes a temporary file in the same folder and renames it, so a reader never sees a partial file. A link to a file
+/// stays a link.
 pub fn save(snapshot: &Snapshot, path: &Path) -> Result<(), SaveError> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let write: fn(&Snapshot, &mut BufWriter<File>) -> io::Result<()> = match path.extension().and_then(OsStr::to_str) {
@@ -41,15 +42,18 @@ pub fn save(snapshot: &Snapshot, path: &Path) -> Result<(), SaveError> {
         Some("pickle" | "pkl") => |snapshot, file| snapshot.write_pickle(file),
         _ => return Err(SaveError::Format { path: path.to_owned() }),
     };
-    let mut name = path.file_name().unwrap_or_default().to_owned();
+    // A rename would replace a link by the file.
+    let linked = fs::canonicalize(path).ok().filter(|linked| linked.is_file());
+    let file = linked.as_deref().unwrap_or(path);
+    let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.{}.part", process::id(), COUNT.fetch_add(1, Relaxed)));
-    let beside = path.with_file_name(name);
+    let beside = file.with_file_name(name);
     let written = File::create(&beside).and_then(|file| {
         let mut file = BufWriter::new(file);
         write(snapshot, &mut file)?;
         file.flush()
     });
-    written.and_then(|()| fs::rename(&beside, path)).map_err(|error| {
+    written.and_then(|()| fs::rename(&beside, file)).map_err(|error| {
         // A partial file is useless. If no file was created, there is nothing to remove.
         let _ = fs::remove_file(&beside);
         SaveError::File { path: path.to_owned(), error }
@@ -69,6 +73,12 @@ mod tests {
             save(&snapshot, &folder.join(name)).unwrap();
             assert_eq!(Snapshot::read(&folder.join(name)).unwrap(), snapshot);
         }
+        std::os::unix::fs::symlink("a.json", folder.join("link.json")).unwrap();
+        fs::write(folder.join("a.json"), "").unwrap();
+        save(&snapshot, &folder.join("link.json")).unwrap();
+        assert!(folder.join("link.json").is_symlink());
+        assert_eq!(Snapshot::read(&folder.join("a.json")).unwrap(), snapshot);
+        fs::remove_file(folder.join("link.json")).unwrap();
         let unnamed = save(&snapshot, &folder.join("a.txt")).unwrap_err();
         assert!(unnamed.to_string().ends_with("end in .json or .pickle"));
         let nowhere = save(&snapshot, &folder.join("none/a.json")).unwrap_err();

@@ -28,7 +28,7 @@ class OutOfMemoryError(Error, MemoryError):
     """A request that failed for lack of memory, with the figures at that moment in bytes.
 
     A figure is ``None`` if the driver query failed, or if it does not apply: a request for more than any device has is
-    rejected at once.
+    rejected at once, and a request for pinned memory has no device.
     """
 
     #: The number of the device.
