@@ -36,6 +36,11 @@ struct Member {
 pub(crate) struct Captures(HashMap<StreamHandle, Member>);
 
 impl Captures {
+    /// Whether a stream is in a capture.
+    pub(crate) fn holds(&self, stream: StreamHandle) -> bool {
+        self.0.contains_key(&stream)
+    }
+
     /// Refuses work in a stream that an ended capture was left on.
     pub(crate) fn check_work(&self, stream: StreamHandle) -> Answer {
         match self.0.get(&stream).map(|member| member.part) {

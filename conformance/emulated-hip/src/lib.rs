@@ -26,6 +26,7 @@
 mod abi;
 mod capture;
 mod captures;
+mod copies;
 mod descriptors;
 mod device;
 mod entry_points;
@@ -42,6 +43,7 @@ mod peer_access;
 mod personality;
 mod pointers;
 mod prelude;
+mod programs;
 mod prototypes;
 mod stream_ordered;
 mod streams;

@@ -12,7 +12,9 @@ abi! {
         refuse_if(flags > STREAM_NON_BLOCKING, INVALID_VALUE)?;
         let (position, device) = machine.current();
         let stream = device.create_stream().map_err(status_of)?.raw();
-        machine.state().streams.insert(stream, position);
+        let mut state = machine.state();
+        state.streams.insert(stream, position);
+        state.stream_kinds.insert(stream, (flags, 0));
         Ok(stream)
     }
 
@@ -21,6 +23,7 @@ abi! {
         refuse_if(found == StreamRef::DEFAULT, INVALID_HANDLE)?;
         let mut state = machine.state();
         state.streams.remove(&stream);
+        state.stream_kinds.remove(&stream);
         state.captures.release(stream);
         drop(state);
         // SAFETY: 1. the table had it until now.

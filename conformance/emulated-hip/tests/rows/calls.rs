@@ -21,6 +21,8 @@ pub(crate) const ROWS: &[super::Row] = &[
     ("a_query_blocks_while_a_thread_waits_for_the_event", query_while_waiting),
     ("a_device_and_itself", own_peer),
     ("peers_enabled_twice", peers_twice),
+    ("a_copy_goes_where_its_addresses_say", copy),
+    ("a_stream_has_the_flags_and_priority_of_its_creation", stream_kind),
 ];
 
 /// A point at which a stream is held by a host function.
@@ -176,4 +178,34 @@ fn peers_twice(hip: &Hip) {
         // SAFETY: it takes numbers alone.
         assert_eq!(unsafe { (peers.hipDeviceDisablePeerAccess)(1) }, promised);
     }
+}
+
+fn copy(hip: &Hip) {
+    const BY_ADDRESS: i32 = 4;
+    let (there, from, mut to) = (hip.malloc(8), [7_u8; 8], [0_u8; 8]);
+    let device = ptr::with_exposed_provenance_mut::<c_void>(usize::try_from(there).expect("64 bits"));
+    let copy = |to: *mut c_void, from: *const c_void, bytes, kind| {
+        // SAFETY: the library checks what it knows of, and the arrays are as long as they say.
+        unsafe { (hip.extra.copy)(to, from, bytes, kind) }
+    };
+    assert_eq!(copy(device, from.as_ptr().cast(), 8, BY_ADDRESS), 0);
+    // The wrong direction is not noticed.
+    assert_eq!(copy(to.as_mut_ptr().cast(), device, 8, 1), 0);
+    assert_eq!(to, from);
+    assert_eq!(copy(device, from.as_ptr().cast(), 9, BY_ADDRESS), 1);
+    assert_eq!(copy(device, ptr::null(), 8, BY_ADDRESS), 1);
+    assert_eq!(copy(device, from.as_ptr().cast(), 8, 17), 21);
+    hip.free(there);
+}
+
+fn stream_kind(hip: &Hip) {
+    let (mut stream, mut flags, mut priority) = (0, 0, 0);
+    // SAFETY: the out-parameter outlives the call.
+    assert_eq!(unsafe { (hip.extra.create_stream)(&raw mut stream, 1, -9) }, 0);
+    // SAFETY: the stream lives, and the out-parameter outlives the call.
+    assert_eq!(unsafe { (hip.extra.flags)(stream, &raw mut flags) }, 0);
+    // SAFETY: as above.
+    assert_eq!(unsafe { (hip.extra.priority)(stream, &raw mut priority) }, 0);
+    assert_eq!((flags, priority), (1, -1));
+    hip.destroy_stream(stream);
 }

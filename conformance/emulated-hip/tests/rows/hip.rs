@@ -1,6 +1,6 @@
 //! The library under test, with what most rows need of it.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::ptr;
 
 use cachette_emulated_hip::{Personality, install};
@@ -23,6 +23,13 @@ symbol_table! {
             retain as "hipMemRetainAllocationHandle":
                 fn(handle: *mut BackingHandle, address: Address) -> Status;
             version as "hipRuntimeGetVersion": fn(version: *mut c_int) -> Status;
+            copy as "hipMemcpy": fn(to: *mut c_void, from: *const c_void, bytes: usize, kind: c_int) -> Status;
+            create_stream as "hipStreamCreateWithPriority":
+                fn(stream: *mut StreamHandle, flags: c_uint, priority: c_int) -> Status;
+            flags as "hipStreamGetFlags": fn(stream: StreamHandle, flags: *mut c_uint) -> Status;
+            priority as "hipStreamGetPriority": fn(stream: StreamHandle, priority: *mut c_int) -> Status;
+            access as "hipMemGetAccess":
+                fn(flags: *mut c_ulonglong, location: *const MemLocation, address: Address) -> Status;
         }
         optional {}
     }
