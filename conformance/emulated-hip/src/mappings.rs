@@ -8,6 +8,7 @@ use cachette_hal::{Access, Backing, Device, DevicePtr, StreamRef};
 
 use crate::device::wait_for_all;
 use crate::prelude::*;
+use crate::virtual_memory::drop_reference;
 use crate::vm_state::{Handle, Mapping, Physical};
 
 /// Waits for the default stream of the current device, as mapping and unmapping do before 7.14.
@@ -56,7 +57,7 @@ fn unmap_one(machine: &Machine, start: u64) -> Answer {
         unsafe { memory.unmap(at, found.bytes) }.map_err(status_of)?;
     }
     machine.state().vm.mappings.remove(&start);
-    Ok(())
+    drop_reference(machine, found.handle)
 }
 
 /// A right in the terms of the device beneath, with the device's position.
@@ -102,7 +103,11 @@ abi! {
             return if swallowed { Ok(()) } else { Err(INVALID_VALUE) };
         }
         let mapping = Mapping { bytes, handle, device: entry.device, is_part, users: BTreeSet::new() };
-        machine.state().vm.mappings.insert(address, mapping);
+        let mut state = machine.state();
+        if let Some(entry) = state.vm.handles.get_mut(&handle) {
+            entry.references += 1;
+        }
+        state.vm.mappings.insert(address, mapping);
         Ok(())
     }
 
