@@ -42,6 +42,7 @@ mod nodes;
 mod peer_access;
 mod personality;
 mod pointers;
+mod pools;
 mod prelude;
 mod programs;
 mod prototypes;

@@ -15,6 +15,7 @@ use cachette_hal_host::{HostBackend, HostConfig};
 use crate::abi::{Answer, crash, current, refuse_if, status_of};
 use crate::captures::Captures;
 use crate::personality::Personality;
+use crate::pools::Pools;
 use crate::visible::shown;
 use crate::vm_state::{PAGE, VmState};
 
@@ -60,7 +61,10 @@ pub(crate) struct State {
     pub(crate) peers: HashSet<(usize, usize)>,
     /// Tokens made by this process.
     pub(crate) tokens: HashSet<[u8; 64]>,
+    /// Memory of other processes that is open.
+    pub(crate) opened: HashSet<u64>,
     pub(crate) vm: VmState,
+    pub(crate) pools: Pools,
     handles: usize,
 }
 
@@ -157,6 +161,7 @@ impl Machine {
             let found = state.allocations.get(&address).copied();
             let found = found.filter(|found| is_right(found.kind)).ok_or(unknown)?;
             state.allocations.remove(&address);
+            state.pools.freed(address);
             found
         };
         let freed = free(found);

@@ -129,6 +129,8 @@ abi! {
     }
 
     fn hipStreamGetFlags(machine; stream: StreamHandle, flags: *mut c_uint) => flags {
+        // The default stream is refused here, and nowhere else.
+        refuse_if(stream == 0, INVALID_VALUE)?;
         Ok(chosen(machine, stream)?.0)
     }
 
