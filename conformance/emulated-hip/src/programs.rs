@@ -5,7 +5,7 @@ use std::ffi::{CString, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 
-use cachette_hal::{AnyDevice, Device, StreamRef};
+use cachette_hal::{AnyDevice, Device, ErrorKind, StreamRef};
 
 use crate::capture::hipGraphInstantiateWithFlags;
 use crate::device::hipRuntimeGetVersion;
@@ -87,8 +87,14 @@ pub(crate) fn wait_for_blocking_streams(machine: &Machine, device: &AnyDevice, p
     let streams: Vec<_> = state.streams.iter().filter_map(is_blocking).collect();
     drop(state);
     for stream in streams {
-        // SAFETY: 1. the table had it; a program that destroys it meanwhile breaks its own promise.
-        unsafe { device.synchronize(StreamRef::from_raw(stream)) }.map_err(status_of)?;
+        // SAFETY: 1. the table had it, and the device beneath checks handles.
+        let waited = unsafe { device.synchronize(StreamRef::from_raw(stream)) };
+        // Another thread may have destroyed it meanwhile.
+        if let Err(error) = waited
+            && error.kind() != ErrorKind::InvalidHandle
+        {
+            return Err(status_of(error));
+        }
     }
     Ok(())
 }
