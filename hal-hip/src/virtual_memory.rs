@@ -359,7 +359,9 @@ impl VirtualMemory for HipVirtualMemory {
         let mappings =
             self.ledger().mappings(at.address(), bytes).filter(|_| !rights.is_empty()).ok_or(invalid(call))?;
         let Err(refused) = self.grant(&mappings, &rights) else {
-            mappings.iter().for_each(|(at, _)| self.ledger().granted(*at, &rights));
+            for (at, _) in &mappings {
+                self.ledger().granted(*at, &rights);
+            }
             return Ok(());
         };
         let error = self.refusal(refused, &rights);

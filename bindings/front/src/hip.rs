@@ -18,7 +18,7 @@ use crate::entry::{Thread, front};
 use crate::library::{Behind, Vendor};
 use crate::memory;
 use crate::served::{self, Served};
-use crate::status::{NOT_SUPPORTED, Refusal, SUCCESS, Status};
+use crate::status::{INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Refusal, SUCCESS, Status};
 use crate::streams::{self, Kind};
 
 /// A stream, pool or graph of the driver.
@@ -235,7 +235,11 @@ front! {
         /// The allocation that an address lies in.
         fn hipMemGetAddressRange(base: *mut u64, bytes: *mut usize, address: u64) |thread, _| {
             // SAFETY: they are null or valid.
-            unsafe { memory::write_range(thread, base, bytes, address) }
+            unsafe { memory::write_range(thread, base, bytes, address) }.map_err(|refusal| match refusal {
+                // The driver's own status for an address between allocations.
+                Refusal::Status(INVALID_VALUE) => Refusal::Status(NOT_FOUND),
+                refusal => refusal,
+            })
         }
 
         /// Free and total memory; what Cachette holds idle is free.

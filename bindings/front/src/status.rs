@@ -16,6 +16,7 @@ pub(crate) const OUT_OF_MEMORY: Status = 2;
 pub(crate) const NOT_INITIALIZED: Status = 3;
 pub(crate) const DEINITIALIZED: Status = 4;
 pub(crate) const INVALID_HANDLE: Status = 400;
+pub(crate) const NOT_FOUND: Status = 500;
 pub(crate) const NOT_SUPPORTED: Status = 801;
 pub(crate) const CAPTURE_FORBIDS: Status = 900;
 pub(crate) const CAPTURE_BROKEN: Status = 901;

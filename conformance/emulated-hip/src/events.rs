@@ -22,6 +22,12 @@ const fn is_legal(flags: c_uint) -> bool {
     flags & !FLAGS == 0 && one_release && (flags & INTERPROCESS == 0 || !timed)
 }
 
+/// The status of a wait or a query that a capture forbids: one of the event's own capture has another.
+fn refused(machine: &Machine, event: EventHandle, status: Status) -> Status {
+    let own = status == CAPTURE_UNSUPPORTED && machine.state().captures.has_event(event);
+    if own { CAPTURED_EVENT } else { status }
+}
+
 abi! {
     fn hipEventCreateWithFlags(machine; event: *mut EventHandle, flags: c_uint) => event {
         refuse_if(!is_legal(flags), INVALID_VALUE)?;
@@ -32,7 +38,8 @@ abi! {
     }
 
     fn hipEventDestroy(machine; event: EventHandle) {
-        let (_, device) = machine.event(event)?;
+        refuse_if(event == 0, INVALID_HANDLE)?;
+        let (_, device) = machine.event(event).map_err(|_| CONTEXT_IS_DESTROYED)?;
         machine.state().events.remove(&event);
         // SAFETY: 1. the table had it until now.
         unsafe { device.destroy_event(Event::from_raw(event)) }.map_err(status_of)
@@ -40,10 +47,12 @@ abi! {
 
     fn hipEventRecord(machine; event: EventHandle, stream: StreamHandle) {
         let (owner, _) = machine.event(event)?;
-        let (position, device, stream) = machine.stream(stream)?;
+        let (position, device, beneath) = machine.stream(stream)?;
         refuse_if(owner != position, INVALID_HANDLE)?;
         // SAFETY: 1. the tables have both.
-        unsafe { device.record(&Event::from_raw(event), stream) }.map_err(status_of)
+        unsafe { device.record(&Event::from_raw(event), beneath) }.map_err(status_of)?;
+        machine.state().captures.recorded(event, stream);
+        Ok(())
     }
 
     fn hipEventQuery(machine; event: EventHandle) {
@@ -52,7 +61,7 @@ abi! {
         // As long as another thread waits for the event, a query blocks.
         let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: 1. the table has it.
-        match unsafe { device.poll(&Event::from_raw(event)) }.map_err(status_of)? {
+        match unsafe { device.poll(&Event::from_raw(event)) }.map_err(|error| refused(machine, event, status_of(error)))? {
             Progress::Done => Ok(()),
             Progress::Pending => Err(NOT_READY),
         }
@@ -63,6 +72,6 @@ abi! {
         let lock = machine.event_lock(event)?;
         let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: 1. the table has it.
-        unsafe { device.wait(&Event::from_raw(event)) }.map_err(status_of)
+        unsafe { device.wait(&Event::from_raw(event)) }.map_err(|error| refused(machine, event, status_of(error)))
     }
 }

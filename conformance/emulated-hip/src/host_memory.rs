@@ -11,6 +11,9 @@ const NON_COHERENT: c_uint = 0x8000_0000;
 /// Portable, mapped, write-combined, of a chosen node, coherent and not coherent.
 const FLAGS: c_uint = 7 | 0x2000_0000 | HOST_MALLOC_COHERENT | NON_COHERENT;
 
+/// Portable, mapped, of a device's registers, and read-only.
+const REGISTER_FLAGS: c_uint = HOST_REGISTER_PORTABLE | HOST_REGISTER_MAPPED | 4 | 8;
+
 /// Gives host memory back that begins at an address, or fails with `unknown`.
 fn give_back(
     machine: &Machine,
@@ -50,7 +53,7 @@ abi! {
 
     fn hipHostRegister(machine; at: *mut c_void, bytes: usize, flags: c_uint) {
         let ptr = NonNull::new(at.cast::<u8>()).ok_or(INVALID_VALUE)?;
-        refuse_if(bytes == 0 || flags & !(HOST_REGISTER_PORTABLE | HOST_REGISTER_MAPPED) != 0, INVALID_VALUE)?;
+        refuse_if(bytes == 0 || flags & !REGISTER_FLAGS != 0, INVALID_VALUE)?;
         let address = at.addr() as u64;
         refuse_if(machine.state().allocation_of(address).is_some(), HOST_MEMORY_ALREADY_REGISTERED)?;
         let (position, device) = machine.current();

@@ -36,13 +36,17 @@ abi! {
         refuse_if(flags != IPC_LAZY_ENABLE_PEER_ACCESS, INVALID_VALUE)?;
         refuse_if(machine.state().tokens.contains(&handle.reserved), INVALID_CONTEXT)?;
         let opened = machine.current().1.ipc().map_err(lacking)?.open_token(&IpcToken(handle.reserved));
-        Ok(opened.map_err(refused)?.address())
+        let address = opened.map_err(refused)?.address();
+        machine.state().opened.insert(address);
+        Ok(address)
     }
 
     fn hipIpcCloseMemHandle(machine; address: Address) {
         let ptr = DevicePtr::new(address).ok_or(INVALID_VALUE)?;
         let ipc = machine.current().1.ipc().map_err(lacking)?;
         // SAFETY: 1 and 2. The caller's promises.
-        unsafe { ipc.close_token(ptr) }.map_err(status_of)
+        unsafe { ipc.close_token(ptr) }.map_err(status_of)?;
+        machine.state().opened.remove(&address);
+        Ok(())
     }
 }

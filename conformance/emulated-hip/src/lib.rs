@@ -28,6 +28,7 @@
 mod abi;
 mod capture;
 mod captures;
+mod copies;
 mod descriptors;
 mod device;
 mod entry_points;
@@ -43,7 +44,9 @@ mod nodes;
 mod peer_access;
 mod personality;
 mod pointers;
+mod pools;
 mod prelude;
+mod programs;
 mod prototypes;
 mod stream_ordered;
 mod streams;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::env;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -15,6 +15,7 @@ use cachette_hal_host::{HostBackend, HostConfig};
 use crate::abi::{Answer, crash, current, refuse_if, status_of};
 use crate::captures::Captures;
 use crate::personality::Personality;
+use crate::pools::Pools;
 use crate::visible::shown;
 use crate::vm_state::{PAGE, VmState};
 
@@ -46,8 +47,10 @@ pub(crate) struct Allocation {
 pub(crate) struct State {
     pub(crate) allocations: BTreeMap<u64, Allocation>,
     pub(crate) streams: HashMap<StreamHandle, usize>,
-    /// Those that the default stream waits for.
-    pub(crate) blocking: HashSet<StreamHandle>,
+    /// The streams that were destroyed, unless their handle was given out again.
+    pub(crate) destroyed: HashSet<StreamHandle>,
+    /// The flags and the priority of each stream.
+    pub(crate) stream_kinds: HashMap<StreamHandle, (c_uint, c_int)>,
     /// Each with its device, and with a lock that a thread holds while it waits for the event.
     pub(crate) events: HashMap<EventHandle, (usize, Arc<Mutex<()>>)>,
     pub(crate) captures: Captures,
@@ -60,7 +63,10 @@ pub(crate) struct State {
     pub(crate) peers: HashSet<(usize, usize)>,
     /// Tokens made by this process.
     pub(crate) tokens: HashSet<[u8; 64]>,
+    /// Memory of other processes that is open.
+    pub(crate) opened: HashSet<u64>,
     pub(crate) vm: VmState,
+    pub(crate) pools: Pools,
     handles: usize,
 }
 
@@ -69,11 +75,6 @@ impl State {
     pub(crate) fn handle(&mut self) -> usize {
         self.handles += 1;
         0x4000_0000 + 16 * self.handles
-    }
-
-    /// The streams of a device that its default stream waits for.
-    pub(crate) fn blocking_streams(&self, device: usize) -> impl Iterator<Item = StreamHandle> {
-        self.blocking.iter().copied().filter(move |stream| self.streams.get(stream) == Some(&device))
     }
 
     /// The memory that an address lies in.
@@ -187,6 +188,7 @@ impl Machine {
             let found = state.allocations.get(&address).copied();
             let found = found.filter(|found| is_right(found.kind)).ok_or(unknown)?;
             state.allocations.remove(&address);
+            state.pools.freed(address);
             found
         };
         let freed = free(found);
@@ -218,7 +220,7 @@ impl Machine {
 
     /// Whether the stream was destroyed, and this version does not notice.
     pub(crate) fn misses(&self, stream: StreamHandle) -> bool {
-        self.personality.misses_destroyed_streams() && self.any_stream(stream).is_err()
+        self.personality.misses_destroyed_streams() && self.state().destroyed.contains(&stream)
     }
 
     /// The device of a stream, with its position; that of a default stream is the calling thread's.

@@ -8,6 +8,8 @@ use cachette_hal::{Access, Backing, Device, DevicePtr, StreamRef};
 
 use crate::device::wait_for_all;
 use crate::prelude::*;
+use crate::programs::wait_for_blocking_streams;
+use crate::virtual_memory::drop_reference;
 use crate::vm_state::{Handle, Mapping, Physical};
 
 /// Waits for the default stream of the current device, and for the streams that it waits for, as mapping and unmapping
@@ -17,12 +19,9 @@ fn wait_for_default_stream(machine: &Machine) -> Answer {
         return Ok(());
     }
     let (position, device) = machine.current();
-    let blocking: Vec<_> = machine.state().blocking_streams(position).collect();
-    for stream in blocking.into_iter().map(StreamRef::from_raw).chain([StreamRef::DEFAULT]) {
-        // SAFETY: 1. the default stream always lives, and the table had the others just now.
-        relaxed(device, |device| unsafe { device.synchronize(stream) })?;
-    }
-    Ok(())
+    wait_for_blocking_streams(machine, device, position)?;
+    // SAFETY: 1. the default stream always lives.
+    relaxed(device, |device| unsafe { device.synchronize(StreamRef::DEFAULT) })
 }
 
 /// Maps a handle whole on the device beneath.
@@ -62,10 +61,11 @@ fn unmap_one(machine: &Machine, start: u64) -> Answer {
         // SAFETY: 2. the promise of the caller of `hipMemUnmap`.
         unsafe { memory.unmap(at, found.bytes) }.map_err(status_of)?;
     }
-    let vm = &mut machine.state().vm;
-    vm.mappings.remove(&start);
-    vm.unlist(start, found.bytes);
-    Ok(())
+    let mut state = machine.state();
+    state.vm.mappings.remove(&start);
+    state.vm.unlist(start, found.bytes);
+    drop(state);
+    drop_reference(machine, found.handle)
 }
 
 /// A right in the terms of the device beneath, with the device's position.
@@ -120,7 +120,11 @@ abi! {
             return if swallowed { Ok(()) } else { Err(INVALID_VALUE) };
         }
         let mapping = Mapping { bytes, handle, device: entry.device, is_part, rights: BTreeMap::new() };
-        machine.state().vm.mappings.insert(address, mapping);
+        let mut state = machine.state();
+        if let Some(entry) = state.vm.handles.get_mut(&handle) {
+            entry.references += 1;
+        }
+        state.vm.mappings.insert(address, mapping);
         Ok(())
     }
 

@@ -1,8 +1,14 @@
 //! What is known of an address.
 
+use std::ffi::c_void;
 use std::ptr;
 
 use crate::prelude::*;
+
+/// An address of host memory, which is the same on a device.
+fn host_ptr(address: Address) -> *mut c_void {
+    ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or_default())
+}
 
 abi! {
     fn hipMemGetAddressRange(machine; base: *mut Address, bytes: *mut Bytes, address: Address) {
@@ -39,7 +45,7 @@ abi! {
             kind,
             device: number(device),
             device_pointer: address,
-            host_pointer: ptr::null_mut(),
+            host_pointer: if kind == MEMORY_TYPE_HOST { host_ptr(address) } else { ptr::null_mut() },
             is_managed: 0,
             allocation_flags: 0,
         })

@@ -13,10 +13,21 @@ const POOLS: PoolHandle = 0x3000_0000;
 const NOWHERE: Address = 0x7fff_0000_0000;
 
 /// The device whose pool this is, with its position.
-fn pool_of(machine: &Machine, pool: PoolHandle) -> Answer<(usize, &AnyDevice)> {
-    let position = pool.checked_sub(POOLS).ok_or(INVALID_VALUE)?;
+pub(crate) fn pool_of(machine: &Machine, pool: PoolHandle) -> Answer<(usize, &AnyDevice)> {
+    let created = machine.state().pools.device_of(pool);
+    let position = created.or_else(|| pool.checked_sub(POOLS)).ok_or(INVALID_VALUE)?;
     let device = machine.devices.get(position).ok_or(INVALID_VALUE)?;
     Ok((position, device))
+}
+
+/// The default pool of a device.
+pub(crate) const fn default_pool(position: usize) -> PoolHandle {
+    POOLS + position
+}
+
+/// The status of a stream that is not known, which these calls have for themselves.
+fn known(status: Status) -> Status {
+    if status == CONTEXT_IS_DESTROYED { INVALID_HANDLE } else { status }
 }
 
 /// Frees memory of the pool at once, as `hipFree` may; since 7.0 it waits for nothing.
@@ -38,7 +49,9 @@ abi! {
         stream: StreamHandle,
     ) => address {
         // Memory of a destroyed stream is ordered by none.
-        let stream = if machine.misses(stream) { StreamRef::DEFAULT } else { machine.stream(stream)?.2 };
+        let stream =
+            if machine.misses(stream) { StreamRef::DEFAULT } else { machine.stream(stream).map_err(known)?.2 };
+        let handle = pool;
         let (position, device) = pool_of(machine, pool)?;
         if bytes == 0 {
             return Ok(0);
@@ -50,7 +63,9 @@ abi! {
         // SAFETY: 1. the table has the stream.
         let address = unsafe { pool.allocate_on(bytes, stream) }.map_err(status_of)?.address();
         let allocation = Allocation { bytes, device: position, kind: Kind::Pooled };
-        machine.state().allocations.insert(address, allocation);
+        let mut state = machine.state();
+        state.allocations.insert(address, allocation);
+        state.pools.allocated(address, bytes, handle, position);
         Ok(address)
     }
 
@@ -59,7 +74,7 @@ abi! {
             let refused = machine.personality.refuses_null();
             return if refused { Err(INVALID_VALUE) } else { Ok(()) };
         };
-        let (_, device, stream) = machine.stream(stream)?;
+        let (_, device, stream) = machine.stream(stream).map_err(known)?;
         if address == NOWHERE {
             crash("hipFreeAsync of memory that the pool could not map");
         }
@@ -80,7 +95,7 @@ abi! {
     }
 
     fn hipDeviceGetDefaultMemPool(machine; pool: *mut PoolHandle, device: c_int) => pool {
-        Ok(POOLS + position(machine, device)?)
+        Ok(default_pool(position(machine, device)?))
     }
 
     fn hipMemPoolTrimTo(machine; pool: PoolHandle, keep: Bytes) {

@@ -14,9 +14,8 @@ abi! {
         let stream = device.create_stream().map_err(status_of)?.raw();
         let mut state = machine.state();
         state.streams.insert(stream, position);
-        if flags != STREAM_NON_BLOCKING {
-            state.blocking.insert(stream);
-        }
+        state.destroyed.remove(&stream);
+        state.stream_kinds.insert(stream, (flags, 0));
         Ok(stream)
     }
 
@@ -33,7 +32,8 @@ abi! {
         }
         let mut state = machine.state();
         state.streams.remove(&stream);
-        state.blocking.remove(&stream);
+        state.stream_kinds.remove(&stream);
+        state.destroyed.insert(stream);
         state.captures.release(stream);
         drop(state);
         // SAFETY: 1. the table had it until now.

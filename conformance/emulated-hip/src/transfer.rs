@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use cachette_hal::{Device, DevicePtr, Result, StreamRef, Transfer};
 
+use crate::copies::is_known;
 use crate::prelude::*;
 
 fn device_ptr(address: Address) -> Answer<DevicePtr> {
@@ -33,6 +34,7 @@ fn queue(
 
 abi! {
     fn hipMemsetAsync(machine; to: Address, value: c_int, bytes: Bytes, stream: StreamHandle) {
+        refuse_if(bytes > 0 && !is_known(machine, to, bytes)?, INVALID_VALUE)?;
         queue(machine, bytes, stream, |transfer, stream| {
             // SAFETY: 1. the table has the stream. 3. The caller's promise.
             Ok(unsafe { transfer.fill(device_ptr(to)?, value.to_le_bytes()[0], bytes, stream) })

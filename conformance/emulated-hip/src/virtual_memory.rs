@@ -23,11 +23,28 @@ unsafe fn properties(from: *const MemAllocationProp) -> Answer<MemAllocationProp
     refuse_if(from.is_null(), INVALID_VALUE)?;
     // SAFETY: the caller's promise.
     let found = unsafe { from.read() };
-    let kinds = [MEM_HANDLE_TYPE_NONE, MEM_HANDLE_TYPE_FILE_DESCRIPTOR];
-    let accepted = found.kind == MEM_ALLOCATION_TYPE_PINNED
-        && found.location.kind == MEM_LOCATION_TYPE_DEVICE
-        && kinds.contains(&found.requested_handle_type);
+    let accepted = found.kind == MEM_ALLOCATION_TYPE_PINNED && found.location.kind == MEM_LOCATION_TYPE_DEVICE;
     if accepted { Ok(found) } else { Err(INVALID_VALUE) }
+}
+
+/// Gives up a reference to physical memory; with the last one it goes. A mapping holds one.
+pub(crate) fn drop_reference(machine: &Machine, handle: BackingHandle) -> Answer {
+    let mut state = machine.state();
+    let entry = state.vm.handles.get_mut(&handle).ok_or(INVALID_VALUE)?;
+    entry.references -= 1;
+    if entry.references > 0 {
+        return Ok(());
+    }
+    let removed = state.vm.handles.remove(&handle).ok_or(INVALID_VALUE)?;
+    drop(state);
+    if removed.is_shareable && machine.personality.leaks_descriptors() {
+        // The process never sees it again.
+        let _leaked = File::open("/dev/null").map(IntoRawFd::into_raw_fd);
+    }
+    let Physical::Made(raw) = removed.physical else { return Ok(()) };
+    let memory = machine.devices[removed.device].virtual_memory().map_err(lacking)?;
+    // SAFETY: 1. the table had it until now.
+    unsafe { memory.destroy_backing(Backing::from_raw(raw, removed.bytes)) }.map_err(status_of)
 }
 
 abi! {
@@ -89,6 +106,8 @@ abi! {
     ) => handle {
         // SAFETY: the caller's pointer is null or valid.
         let wanted = unsafe { properties(wanted) }?;
+        let kinds = [MEM_HANDLE_TYPE_NONE, MEM_HANDLE_TYPE_FILE_DESCRIPTOR];
+        refuse_if(!kinds.contains(&wanted.requested_handle_type), INVALID_VALUE)?;
         refuse_if(flags != 0 || bytes == 0 || !bytes.is_multiple_of(CHECKED), INVALID_VALUE)?;
         refuse_if(!bytes.is_multiple_of(PAGE), machine.personality.half_page())?;
         let named = position(machine, wanted.location.id).map_err(|_| INVALID_VALUE)?;
@@ -110,28 +129,14 @@ abi! {
     }
 
     fn hipMemRelease(machine; handle: BackingHandle) {
-        let mut state = machine.state();
-        let entry = state.vm.handles.get_mut(&handle).ok_or(INVALID_VALUE)?;
-        entry.references -= 1;
-        if entry.references > 0 {
-            return Ok(());
-        }
-        let removed = state.vm.handles.remove(&handle).ok_or(INVALID_VALUE)?;
-        drop(state);
-        if removed.is_shareable && machine.personality.leaks_descriptors() {
-            // The process never sees it again.
-            let _leaked = File::open("/dev/null").map(IntoRawFd::into_raw_fd);
-        }
-        let Physical::Made(raw) = removed.physical else { return Ok(()) };
-        let memory = machine.devices[removed.device].virtual_memory().map_err(lacking)?;
-        // SAFETY: 1. the table had it until now.
-        unsafe { memory.destroy_backing(Backing::from_raw(raw, removed.bytes)) }.map_err(status_of)
+        drop_reference(machine, handle)
     }
 
     fn hipMemRetainAllocationHandle(machine; handle: *mut BackingHandle, address: Address) => handle {
         let mut state = machine.state();
         let Some(handle) = state.vm.mapping_of(address).map(|(_, mapping)| mapping.handle) else {
-            if machine.personality.crashes_retaining_plain_memory() {
+            // Addresses that are not memory at all are refused.
+            if state.allocation_of(address).is_some() && machine.personality.crashes_retaining_plain_memory() {
                 crash("hipMemRetainAllocationHandle of memory that was not mapped");
             }
             return Err(INVALID_VALUE);

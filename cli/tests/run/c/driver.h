@@ -27,6 +27,7 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, N
 #ifdef CUDA
 #define LIBRARY "libcuda.so"
 #define ASK "cuGetProcAddress_v2"
+#define NOT_ALLOCATED INVALID_VALUE
 /* Our name, the symbol, the name without a version. */
 #define CALLS(call)                                                                          \
     call(init, cuInit, "cuInit", (unsigned))                                                 \
@@ -62,6 +63,7 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, N
 #else
 #define LIBRARY "libamdhip64.so"
 #define ASK "hipGetProcAddress"
+#define NOT_ALLOCATED 500
 #define CALLS(call)                                                                          \
     call(init, hipInit, NULL, (unsigned))                                                    \
     call(allocate, hipMalloc, "hipMalloc", (address *, size_t))                              \

@@ -110,6 +110,8 @@ static void questions(void)
     address memory = new_memory(1000, stream), base = 0;
     CHECK(driver.range(&base, &bytes, memory + 100) == SUCCESS);
     CHECK(base == memory && bytes == 1000);
+    /* The address is in a segment of Cachette, and in no allocation. */
+    CHECK(driver.range(&base, &bytes, memory + (1 << 16)) == NOT_ALLOCATED);
     CHECK(driver.info(&free_before, &total) == SUCCESS);
     address large = new_memory(32 << 20, stream);
     CHECK(driver.info(&free_now, &total) == SUCCESS);

@@ -23,6 +23,12 @@ pub(crate) const ROWS: &[super::Row] = &[
     ("a_query_blocks_while_a_thread_waits_for_the_event", query_while_waiting),
     ("a_device_and_itself", own_peer),
     ("peers_enabled_twice", peers_twice),
+    ("an_event_destroyed_twice", destroyed_event),
+    ("a_fill_past_the_end", fill_past_end),
+    ("pooled_memory_for_an_unknown_stream", pooled_for_unknown),
+    ("a_pool_counts_what_it_gives_out", pool_counts),
+    ("a_copy_goes_where_its_addresses_say", copy),
+    ("a_stream_has_the_flags_and_priority_of_its_creation", stream_kind),
 ];
 
 /// A point at which a stream is held by a host function.
@@ -168,7 +174,7 @@ fn destroyed_stream(hip: &Hip) {
     // SAFETY: as above.
     let destroyed = unsafe { (hip.symbols.core.hipStreamDestroy)(stream) };
     let found = [capturing, hip.synchronize(stream), allocated, begin_as(hip, stream, 2), destroyed];
-    assert_eq!(found, hip.seen([[709; 5], [0; 5], [0; 5]]), "calls that do not, since 7.0");
+    assert_eq!(found, hip.seen([[709, 709, 400, 709, 709], [0; 5], [0; 5]]), "calls that do not, since 7.0");
     if allocated == 0 {
         hip.free(at);
     }
@@ -213,4 +219,84 @@ fn peers_twice(hip: &Hip) {
         // SAFETY: it takes numbers alone.
         assert_eq!(unsafe { (peers.hipDeviceDisablePeerAccess)(1) }, promised);
     }
+}
+
+fn copy(hip: &Hip) {
+    const BY_ADDRESS: i32 = 4;
+    let (there, from, mut to) = (hip.malloc(8), [7_u8; 8], [0_u8; 8]);
+    let device = ptr::with_exposed_provenance_mut::<c_void>(usize::try_from(there).expect("64 bits"));
+    let copy = |to: *mut c_void, from: *const c_void, bytes, kind| {
+        // SAFETY: the library checks what it knows of, and the arrays are as long as they say.
+        unsafe { (hip.extra.copy)(to, from, bytes, kind) }
+    };
+    assert_eq!(copy(device, from.as_ptr().cast(), 8, BY_ADDRESS), 0);
+    // The wrong direction is not noticed.
+    assert_eq!(copy(to.as_mut_ptr().cast(), device, 8, 1), 0);
+    assert_eq!(to, from);
+    assert_eq!(copy(device, from.as_ptr().cast(), 9, BY_ADDRESS), 1);
+    assert_eq!(copy(device, ptr::null(), 8, BY_ADDRESS), 1);
+    assert_eq!(copy(device, from.as_ptr().cast(), 8, 17), 21);
+    hip.free(there);
+}
+
+fn stream_kind(hip: &Hip) {
+    let (mut stream, mut flags, mut priority) = (0, 0, 0);
+    // SAFETY: the out-parameter outlives the call.
+    assert_eq!(unsafe { (hip.extra.create_stream)(&raw mut stream, 1, -9) }, 0);
+    // SAFETY: the stream lives, and the out-parameter outlives the call.
+    assert_eq!(unsafe { (hip.extra.flags)(stream, &raw mut flags) }, 0);
+    // SAFETY: as above.
+    assert_eq!(unsafe { (hip.extra.priority)(stream, &raw mut priority) }, 0);
+    assert_eq!((flags, priority), (1, -1));
+    hip.destroy_stream(stream);
+}
+
+fn destroyed_event(hip: &Hip) {
+    let event = event(hip);
+    destroy_event(hip, event);
+    // SAFETY: the library knows that it is gone.
+    assert_eq!(unsafe { (hip.symbols.core.hipEventDestroy)(event) }, 709);
+    take_last_error(hip);
+}
+
+fn fill_past_end(hip: &Hip) {
+    let (at, transfer) = (hip.malloc(64), hip.symbols.transfer.as_ref().expect("it has every function"));
+    for (address, bytes) in [(at, 65), (at + 60, 8), (0x1000, 8)] {
+        // SAFETY: the library refuses it.
+        assert_eq!(unsafe { (transfer.hipMemsetAsync)(address, 0, bytes, 0) }, 1);
+    }
+    hip.free(at);
+    take_last_error(hip);
+}
+
+fn pooled_for_unknown(hip: &Hip) {
+    let (calls, mut pool, mut at) = (hip.symbols.stream_ordered.as_ref().expect("it has every function"), 0, 0);
+    // SAFETY: the out-parameter outlives the call.
+    assert_eq!(unsafe { (calls.hipDeviceGetDefaultMemPool)(&raw mut pool, 0) }, 0);
+    // SAFETY: the library refuses the stream.
+    assert_eq!(unsafe { (calls.hipMallocFromPoolAsync)(&raw mut at, 64, pool, 0x1234_5678) }, 400);
+    take_last_error(hip);
+}
+
+fn pool_counts(hip: &Hip) {
+    const USED: i32 = 7;
+    let calls = hip.symbols.stream_ordered.as_ref().expect("it has every function");
+    // Pinned memory of device 0 without handles.
+    let (properties, mut pool, mut at) = ([1, 0, 1, 0], 0, 0);
+    // SAFETY: both outlive the call.
+    assert_eq!(unsafe { (hip.extra.create_pool)(&raw mut pool, properties.as_ptr().cast()) }, 0);
+    let used = || {
+        let mut bytes = 0_u64;
+        // SAFETY: the out-parameter has 64 bits, as this attribute wants.
+        assert_eq!(unsafe { (hip.extra.pool_attribute)(pool, USED, (&raw mut bytes).cast()) }, 0);
+        bytes
+    };
+    // SAFETY: the pool lives, and the out-parameter outlives the call.
+    assert_eq!(unsafe { (calls.hipMallocFromPoolAsync)(&raw mut at, 4096, pool, 0) }, 0);
+    assert_eq!(used(), 4096);
+    // SAFETY: it was allocated just now.
+    assert_eq!(unsafe { (calls.hipFreeAsync)(at, 0) }, 0);
+    assert_eq!(used(), 0);
+    // SAFETY: it was created above, and nothing uses it.
+    assert_eq!(unsafe { (hip.extra.destroy_pool)(pool) }, 0);
 }

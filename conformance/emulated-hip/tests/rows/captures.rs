@@ -18,6 +18,9 @@ pub(crate) const ROWS: &[super::Row] = &[
     ("a_relaxed_thread_does_as_it_likes", relaxed),
     ("the_default_stream_is_not_captured", default_stream),
     ("querying_a_captured_stream", query_in_capture),
+    ("a_captured_event_has_a_status_for_itself", captured_event),
+    ("a_copy_that_waits_is_implicit", copy_in_capture),
+    ("no_graph_is_an_invalid_value", no_graph),
 ];
 
 fn captures(hip: &Hip) -> &CaptureCalls {
@@ -209,4 +212,32 @@ fn query_in_capture(hip: &Hip) {
     assert_eq!(unsafe { (hip.extra.query)(stream) }, 900);
     end(hip, stream);
     hip.destroy_stream(stream);
+}
+
+fn captured_event(hip: &Hip) {
+    let (stream, event) = (hip.stream(), event(hip));
+    begin(hip, stream);
+    // SAFETY: both live.
+    assert_eq!(unsafe { (hip.symbols.core.hipEventRecord)(event, stream) }, 0);
+    assert_eq!(query(hip, event), 907);
+    assert_eq!(end(hip, stream), 901);
+    hip.destroy_stream(stream);
+    destroy_event(hip, event);
+}
+
+fn copy_in_capture(hip: &Hip) {
+    let (stream, from, mut to) = (hip.stream(), [1_u8; 8], [0_u8; 8]);
+    begin(hip, stream);
+    // SAFETY: the arrays are as long as they say.
+    let status = unsafe { (hip.extra.copy)(to.as_mut_ptr().cast(), from.as_ptr().cast(), 8, 0) };
+    assert_eq!(status, 906);
+    assert_eq!(end(hip, stream), 0);
+    hip.destroy_stream(stream);
+}
+
+fn no_graph(hip: &Hip) {
+    // SAFETY: the library refuses null.
+    assert_eq!(unsafe { (captures(hip).hipGraphLaunch)(0, 0) }, 1);
+    // SAFETY: the library refuses null.
+    assert_eq!(unsafe { (captures(hip).hipGraphExecDestroy)(0) }, 1);
 }

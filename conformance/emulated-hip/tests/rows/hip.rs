@@ -1,6 +1,6 @@
 //! The library under test, with what most rows need of it.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::ptr;
 
 use cachette_emulated_hip::{Personality, install};
@@ -8,8 +8,8 @@ use cachette_hal::load::{Candidate, Library};
 use cachette_hal::symbol_table;
 use cachette_hal_hip::symbols::{Symbols, VirtualMemoryCalls};
 use cachette_hal_hip::types::{
-    Address, BackingHandle, EventHandle, MemAccessDesc, MemAllocationFlags, MemAllocationProp, MemLocation, Status,
-    StreamHandle,
+    Address, BackingHandle, EventHandle, MemAccessDesc, MemAllocationFlags, MemAllocationProp, MemLocation, PoolHandle,
+    Status, StreamHandle,
 };
 
 symbol_table! {
@@ -25,6 +25,17 @@ symbol_table! {
             retain as "hipMemRetainAllocationHandle":
                 fn(handle: *mut BackingHandle, address: Address) -> Status;
             version as "hipRuntimeGetVersion": fn(version: *mut c_int) -> Status;
+            copy as "hipMemcpy": fn(to: *mut c_void, from: *const c_void, bytes: usize, kind: c_int) -> Status;
+            create_stream as "hipStreamCreateWithPriority":
+                fn(stream: *mut StreamHandle, flags: c_uint, priority: c_int) -> Status;
+            create_pool as "hipMemPoolCreate": fn(pool: *mut PoolHandle, properties: *const c_void) -> Status;
+            destroy_pool as "hipMemPoolDestroy": fn(pool: PoolHandle) -> Status;
+            pool_attribute as "hipMemPoolGetAttribute":
+                fn(pool: PoolHandle, attribute: c_int, value: *mut c_void) -> Status;
+            flags as "hipStreamGetFlags": fn(stream: StreamHandle, flags: *mut c_uint) -> Status;
+            priority as "hipStreamGetPriority": fn(stream: StreamHandle, priority: *mut c_int) -> Status;
+            access as "hipMemGetAccess":
+                fn(flags: *mut c_ulonglong, location: *const MemLocation, address: Address) -> Status;
         }
         optional {}
     }

@@ -1,5 +1,7 @@
 //! Rows about reservations, physical memory and mappings.
 
+use cachette_hal_hip::types::MemLocation;
+
 use crate::hip::{Hip, properties};
 
 pub(crate) const ROWS: &[super::Row] = &[
@@ -26,6 +28,10 @@ pub(crate) const ROWS: &[super::Row] = &[
     ("the_range_of_a_mapped_address", address_range),
     ("the_device_that_is_named", location),
     ("a_handle_is_retained", retain),
+    ("a_mapping_keeps_its_handle", retain_after_release),
+    ("the_rights_of_a_device", rights_of_device),
+    ("a_handle_of_no_memory_is_refused", retain_nothing),
+    ("the_granularity_is_that_of_every_kind", granularity_of_any_kind),
 ];
 
 const PAGE: u64 = 4 << 10;
@@ -339,5 +345,55 @@ fn retain(hip: &Hip) {
     hip.destroy(handle);
     hip.destroy(again);
     assert_eq!(hip.unmap(at, CHUNK), 0);
+    assert_eq!(hip.release(at, CHUNK), 0);
+}
+
+fn retain_after_release(hip: &Hip) {
+    let (at, handle) = (hip.reserve(CHUNK, 0).expect("there are addresses"), hip.create(CHUNK));
+    assert_eq!(hip.map(at, CHUNK, handle), 0);
+    hip.destroy(handle);
+    let mut again = 0;
+    // SAFETY: the out-parameter outlives the call.
+    assert_eq!(unsafe { (hip.extra.retain)(&raw mut again, at) }, 0);
+    assert_eq!(again, handle);
+    assert_eq!(hip.unmap(at, CHUNK), 0);
+    let free = hip.free_memory();
+    hip.destroy(again);
+    assert_eq!(hip.free_memory(), free + CHUNK);
+    assert_eq!(hip.release(at, CHUNK), 0);
+}
+
+fn retain_nothing(hip: &Hip) {
+    let (at, mut handle) = (hip.reserve(CHUNK, 0).expect("there are addresses"), 0);
+    for address in [0, at] {
+        // SAFETY: the out-parameter outlives the call.
+        assert_eq!(unsafe { (hip.extra.retain)(&raw mut handle, address) }, 1);
+    }
+    assert_eq!(hip.release(at, CHUNK), 0);
+}
+
+fn granularity_of_any_kind(hip: &Hip) {
+    let (wanted, mut found) = (properties(0, 77), 0);
+    // SAFETY: both structures outlive the call.
+    let status = unsafe { (hip.vm().hipMemGetAllocationGranularity)(&raw mut found, &raw const wanted, 0) };
+    assert_eq!((status, found), (0, PAGE));
+    assert_eq!(hip.create_on(0, PAGE, 77), Err(1));
+}
+
+fn rights_of_device(hip: &Hip) {
+    let (at, handle) = (hip.reserve(CHUNK, 0).expect("there are addresses"), hip.create(CHUNK));
+    let ask = || {
+        let (mut flags, location) = (77, MemLocation::device(0));
+        // SAFETY: both outlive the call.
+        let status = unsafe { (hip.extra.access)(&raw mut flags, &raw const location, at) };
+        (status, flags)
+    };
+    assert_eq!(ask(), (1, 77));
+    assert_eq!(hip.map(at, CHUNK, handle), 0);
+    assert_eq!(ask(), (0, 0));
+    assert_eq!(hip.grant(at, CHUNK), 0);
+    assert_eq!(ask(), (0, 3));
+    assert_eq!(hip.unmap(at, CHUNK), 0);
+    hip.destroy(handle);
     assert_eq!(hip.release(at, CHUNK), 0);
 }
