@@ -16,7 +16,7 @@ use cachette_process::write_line;
 
 use crate::captures::{self, Destructor};
 use crate::driver_pools::{self, Properties, Right};
-use crate::entry::{Thread, front};
+use crate::entry::{Leave, Thread, front};
 use crate::library::{Behind, Vendor};
 use crate::memory;
 use crate::served::{self, Served};
@@ -233,6 +233,9 @@ fn destroy_stream(calls: &Calls, stream: Handle) -> Answer {
     // SAFETY: the driver writes one number.
     streams::destroy(stream, |captured| unsafe { calls.cuStreamIsCapturing(stream, captured) })
 }
+
+/// The CUDA runtime keeps the last error itself.
+impl Leave for Calls {}
 
 front! {
     CUDA;

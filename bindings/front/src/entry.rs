@@ -40,9 +40,27 @@ thread_local! {
     static THREAD: Thread = const { Thread::new() };
 }
 
+/// What follows a call that the front has answered.
+pub(crate) trait Leave {
+    /// Runs at the end of a call.
+    #[inline]
+    fn leave(&self, _end: End) {}
+}
+
+/// How a call has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// With a status of the front.
+    Answered(Status),
+    /// With a status of the driver.
+    Left(Status),
+    /// With the status that it asked for.
+    Asked(Status),
+}
+
 /// Answers a call by `serve`, or by the driver if the front refuses to.
 #[inline]
-pub(crate) fn answer<C: 'static>(
+pub(crate) fn answer<C: Leave + 'static>(
     behind: &'static Behind<C>,
     serve: impl FnOnce(&Thread, &'static C) -> Result<(), Refusal>,
     driver: impl FnOnce(&'static C) -> Status,
@@ -52,12 +70,15 @@ pub(crate) fn answer<C: 'static>(
         if thread.inside.replace(true) {
             return driver(calls);
         }
-        let status = match guarded(|| serve(thread, calls)) {
-            Ok(()) => SUCCESS,
-            Err(Refusal::Driver) => driver(calls),
-            Err(Refusal::Status(status)) => status,
+        let end = match guarded(|| serve(thread, calls)) {
+            Ok(()) => End::Answered(SUCCESS),
+            Err(Refusal::Driver) => End::Left(driver(calls)),
+            Err(Refusal::Status(status)) => End::Answered(status),
+            Err(Refusal::Asked(status)) => End::Asked(status),
         };
+        calls.leave(end);
         thread.inside.set(false);
+        let (End::Answered(status) | End::Left(status) | End::Asked(status)) = end;
         status
     })
 }

@@ -14,7 +14,8 @@ use cachette_process::write_line;
 
 use crate::captures::{self, Destructor};
 use crate::driver_pools::{self, Properties, Right};
-use crate::entry::{Thread, front};
+use crate::entry::{End, Leave, Thread, front};
+use crate::last_error::{self, quietly};
 use crate::library::{Behind, Vendor};
 use crate::memory;
 use crate::served::{self, Served};
@@ -41,6 +42,7 @@ static HIP: Behind<Calls> = Behind::new(Vendor {
 ///
 /// Each candidate is the driver's library, or one with the same C interface.
 unsafe fn load(candidates: &[Candidate]) -> Result<Arc<dyn Backend>, LoadError> {
+    cachette_hal_hip::last_error::keep();
     // SAFETY: the caller's promise.
     Ok(Arc::new(unsafe { HipBackend::load_from(candidates) }?))
 }
@@ -72,7 +74,8 @@ fn of_stream(thread: &Thread, calls: &Calls, stream: StreamRef) -> Result<&'stat
         }
         let mut own = 0;
         // SAFETY: the stream is the caller's, and the driver writes one number.
-        let status = unsafe { calls.hipStreamGetDevice(ptr::with_exposed_provenance_mut(stream.raw()), &raw mut own) };
+        let ask = || unsafe { calls.hipStreamGetDevice(ptr::with_exposed_provenance_mut(stream.raw()), &raw mut own) };
+        let status = quietly(calls, ask);
         match u32::try_from(own) {
             Ok(own) if status == SUCCESS && own != device(calls)? => served::device(&HIP, own),
             _ => current(thread, calls),
@@ -116,7 +119,7 @@ fn default_of(calls: &Calls) -> impl Fn(u32) -> Option<usize> {
         let mut default = ptr::null_mut();
         let device = c_int::try_from(device).ok()?;
         // SAFETY: the driver writes one handle.
-        let status = unsafe { calls.hipDeviceGetDefaultMemPool(&raw mut default, device) };
+        let status = quietly(calls, || unsafe { calls.hipDeviceGetDefaultMemPool(&raw mut default, device) });
         (status == SUCCESS).then_some(default.addr())
     }
 }
@@ -152,9 +155,9 @@ unsafe fn begin_capture(thread: &Thread, calls: &Calls, stream: Handle, begin: i
     let captured = memory::stream(stream)?;
     let served = of_stream(thread, calls, captured)?;
     // SAFETY: the driver writes one handle.
-    let stop = |graph| unsafe { calls.hipStreamEndCapture(stream, graph) };
+    let stop = |graph| quietly(calls, || unsafe { calls.hipStreamEndCapture(stream, graph) });
     // SAFETY: it is the graph that `stop` gave, which no other code has.
-    let discard = |graph| unsafe { calls.hipGraphDestroy(graph) };
+    let discard = |graph| quietly(calls, || unsafe { calls.hipGraphDestroy(graph) });
     // SAFETY: 1. is the caller's promise.
     unsafe { captures::begin_by(served, captured, begin, stop, discard) }
 }
@@ -167,9 +170,11 @@ unsafe fn begin_capture(thread: &Thread, calls: &Calls, stream: Handle, begin: i
 unsafe fn end_capture(calls: &Calls, stream: Handle, graph: *mut Handle, end: impl FnOnce() -> Status) -> Answer {
     let captured = memory::stream(stream)?;
     // SAFETY: the driver writes one handle; the destructor takes the pool.
-    let create = |object, pool, gone| unsafe { calls.hipUserObjectCreate(object, pool, gone, 1, captures::NO_SYNC) };
+    let make = |object, pool, gone| unsafe { calls.hipUserObjectCreate(object, pool, gone, 1, captures::NO_SYNC) };
+    let create = |object, pool, gone| quietly(calls, || make(object, pool, gone));
     // SAFETY: both handles are live, and the graph takes the only reference.
-    let retain = |graph, object| unsafe { calls.hipGraphRetainUserObject(graph, object, 1, captures::MOVE) };
+    let give = |graph, object| unsafe { calls.hipGraphRetainUserObject(graph, object, 1, captures::MOVE) };
+    let retain = |graph, object| quietly(calls, || give(graph, object));
     // SAFETY: 1. is the caller's promise.
     unsafe { captures::end_by(captured, graph, end, create, retain) }
 }
@@ -196,7 +201,15 @@ unsafe fn create_stream(
 
 fn destroy_stream(calls: &Calls, stream: Handle) -> Answer {
     // SAFETY: the driver writes one number.
-    streams::destroy(stream, |captured| unsafe { calls.hipStreamIsCapturing(stream, captured) })
+    let ask = |captured| quietly(calls, || unsafe { calls.hipStreamIsCapturing(stream, captured) });
+    streams::destroy(stream, ask)
+}
+
+impl Leave for Calls {
+    #[inline]
+    fn leave(&self, end: End) {
+        last_error::leave(self, end);
+    }
 }
 
 front! {
@@ -351,6 +364,21 @@ front! {
             served::reset_by(device(calls)?, || unsafe { calls.hipDeviceReset() })
         }
 
+        /// The last error, taken away.
+        fn hipGetLastError() |_, calls| {
+            Err(Refusal::Asked(last_error::get(calls)))
+        }
+
+        /// The last error.
+        fn hipPeekAtLastError() |_, calls| {
+            Err(Refusal::Asked(last_error::peek(calls)))
+        }
+
+        /// The status of the last call, taken away.
+        fn hipExtGetLastError() |_, calls| {
+            Err(Refusal::Asked(last_error::get_of_last_call(calls)))
+        }
+
         /// Functions by name; those of the front for the calls that it answers.
         fn hipGetProcAddress(
             symbol: *const c_char, function: *mut *const c_void, version: c_int, flags: c_ulonglong, found: *mut c_uint,
@@ -370,6 +398,8 @@ front! {
         }
     }
     called {
+        fn hipRuntimeGetVersion(version: *mut c_int);
+        fn hipSetDevice(device: c_int);
         fn hipDeviceGetDefaultMemPool(pool: *mut Handle, device: c_int);
         fn hipGetDevice(device: *mut c_int);
         fn hipGraphDestroy(graph: Handle);

@@ -28,6 +28,8 @@ pub(crate) enum Refusal {
     Driver,
     /// It fails.
     Status(Status),
+    /// It asks for this status, which says nothing about the call.
+    Asked(Status),
 }
 
 impl From<Error> for Refusal {

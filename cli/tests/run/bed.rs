@@ -88,14 +88,39 @@ pub(crate) fn run(vendor: Vendor, options: &[&str], program: &Path, arguments: &
     Ran::of(&output.expect("the program starts"))
 }
 
+/// A program that says what the driver does, without the front and behind it.
+pub(crate) fn both(vendor: Vendor, part: &str, variables: &[(&str, &str)]) -> [Ran; 2] {
+    static BUILT: [OnceLock<PathBuf>; 2] = [const { OnceLock::new() }; 2];
+    let program = BUILT[vendor as usize].get_or_init(|| build(vendor, Way::Linked, "same.c"));
+    let mut plain = Command::new(program);
+    plain.env("LD_LIBRARY_PATH", folder()).env("TEST_LIBRARY", vendor.library());
+    let mut front = cachette_run(vendor, &[]);
+    front.arg("--").arg(program);
+    [plain, front].map(|mut command| Ran::of(&bounded(command.arg(part).envs(variables.iter().copied()))))
+}
+
+/// Runs a program to its end; one that hangs is killed by a signal.
+fn bounded(command: &mut Command) -> Output {
+    const SECONDS: &str = "60";
+    let mut timed = Command::new("timeout");
+    timed.args(["-s", "KILL", SECONDS]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => timed.env(name, value),
+            None => timed.env_remove(name),
+        };
+    }
+    timed.output().expect("the program starts")
+}
+
 /// The program of the tests, built once.
 pub(crate) fn program(vendor: Vendor, way: Way) -> PathBuf {
     static BUILT: [[OnceLock<PathBuf>; 3]; 2] = [const { [const { OnceLock::new() }; 3] }; 2];
-    BUILT[vendor as usize][way as usize].get_or_init(|| build(vendor, way)).clone()
+    BUILT[vendor as usize][way as usize].get_or_init(|| build(vendor, way, "program.c")).clone()
 }
 
-fn build(vendor: Vendor, way: Way) -> PathBuf {
-    let name = format!("{vendor:?}-{way:?}").to_lowercase();
+fn build(vendor: Vendor, way: Way, file: &str) -> PathBuf {
+    let name = format!("{vendor:?}-{way:?}-{}", file.trim_end_matches(".c")).to_lowercase();
     let [vendor_flag, way_flag] = [format!("-D{vendor:?}"), format!("-D{way:?}")].map(|flag| flag.to_uppercase());
     let mut flags = vec![vendor_flag, way_flag];
     if way == Way::Linked {
@@ -103,7 +128,7 @@ fn build(vendor: Vendor, way: Way) -> PathBuf {
         replace(&library, |fresh| symlink(vendor.library(), fresh).expect("no other process has a file of that name"));
         flags.extend([format!("-L{}", folder().display()), format!("-l:{}", vendor.soname())]);
     }
-    compile(&source("program.c"), &name, &flags)
+    compile(&source(file), &name, &flags)
 }
 
 /// Compiles a C file.

@@ -83,7 +83,10 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, N
     call(make_ready, hipGraphInstantiateWithFlags, NULL, (handle *, handle, unsigned long long)) \
     call(launch, hipGraphLaunch, NULL, (handle, handle))                                     \
     call(destroy_graph, hipGraphDestroy, NULL, (handle))                                     \
-    call(destroy_ready, hipGraphExecDestroy, NULL, (handle))
+    call(destroy_ready, hipGraphExecDestroy, NULL, (handle))                                 \
+    call(last_error, hipGetLastError, NULL, (void))                                          \
+    call(peek_error, hipPeekAtLastError, NULL, (void))                                       \
+    call(last_call, hipExtGetLastError, NULL, (void))
 #endif
 
 #define FIELD(name, symbol, plain, arguments) int(*name) arguments;
@@ -143,7 +146,7 @@ static void start(void)
 }
 
 /* How many pieces of memory the library behind the front has given out. */
-static unsigned behind(void)
+static inline unsigned behind(void)
 {
     void *library = dlopen(getenv("TEST_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
     CHECK(library != NULL);
