@@ -123,7 +123,7 @@ fn a_device_that_was_reset_is_the_driver_s() {
 #[test]
 fn the_default_stream_of_a_thread_is_the_driver_s() {
     let ran = kept(Vendor::Cuda, Way::Asked, "per-thread", &[]);
-    assert_eq!(figure(&ran, "requests"), 1, "{ran:?}");
+    assert_eq!(figure(&ran, "requests"), 2, "{ran:?}");
 }
 
 #[test]

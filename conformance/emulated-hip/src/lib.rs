@@ -43,6 +43,8 @@ mod personality;
 mod pointers;
 mod prelude;
 mod prototypes;
+mod recording;
+mod stream_kinds;
 mod stream_ordered;
 mod streams;
 mod transfer;

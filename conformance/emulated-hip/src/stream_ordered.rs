@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use cachette_hal::{AnyDevice, Device, DevicePtr, StreamRef};
 
 use crate::prelude::*;
+use crate::recording;
 
 /// Handles of the devices' pools begin here.
 const POOLS: PoolHandle = 0x3000_0000;
@@ -35,12 +36,15 @@ abi! {
         address: *mut Address,
         bytes: Bytes,
         pool: PoolHandle,
-        stream: StreamHandle,
+        handle: StreamHandle,
     ) => address {
-        let (_, _, stream) = machine.stream(stream)?;
+        let (_, _, stream) = machine.stream(handle)?;
         let (position, device) = pool_of(machine, pool)?;
         if bytes == 0 {
             return Ok(0);
+        }
+        if let Some(capture) = recording::capture_of(machine, handle) {
+            return recording::allocate(machine, device, bytes, capture);
         }
         if machine.has_bad_pool {
             return Ok(NOWHERE);
@@ -53,12 +57,18 @@ abi! {
         Ok(address)
     }
 
-    fn hipFreeAsync(machine; address: Address, stream: StreamHandle) {
+    fn hipFreeAsync(machine; address: Address, handle: StreamHandle) {
         let Some(ptr) = DevicePtr::new(address) else {
             let refused = machine.personality.refuses_null();
             return if refused { Err(INVALID_VALUE) } else { Ok(()) };
         };
-        let (_, device, stream) = machine.stream(stream)?;
+        let (_, device, stream) = machine.stream(handle)?;
+        if let Some(capture) = recording::capture_of(machine, handle) {
+            return recording::free_in_capture(machine, ptr, capture);
+        }
+        if recording::free(machine, ptr)? {
+            return Ok(());
+        }
         if address == NOWHERE {
             crash("hipFreeAsync of memory that the pool could not map");
         }
