@@ -2,6 +2,8 @@
 
 #![expect(non_snake_case, reason = "the functions keep their C names")]
 
+mod streams;
+
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::Arc;
 use std::{ptr, slice};
@@ -12,15 +14,15 @@ use cachette_hal_hip::HipBackend;
 
 use cachette_process::write_line;
 
-use crate::captures::{self, Destructor};
+use crate::captures::Destructor;
 use crate::driver_pools::{self, Properties, Right};
-use crate::entry::{End, Leave, Thread, front};
+use crate::entry::{End, Thread, VendorCalls, front};
 use crate::last_error::{self, quietly};
 use crate::library::{Behind, Vendor};
 use crate::memory;
 use crate::served::{self, Served};
-use crate::status::{NOT_SUPPORTED, Refusal, SUCCESS, Status};
-use crate::streams::{self, Kind};
+use crate::status::{CONTEXT_IS_DESTROYED, NOT_SUPPORTED, Refusal, SUCCESS, Status};
+use streams::{begin_capture, create_stream, destroy_stream, end_capture};
 
 /// A stream, pool or graph of the driver.
 type Handle = *mut c_void;
@@ -77,6 +79,7 @@ fn of_stream(thread: &Thread, calls: &Calls, stream: StreamRef) -> Result<&'stat
         let ask = || unsafe { calls.hipStreamGetDevice(ptr::with_exposed_provenance_mut(stream.raw()), &raw mut own) };
         let status = quietly(calls, ask);
         match u32::try_from(own) {
+            _ if status == CONTEXT_IS_DESTROYED => Err(Refusal::Stream),
             Ok(own) if status == SUCCESS && own != device(calls)? => served::device(&HIP, own),
             _ => current(thread, calls),
         }
@@ -146,66 +149,9 @@ unsafe fn allocate_from(
     unsafe { memory::allocate(served, out, bytes, stream) }
 }
 
-/// Begins a capture by `begin`, and leads its requests to a pool.
-///
-/// # Safety
-///
-/// 1. `stream` is a live stream.
-unsafe fn begin_capture(thread: &Thread, calls: &Calls, stream: Handle, begin: impl FnOnce() -> Status) -> Answer {
-    let captured = memory::stream(stream)?;
-    let served = of_stream(thread, calls, captured)?;
-    // SAFETY: the driver writes one handle.
-    let stop = |graph| quietly(calls, || unsafe { calls.hipStreamEndCapture(stream, graph) });
-    // SAFETY: it is the graph that `stop` gave, which no other code has.
-    let discard = |graph| quietly(calls, || unsafe { calls.hipGraphDestroy(graph) });
-    // SAFETY: 1. is the caller's promise.
-    unsafe { captures::begin_by(served, captured, begin, stop, discard) }
-}
+impl VendorCalls for Calls {
+    const UNKNOWN_STREAM: Status = CONTEXT_IS_DESTROYED;
 
-/// Ends a capture by `end`, and ties its pool to the graph.
-///
-/// # Safety
-///
-/// 1. `graph` is null or valid for reading and writing.
-unsafe fn end_capture(calls: &Calls, stream: Handle, graph: *mut Handle, end: impl FnOnce() -> Status) -> Answer {
-    let captured = memory::stream(stream)?;
-    // SAFETY: the driver writes one handle; the destructor takes the pool.
-    let make = |object, pool, gone| unsafe { calls.hipUserObjectCreate(object, pool, gone, 1, captures::NO_SYNC) };
-    let create = |object, pool, gone| quietly(calls, || make(object, pool, gone));
-    // SAFETY: both handles are live, and the graph takes the only reference.
-    let give = |graph, object| unsafe { calls.hipGraphRetainUserObject(graph, object, 1, captures::MOVE) };
-    let retain = |graph, object| quietly(calls, || give(graph, object));
-    // SAFETY: 1. is the caller's promise.
-    unsafe { captures::end_by(captured, graph, end, create, retain) }
-}
-
-/// Creates a stream by `create`, or gives a kept one.
-///
-/// # Safety
-///
-/// 1. `stream` is null or valid for writing.
-unsafe fn create_stream(
-    calls: &Calls,
-    stream: *mut Handle,
-    flags: c_uint,
-    priority: c_int,
-    create: impl FnOnce() -> Status,
-) -> Answer {
-    if stream.is_null() {
-        return Err(Refusal::Driver);
-    }
-    let kind = Kind { device: device(calls)?, flags, priority };
-    // SAFETY: 1. it is not null, and otherwise the caller's promise.
-    unsafe { streams::create(stream, kind, create) }
-}
-
-fn destroy_stream(calls: &Calls, stream: Handle) -> Answer {
-    // SAFETY: the driver writes one number.
-    let ask = |captured| quietly(calls, || unsafe { calls.hipStreamIsCapturing(stream, captured) });
-    streams::destroy(stream, ask)
-}
-
-impl Leave for Calls {
     #[inline]
     fn leave(&self, end: End) {
         last_error::leave(self, end);
@@ -405,6 +351,8 @@ front! {
         fn hipGraphDestroy(graph: Handle);
         fn hipGraphRetainUserObject(graph: Handle, object: Handle, count: c_uint, flags: c_uint);
         fn hipStreamGetDevice(stream: Handle, device: *mut c_int);
+        fn hipStreamQuery(stream: Handle);
+        fn hipThreadExchangeStreamCaptureMode(mode: *mut c_uint);
         fn hipStreamIsCapturing(stream: Handle, status: *mut c_uint);
         fn hipStreamSynchronize(stream: Handle);
         fn hipUserObjectCreate(

@@ -16,9 +16,12 @@ pub(crate) const OUT_OF_MEMORY: Status = 2;
 pub(crate) const NOT_INITIALIZED: Status = 3;
 pub(crate) const DEINITIALIZED: Status = 4;
 pub(crate) const INVALID_HANDLE: Status = 400;
+pub(crate) const NOT_FOUND: Status = 500;
 pub(crate) const NOT_SUPPORTED: Status = 801;
+pub(crate) const CONTEXT_IS_DESTROYED: Status = 709;
 pub(crate) const CAPTURE_FORBIDS: Status = 900;
 pub(crate) const CAPTURE_BROKEN: Status = 901;
+pub(crate) const CAPTURE_UNJOINED: Status = 904;
 pub(crate) const UNKNOWN: Status = 999;
 
 /// Why the front does not answer a call with success.
@@ -28,6 +31,8 @@ pub(crate) enum Refusal {
     Driver,
     /// It fails.
     Status(Status),
+    /// It fails because there is no such stream, for which each driver has its own status.
+    Stream,
     /// It asks for this status, which says nothing about the call.
     Asked(Status),
 }
@@ -38,7 +43,7 @@ impl From<Error> for Refusal {
         match error {
             Error::Device(error) => error.into(),
             error if error.is_out_of_memory() => Self::Status(OUT_OF_MEMORY),
-            Error::UnknownStream { .. } => Self::Status(INVALID_HANDLE),
+            Error::UnknownStream { .. } => Self::Stream,
             // The driver has its own status for a forked child.
             Error::Forked | Error::InvalidPointer { why: PointerProblem::Foreign, .. } => Self::Driver,
             Error::InvalidPointer { .. } => {

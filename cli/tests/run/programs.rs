@@ -88,6 +88,34 @@ fn memory_of_a_graph_is_its_own_until_the_graph_is_gone() {
 }
 
 #[test]
+fn memory_of_graphs_that_are_gone_serves_others() {
+    for options in [&[][..], &["--config", "expandable_segments:True"]] {
+        for vendor in VENDORS {
+            kept(vendor, Way::Opened, "many-captures", options);
+        }
+    }
+}
+
+#[test]
+fn a_stream_destroyed_in_a_capture_leaves_nothing_behind() {
+    for options in [&[][..], &["--config", "expandable_segments:True"]] {
+        for vendor in VENDORS {
+            kept(vendor, Way::Opened, "abandoned-captures", options);
+        }
+    }
+}
+
+#[test]
+fn a_refused_end_leaves_the_capture_its_memory() {
+    everywhere("refused-ends", &[], |_| {});
+}
+
+#[test]
+fn a_free_without_a_stream_waits_for_the_device() {
+    everywhere("free-waits", &[], |_| {});
+}
+
+#[test]
 fn threads_pass_memory_between_their_streams() {
     everywhere("threads", &[], |_| {});
     for config in ["expandable_segments:True,lend_across_streams:True", "caching:False", "backend:cudaMallocAsync"] {
@@ -152,6 +180,15 @@ fn a_snapshot_has_the_history_of_the_program() {
         let allocations = allocations.filter(|event| event.action == cachette_snapshot::TraceAction::Alloc);
         assert_eq!(allocations.count(), 900, "{ran:?}");
     }
+}
+
+#[test]
+fn a_driver_in_another_namespace_is_reported_once() {
+    let program = bed::compile(&bed::source("namespace.c"), "namespace", &[] as &[&str]);
+    let ran = bed::run(Vendor::Cuda, &[], &program, &[]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "kept\n"), "{ran:?}");
+    assert_eq!(figure(&ran, "requests"), 1, "{ran:?}");
+    assert!(!ran.stderr.contains("asked the driver for no memory"), "{ran:?}");
 }
 
 #[test]

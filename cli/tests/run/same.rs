@@ -1,6 +1,6 @@
 //! A program behind the front sees what it sees without the front.
 
-use crate::bed::{self, Vendor};
+use crate::bed::{self, VENDORS, Vendor};
 
 /// Runs a part of the program both ways, which must say the same.
 #[track_caller]
@@ -18,6 +18,14 @@ fn same(vendor: Vendor, part: &str, variables: &[(&str, &str)]) {
     );
 }
 
+/// The same for each vendor.
+#[track_caller]
+fn same_everywhere(part: &str) {
+    for vendor in VENDORS {
+        same(vendor, part, &[]);
+    }
+}
+
 /// The same for every version of AMD's library.
 #[track_caller]
 fn same_in_every_hip(part: &str) {
@@ -29,4 +37,64 @@ fn same_in_every_hip(part: &str) {
 #[test]
 fn the_last_error_is_that_of_the_program_s_calls() {
     same_in_every_hip("last-errors");
+}
+
+#[test]
+fn a_new_stream_does_not_wait_for_the_work_of_a_destroyed_one() {
+    same_everywhere("pending-streams");
+}
+
+#[test]
+fn a_destroyed_stream_is_none() {
+    same_everywhere("destroyed-streams");
+}
+
+#[test]
+fn streams_and_addresses_that_do_not_exist_get_the_driver_s_statuses() {
+    same_everywhere("odd-calls");
+}
+
+#[test]
+fn stream_ordered_calls_do_not_wait_for_other_streams_after_a_graph_is_gone() {
+    same_everywhere("blocked-streams");
+}
+
+#[test]
+fn memory_that_a_graph_leaves_can_be_freed_after_every_launch() {
+    same_everywhere("unfreed-memory");
+}
+
+#[test]
+fn memory_from_before_a_capture_cannot_be_freed_in_it() {
+    same_everywhere("frees-in-captures");
+}
+
+#[test]
+fn a_program_may_exit_in_a_signal_handler() {
+    for vendor in VENDORS {
+        for _ in 0..4 {
+            let [_, front] = bed::both(vendor, "exits-in-handlers", &[]);
+            assert_eq!(front.code, Some(3), "{vendor:?}: {front:?}");
+        }
+    }
+}
+
+#[test]
+fn a_child_that_is_forked_beside_busy_threads_is_refused_everything() {
+    same_everywhere("forks");
+}
+
+#[test]
+fn a_context_of_the_program_is_the_driver_s() {
+    same(Vendor::Cuda, "contexts", &[]);
+}
+
+#[test]
+fn a_stream_keeps_its_priority() {
+    same_everywhere("priorities");
+}
+
+#[test]
+fn a_copy_of_a_graph_keeps_its_memory() {
+    same_everywhere("copies");
 }

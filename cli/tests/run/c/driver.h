@@ -58,7 +58,14 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, N
     call(choose_pool, cuDeviceSetMemPool, "cuDeviceSetMemPool", (int, handle))               \
     call(reset, cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", (int))                \
     call(retain, cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (handle *, int))      \
-    call(push, cuCtxPushCurrent_v2, "cuCtxPushCurrent", (handle))
+    call(push, cuCtxPushCurrent_v2, "cuCtxPushCurrent", (handle))                            \
+    call(create_context, cuCtxCreate_v2, "cuCtxCreate", (handle *, unsigned, int))           \
+    call(destroy_context, cuCtxDestroy_v2, "cuCtxDestroy", (handle))                         \
+    call(create_urgent, cuStreamCreateWithPriority, "cuStreamCreateWithPriority", (handle *, unsigned, int)) \
+    call(priority, cuStreamGetPriority, "cuStreamGetPriority", (handle, int *))              \
+    call(copy_graph, cuGraphClone, "cuGraphClone", (handle *, handle))                       \
+    call(host, cuLaunchHostFunc, "cuLaunchHostFunc", (handle, void (*)(void *), void *))     \
+    call(wait_for_all, cuCtxSynchronize, "cuCtxSynchronize", (void))
 #else
 #define LIBRARY "libamdhip64.so"
 #define ASK "hipGetProcAddress"
@@ -84,6 +91,11 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, N
     call(launch, hipGraphLaunch, NULL, (handle, handle))                                     \
     call(destroy_graph, hipGraphDestroy, NULL, (handle))                                     \
     call(destroy_ready, hipGraphExecDestroy, NULL, (handle))                                 \
+    call(create_urgent, hipStreamCreateWithPriority, NULL, (handle *, unsigned, int))        \
+    call(priority, hipStreamGetPriority, NULL, (handle, int *))                              \
+    call(copy_graph, hipGraphClone, NULL, (handle *, handle))                                \
+    call(host, hipLaunchHostFunc, NULL, (handle, void (*)(void *), void *))                  \
+    call(wait_for_all, hipDeviceSynchronize, NULL, (void))                                   \
     call(last_error, hipGetLastError, NULL, (void))                                          \
     call(peek_error, hipPeekAtLastError, NULL, (void))                                       \
     call(last_call, hipExtGetLastError, NULL, (void))

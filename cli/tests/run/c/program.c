@@ -3,6 +3,7 @@
 #include "driver.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -158,9 +159,99 @@ static void captures(void)
         CHECK(driver.release_on(outside, stream) == SUCCESS);
     }
     CHECK(driver.destroy_ready(ready) == SUCCESS);
+    /* Nothing waits for the device in stream order; a free does. */
     CHECK(driver.release_on(new_memory(BYTES, stream), stream) == SUCCESS);
+    CHECK(behind() == with_graph);
+    CHECK(driver.release(new_memory(BYTES, stream)) == SUCCESS);
     /* Mapped memory is not counted. */
     CHECK(with_graph == 0 || behind() == with_graph - 1);
+}
+
+/* Memory of graphs that are gone serves the next ones. */
+static void many_captures(void)
+{
+    handle stream = new_stream(), graph = NULL, ready = NULL;
+    for (int i = 0; i < 3 * MANY; i++) {
+        CHECK(driver.begin_capture(stream, 2) == SUCCESS);
+        address memory = new_memory(BYTES, stream);
+        CHECK(driver.fill(memory, 1, BYTES, stream) == SUCCESS && driver.release_on(memory, stream) == SUCCESS);
+        CHECK(driver.end_capture(stream, &graph) == SUCCESS && driver.make_ready(&ready, graph, 0) == SUCCESS);
+        CHECK(driver.launch(ready, stream) == SUCCESS && driver.wait(stream) == SUCCESS);
+        CHECK(driver.destroy_ready(ready) == SUCCESS && driver.destroy_graph(graph) == SUCCESS);
+        CHECK(behind() <= 1);
+    }
+    /* Each stream has a graph of its own, so all memory but little is theirs. They are gone when it is needed. */
+    for (int i = 0; i < MANY; i++) {
+        handle other = new_stream();
+        CHECK(driver.begin_capture(other, 2) == SUCCESS);
+        CHECK(driver.release_on(new_memory(BYTES, other), other) == SUCCESS);
+        CHECK(driver.end_capture(other, &graph) == SUCCESS && driver.destroy_graph(graph) == SUCCESS);
+    }
+    CHECK(driver.begin_capture(stream, 2) == SUCCESS);
+    CHECK(driver.release_on(new_memory(200 << 20, stream), stream) == SUCCESS);
+    CHECK(driver.end_capture(stream, &graph) == SUCCESS && driver.destroy_graph(graph) == SUCCESS);
+    CHECK(driver.release_on(new_memory(200 << 20, stream), stream) == SUCCESS);
+}
+
+/* A stream that is destroyed while it is captured, or with a broken capture, leaves nothing behind. */
+static void abandoned_captures(void)
+{
+    handle stream = new_stream(), graph = NULL;
+    CHECK(driver.release_on(new_memory(BYTES, stream), stream) == SUCCESS);
+    for (int i = 0; i < 3 * MANY; i++) {
+        handle captured = new_stream();
+        CHECK(driver.begin_capture(captured, 2) == SUCCESS);
+        CHECK(driver.release_on(new_memory(BYTES, captured), captured) == SUCCESS);
+        if (i % 3 > 0)
+            CHECK(driver.wait(captured) != SUCCESS);
+        if (i % 3 > 1)
+            CHECK(driver.end_capture(captured, &graph) != SUCCESS);
+        CHECK(driver.destroy_stream(captured) == SUCCESS);
+        /* It can be had again, and has no capture. */
+        handle again = new_stream();
+        CHECK(again == captured);
+        CHECK(driver.release_on(new_memory(BYTES, again), again) == SUCCESS && driver.wait(again) == SUCCESS);
+        CHECK(driver.destroy_stream(again) == SUCCESS);
+        CHECK(behind() <= 4);
+    }
+    CHECK(driver.release_on(new_memory(200 << 20, stream), stream) == SUCCESS);
+}
+
+/* An end that the driver refuses leaves the capture and its memory as they are. */
+static void refused_ends(void)
+{
+    handle stream = new_stream(), graph = NULL, ready = NULL;
+    CHECK(driver.begin_capture(stream, 2) == SUCCESS);
+    CHECK(driver.end_capture(stream, NULL) == INVALID_VALUE);
+    address captured = new_memory(BYTES, stream);
+    CHECK(driver.fill(captured, 7, BYTES, stream) == SUCCESS && driver.release_on(captured, stream) == SUCCESS);
+    CHECK(driver.end_capture(stream, &graph) == SUCCESS && driver.make_ready(&ready, graph, 0) == SUCCESS);
+    for (int i = 0; i < 3; i++) {
+        address outside = new_memory(BYTES, stream);
+        CHECK(outside != captured);
+        CHECK(driver.fill(outside, 1, BYTES, stream) == SUCCESS && driver.launch(ready, stream) == SUCCESS);
+        check_contents(outside, BYTES, 1, stream);
+    }
+}
+
+static void end_late(void *is_over)
+{
+    usleep(100000);
+    *(atomic_int *)is_over = 1;
+}
+
+/* A free without a stream returns after all work of the device. */
+static void free_waits(void)
+{
+    handle stream = new_stream();
+    for (int i = 0; i < 2; i++) {
+        atomic_int is_over = 0;
+        address memory = new_memory(BYTES, stream), idle;
+        CHECK(driver.allocate(&idle, BYTES) == SUCCESS);
+        CHECK(driver.host(stream, end_late, &is_over) == SUCCESS);
+        CHECK(driver.release(i == 0 ? memory : idle) == SUCCESS);
+        CHECK(is_over == 1);
+    }
 }
 
 #ifdef CUDA
@@ -422,6 +513,14 @@ int main(int count, char **arguments)
         others();
     else if (strcmp(what, "captures") == 0)
         captures();
+    else if (strcmp(what, "many-captures") == 0)
+        many_captures();
+    else if (strcmp(what, "abandoned-captures") == 0)
+        abandoned_captures();
+    else if (strcmp(what, "refused-ends") == 0)
+        refused_ends();
+    else if (strcmp(what, "free-waits") == 0)
+        free_waits();
     else if (strcmp(what, "forks") == 0)
         forks();
     else if (strcmp(what, "threads") == 0)
