@@ -11,7 +11,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use cachette::Allocator;
 use cachette::hal::StreamRef;
+use cachette_process as process;
 
 use crate::served;
 use crate::status::{Refusal, SUCCESS, Status};
@@ -80,7 +82,7 @@ pub(crate) unsafe fn create(
 }
 
 /// Keeps a stream that the program destroys, after its capture is ended by `end_capture`. The driver destroys it if no
-/// device is served, or if its device was reset.
+/// device is served, if its device was reset, or if the front did not see it made and Cachette has no memory of it.
 pub(crate) fn destroy(stream: *mut c_void, end_capture: impl FnOnce()) -> Result<(), Refusal> {
     let handle = stream.addr();
     if streams().gone.contains_key(&handle) {
@@ -88,12 +90,26 @@ pub(crate) fn destroy(stream: *mut c_void, end_capture: impl FnOnce()) -> Result
     }
     DESTROYED.fetch_add(1, Relaxed);
     let kind = streams().live.remove(&handle);
-    let Some(kind) = kind.filter(|kind| served::any_open() && !served::is_reset(kind.device)) else {
+    let is_kept = |kind: &Kind| served::any_open() && !served::is_reset(kind.device);
+    if let Some(kind) = kind.filter(is_kept) {
+        end_capture();
+        keep(handle, kind);
+    } else if let Some(kind) = unknown_kind(StreamRef::from_raw(handle)) {
+        end_capture();
+        streams().gone.insert(handle, kind);
+    } else {
         return Err(Refusal::Driver);
-    };
-    end_capture();
-    keep(handle, kind);
+    }
     Ok(())
+}
+
+/// The kind of a stream that was made by a call which the front does not answer, if Cachette has memory of the stream.
+/// It is kept for good: no call gives it out again.
+fn unknown_kind(stream: StreamRef) -> Option<Kind> {
+    let mut devices = process::opened().filter(|(device, _)| !served::is_reset(*device));
+    let has_it = |allocator: &Allocator| stream != StreamRef::DEFAULT && allocator.has_stream(stream);
+    let (device, _) = devices.find(|(_, allocator)| has_it(allocator))?;
+    Some(Kind { device, flags: u32::MAX, priority: 0 })
 }
 
 /// One try, with the stream that was destroyed first: its work is the most likely to be over.

@@ -40,6 +40,8 @@ pub(crate) enum Way {
     Asked,
 }
 
+/// The versions that the library for HIP can be.
+pub(crate) const HIP_VERSIONS: [&str; 3] = ["6.4", "7.2", "7.14"];
 pub(crate) const VENDORS: [Vendor; 2] = [Vendor::Cuda, Vendor::Hip];
 pub(crate) const WAYS: [Way; 3] = [Way::Linked, Way::Opened, Way::Asked];
 

@@ -99,8 +99,22 @@ fn memory_of_graphs_that_are_gone_serves_others() {
 #[test]
 fn a_stream_destroyed_in_a_capture_leaves_nothing_behind() {
     for options in [&[][..], &["--config", "expandable_segments:True"]] {
-        for vendor in VENDORS {
-            kept(vendor, Way::Opened, "abandoned-captures", options);
+        kept(Vendor::Cuda, Way::Opened, "abandoned-captures", options);
+        for version in bed::HIP_VERSIONS {
+            let program = bed::program(Vendor::Hip, Way::Opened);
+            let mut command = bed::cachette_run(Vendor::Hip, options);
+            command.env("CACHETTE_EMULATED_HIP", version).arg("--").arg(program).arg("abandoned-captures");
+            let ran = Ran::of(&command.output().expect("the program starts"));
+            assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "kept\n"), "{version}: {}", ran.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_stream_with_memory_is_never_destroyed_however_it_was_made() {
+    for options in [&[][..], &["--config", "expandable_segments:True"]] {
+        for way in WAYS {
+            kept(Vendor::Hip, way, "masked-streams", options);
         }
     }
 }

@@ -21,15 +21,14 @@ fn same(vendor: Vendor, part: &str, variables: &[(&str, &str)]) {
 /// The same for each vendor.
 #[track_caller]
 fn same_everywhere(part: &str) {
-    for vendor in VENDORS {
-        same(vendor, part, &[]);
-    }
+    same(Vendor::Cuda, part, &[]);
+    same_in_every_hip(part);
 }
 
 /// The same for every version of AMD's library.
 #[track_caller]
 fn same_in_every_hip(part: &str) {
-    for version in ["6.4", "7.2", "7.14"] {
+    for version in bed::HIP_VERSIONS {
         same(Vendor::Hip, part, &[("CACHETTE_EMULATED_HIP", version)]);
     }
 }

@@ -27,6 +27,14 @@ abi! {
         Ok(())
     }
 
+    /// Creates a stream for some of the compute units. The mask changes nothing.
+    fn hipExtStreamCreateWithCUMask(_machine; stream: *mut StreamHandle, words: c_uint, mask: *const c_uint) {
+        refuse_if(words == 0 || mask.is_null(), INVALID_VALUE)?;
+        // SAFETY: the arguments are the caller's.
+        let status = unsafe { hipStreamCreateWithFlags(stream, 0) };
+        refuse_if(status != SUCCESS, status)
+    }
+
     fn hipStreamGetPriority(machine; stream: StreamHandle, priority: *mut c_int) => priority {
         machine.any_stream(stream)?;
         Ok(machine.state().priorities.get(&stream).copied().unwrap_or(0))

@@ -22,7 +22,7 @@ typedef void *handle;
         }                                                                                    \
     } while (0)
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NOT_SUPPORTED = 801 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, UNKNOWN_STREAM = 709, NOT_SUPPORTED = 801 };
 
 #ifdef CUDA
 #define LIBRARY "libcuda.so"
@@ -92,6 +92,7 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, N
     call(destroy_graph, hipGraphDestroy, NULL, (handle))                                     \
     call(destroy_ready, hipGraphExecDestroy, NULL, (handle))                                 \
     call(create_urgent, hipStreamCreateWithPriority, NULL, (handle *, unsigned, int))        \
+    call(create_masked, hipExtStreamCreateWithCUMask, NULL, (handle *, unsigned, const unsigned *)) \
     call(priority, hipStreamGetPriority, NULL, (handle, int *))                              \
     call(copy_graph, hipGraphClone, NULL, (handle *, handle))                                \
     call(host, hipLaunchHostFunc, NULL, (handle, void (*)(void *), void *))                  \

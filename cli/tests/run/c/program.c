@@ -217,6 +217,23 @@ static void abandoned_captures(void)
     CHECK(driver.release_on(new_memory(200 << 20, stream), stream) == SUCCESS);
 }
 
+#ifdef HIP
+/* A stream that was made in another way is not destroyed either, once it has memory. */
+static void masked_streams(void)
+{
+    unsigned mask = ~0u;
+    handle masked, unused, stream = new_stream();
+    CHECK(driver.create_masked(&masked, 1, &mask) == SUCCESS && driver.create_masked(&unused, 1, &mask) == SUCCESS);
+    CHECK(driver.release_on(new_memory(100 << 20, masked), masked) == SUCCESS);
+    CHECK(driver.destroy_stream(masked) == SUCCESS && driver.destroy_stream(unused) == SUCCESS);
+    CHECK(driver.destroy_stream(masked) == UNKNOWN_STREAM && driver.destroy_stream(unused) == UNKNOWN_STREAM);
+    CHECK(driver.wait(masked) == SUCCESS && driver.wait(unused) == UNKNOWN_STREAM);
+    /* Its memory serves others. */
+    CHECK(driver.release_on(new_memory(200 << 20, stream), stream) == SUCCESS);
+    CHECK(new_stream() != masked);
+}
+#endif
+
 /* An end that the driver refuses leaves the capture and its memory as they are. */
 static void refused_ends(void)
 {
@@ -525,6 +542,10 @@ int main(int count, char **arguments)
         forks();
     else if (strcmp(what, "threads") == 0)
         threads();
+#ifdef HIP
+    else if (strcmp(what, "masked-streams") == 0)
+        masked_streams();
+#endif
 #ifdef CUDA
     else if (strcmp(what, "pools") == 0)
         driver_pools();

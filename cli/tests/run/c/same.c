@@ -146,6 +146,10 @@ static void destroyed_streams(void)
     SAY(driver.release_on(memory, first));
     SAY(driver.destroy_stream(first));
     SAY(driver.destroy_stream(first));
+    /* The default stream cannot be destroyed. */
+    memory = new_memory(BYTES, NULL);
+    SAY(driver.destroy_stream(NULL));
+    SAY(driver.release_on(memory, NULL));
     handle third = new_stream();
     memory = new_memory(BYTES, third);
     SAY(driver.fill(memory, 1, BYTES, third));
