@@ -21,12 +21,15 @@ use crate::last_error::{self, quietly};
 use crate::library::{Behind, Vendor};
 use crate::memory;
 use crate::served::{self, Served};
-use crate::status::{CONTEXT_IS_DESTROYED, NOT_SUPPORTED, Refusal, SUCCESS, Status};
+use crate::status::{NOT_SUPPORTED, Refusal, SUCCESS, Status};
 use streams::{begin_capture, create_stream, destroy_stream, end_capture};
 
 /// A stream, pool or graph of the driver.
 type Handle = *mut c_void;
 type Answer = Result<(), Refusal>;
+
+/// HIP's status for a stream that does not exist.
+const CONTEXT_IS_DESTROYED: Status = 709;
 
 static HIP: Behind<Calls> = Behind::new(Vendor {
     backend: "hip",
