@@ -168,4 +168,18 @@ static inline unsigned behind(void)
     return (unsigned)count();
 }
 
+static inline handle new_stream(void)
+{
+    handle stream = NULL;
+    CHECK(driver.create_stream(&stream, 1) == SUCCESS);
+    return stream;
+}
+
+static inline address new_memory(size_t bytes, handle stream)
+{
+    address memory = 0;
+    CHECK(driver.allocate_on(&memory, bytes, stream) == SUCCESS);
+    return memory;
+}
+
 #endif

@@ -16,13 +16,6 @@ enum { BYTES = 4096 };
 /* Says what a call answers. */
 #define SAY(call) printf("%s: %d\n", #call, call)
 
-static handle new_stream(void)
-{
-    handle stream = NULL;
-    CHECK(driver.create_stream(&stream, 1) == SUCCESS);
-    return stream;
-}
-
 #ifdef HIP
 /* Asks twice, first so that the answers stay. */
 #define SAY_LAST                                                                             \
@@ -77,13 +70,6 @@ static void last_errors(void)
     SAY_LAST;
 }
 #endif
-
-static address new_memory(size_t bytes, handle stream)
-{
-    address memory = 0;
-    CHECK(driver.allocate_on(&memory, bytes, stream) == SUCCESS);
-    return memory;
-}
 
 /* Says how many bytes differ. */
 static void say_wrong(address memory, unsigned char byte, handle stream)
