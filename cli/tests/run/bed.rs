@@ -90,15 +90,17 @@ pub(crate) fn run(vendor: Vendor, options: &[&str], program: &Path, arguments: &
     Ran::of(&output.expect("the program starts"))
 }
 
-/// A program that says what the driver does, without the front and behind it.
-pub(crate) fn both(vendor: Vendor, part: &str, variables: &[(&str, &str)]) -> [Ran; 2] {
+/// Runs a part of a program that says what the driver does, without the front or behind it.
+pub(crate) fn said(vendor: Vendor, part: &str, variables: &[(&str, &str)], is_plain: bool) -> Ran {
     static BUILT: [OnceLock<PathBuf>; 2] = [const { OnceLock::new() }; 2];
     let program = BUILT[vendor as usize].get_or_init(|| build(vendor, Way::Linked, "same.c"));
-    let mut plain = Command::new(program);
-    plain.env("LD_LIBRARY_PATH", folder()).env("TEST_LIBRARY", vendor.library());
-    let mut front = cachette_run(vendor, &[]);
-    front.arg("--").arg(program);
-    [plain, front].map(|mut command| Ran::of(&bounded(command.arg(part).envs(variables.iter().copied()))))
+    let mut command = if is_plain { Command::new(program) } else { cachette_run(vendor, &[]) };
+    if is_plain {
+        command.env("LD_LIBRARY_PATH", folder()).env("TEST_LIBRARY", vendor.library());
+    } else {
+        command.arg("--").arg(program);
+    }
+    Ran::of(&bounded(command.arg(part).envs(variables.iter().copied())))
 }
 
 /// Runs a program to its end; one that hangs is killed by a signal.

@@ -12,6 +12,7 @@
 enum { BYTES = 4096 };
 #define MANY_BYTES ((size_t)1 << 40)
 #define NO_STREAM ((handle)0x1234560)
+#define NO_GRAPH ((handle)0x1234570)
 
 /* Says what a call answers. */
 #define SAY(call) printf("%s: %d\n", #call, call)
@@ -45,21 +46,21 @@ static void last_errors(void)
     SAY_LAST;
     /* Refused, then another failure. */
     SAY(driver.release(0x1234500));
-    SAY(driver.wait(NO_STREAM));
+    SAY(driver.destroy_ready(NO_GRAPH));
     SAY_LAST;
     /* A failure, then a success or a failure of the front. */
-    SAY(driver.wait(NO_STREAM));
+    SAY(driver.destroy_ready(NO_GRAPH));
     SAY(driver.release_on(memory, stream));
     SAY(driver.last_call());
     SAY_LAST;
-    SAY(driver.wait(NO_STREAM));
+    SAY(driver.destroy_ready(NO_GRAPH));
     SAY(driver.allocate(&memory, MANY_BYTES));
     SAY_LAST;
     /* A failure is not lost by what the front does for a request that needs the whole cache. */
     SAY(driver.allocate_on(&memory, (size_t)200 << 20, stream));
     SAY(driver.release_on(memory, stream));
     SAY(driver.wait(stream));
-    SAY(driver.wait(NO_STREAM));
+    SAY(driver.destroy_ready(NO_GRAPH));
     SAY(driver.allocate_on(&memory, (size_t)220 << 20, stream));
     SAY_LAST;
     SAY(driver.release_on(memory, stream));
