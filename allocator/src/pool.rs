@@ -278,15 +278,21 @@ impl<D: Device> Pool<D> {
         }
     }
 
+    /// Returns what is allocated in the pool, in the order of addresses.
+    #[must_use]
+    pub fn live_allocations(&self) -> Vec<u64> {
+        let heaps = self.inner().heaps_of(self.id());
+        let mut live: Vec<u64> = heaps.iter().flat_map(|heap| heap.live()).collect();
+        live.sort_unstable();
+        live
+    }
+
     /// Returns whether exactly `addresses` are allocated in the pool, in any order.
     #[must_use]
     pub fn check_live_allocations(&self, addresses: &[u64]) -> bool {
-        let heaps = self.inner().heaps_of(self.id());
-        let mut live: Vec<u64> = heaps.iter().flat_map(|heap| heap.live()).collect();
         let mut wanted = addresses.to_vec();
-        live.sort_unstable();
         wanted.sort_unstable();
-        wanted == live
+        wanted == self.live_allocations()
     }
 }
 

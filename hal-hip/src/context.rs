@@ -51,6 +51,7 @@ impl Context {
     /// Calls that name a device need this too: since 7.1 `hipMemCreate` uses the current device instead of the one in
     /// its argument.
     pub(crate) fn enter(&self) -> Result<Entered<'_>> {
+        self.driver.begin_call();
         let mut previous = 0;
         // SAFETY: the driver writes one number.
         let status = unsafe { (self.core().hipGetDevice)(&raw mut previous) };

@@ -74,6 +74,7 @@ mod facts;
 mod host_calls;
 mod host_memory;
 mod ipc;
+pub mod last_error;
 mod ledger;
 mod library;
 mod limits;

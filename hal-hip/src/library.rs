@@ -10,6 +10,7 @@ use cachette_hal::load::{Candidate, Library, loaded_file};
 use cachette_hal::{BackendInfo, Error, LoadError, Ordinal, Result, Vendor, Version};
 
 use crate::device::HipDevice;
+use crate::last_error;
 use crate::ledger::Ledger;
 use crate::status::{DEINITIALIZED, SUCCESS, is_no_device, kind_of};
 use crate::stream_set::StreamSet;
@@ -136,18 +137,33 @@ impl Driver {
         Err(Error::from_status(kind_of(status), call, status))
     }
 
+    /// Notes the thread's last error before a call. Before 7.0 it is the status of the last call, which no call keeps.
+    pub(crate) fn begin_call(&self) {
+        if !self.last_error_is_last_status() {
+            // SAFETY: it takes nothing.
+            last_error::begin(|| unsafe { (self.symbols.core.hipPeekAtLastError)() });
+        }
+    }
+
     /// Clears the thread's last error, which the caller would otherwise attribute to one of its calls.
     fn clear_error(&self) {
         // The status is known already.
         // SAFETY: it takes nothing.
         let _ = unsafe { (self.symbols.core.hipGetLastError)() };
+        last_error::fail(true);
     }
 
     /// Clears the last error after "not ready", which versions before 7.0 store there.
     pub(crate) fn clear_not_ready(&self) {
-        if self.info.version < Version::new(7, 0) {
+        if self.last_error_is_last_status() {
             self.clear_error();
+        } else {
+            last_error::fail(false);
         }
+    }
+
+    fn last_error_is_last_status(&self) -> bool {
+        self.info.version < Version::new(7, 0)
     }
 }
 

@@ -32,6 +32,7 @@ symbol_table! {
             hipGetDevice: fn(device: *mut c_int) -> Status;
             hipSetDevice: fn(device: c_int) -> Status;
             hipGetLastError: fn() -> Status;
+            hipPeekAtLastError: fn() -> Status;
             hipGetDevicePropertiesR0600: fn(properties: *mut DeviceProp, device: c_int) -> Status;
             hipDeviceGetAttribute: fn(value: *mut c_int, attribute: c_int, device: c_int) -> Status;
             hipMemGetInfo: fn(free: *mut Bytes, total: *mut Bytes) -> Status;

@@ -132,13 +132,13 @@ impl HipVirtualMemory {
     fn grant(&self, mappings: &[(u64, Mapping)], rights: &[MemAccessDesc]) -> Result<(), (u64, u64, Error)> {
         let bytes = mappings.iter().map(|(_, mapping)| mapping.bytes).sum();
         let (first, _) = mappings[0];
-        let Err(error) = self.set_rights(first, bytes, rights) else { return Ok(()) };
-        if mappings.len() == 1 {
-            return Err((first, bytes, error));
+        if self.set_rights(first, bytes, rights).is_ok() {
+            return Ok(());
         }
-        let one = |(at, mapping): &(u64, Mapping)| {
-            self.set_rights(*at, mapping.bytes, rights).map_err(|error| (*at, mapping.bytes, error))
-        };
+        // Again for each, since the kernel's want of memory may have passed, and concerned one mapping of many.
+        let again = |at, bytes| self.set_rights(at, bytes, rights).or_else(|_| self.set_rights(at, bytes, rights));
+        let one =
+            |(at, mapping): &(u64, Mapping)| again(*at, mapping.bytes).map_err(|error| (*at, mapping.bytes, error));
         mappings.iter().try_for_each(one)
     }
 
@@ -301,14 +301,22 @@ impl VirtualMemory for HipVirtualMemory {
         if !self.ledger().begin_map(at, bytes) {
             return Err(invalid(call));
         }
-        // SAFETY: 1. is the caller's promise; the range is reserved and free.
-        let mapped = self.context.call(call, || unsafe { (self.calls.hipMemMap)(at, bytes, 0, handle, 0) });
-        let found = match mapped {
-            _ if self.swallows_failures => self.look(at, bytes),
-            Ok(()) => Found::Exact,
-            Err(_) => Found::Nothing,
+        let map = || {
+            // SAFETY: 1. is the caller's promise; the range is reserved and free.
+            let mapped = self.context.call(call, || unsafe { (self.calls.hipMemMap)(at, bytes, 0, handle, 0) });
+            let found = match mapped {
+                _ if self.swallows_failures => self.look(at, bytes),
+                Ok(()) => Found::Exact,
+                Err(_) => Found::Nothing,
+            };
+            (mapped, found)
         };
-        match (mapped, found) {
+        // Again, since the kernel's want of memory may have passed.
+        let answer = match map() {
+            (_, Found::Nothing) => map(),
+            answer => answer,
+        };
+        match answer {
             (mapped, Found::Nothing) => {
                 self.ledger().end(at, None);
                 // The arguments were checked, so it is the kernel that had no memory.

@@ -226,6 +226,7 @@ fn prototypes_are_those_of_the_headers() {
             hipGetDevice(_)
             hipSetDevice(_)
             hipGetLastError()
+            hipPeekAtLastError()
             hipGetDevicePropertiesR0600(_, _)
             hipDeviceGetAttribute(_, _, _)
             hipMemGetInfo(_, _)

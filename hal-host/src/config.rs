@@ -33,6 +33,7 @@ pub struct HostConfig {
 
 /// Restrictions of mapped memory that some drivers have.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a restriction that a driver has or lacks")]
 pub(crate) struct Habits {
     /// Aliases are reported as incoherent.
     pub(crate) no_aliases: bool,

@@ -13,7 +13,7 @@ use crate::error::{Error, PointerProblem};
 use crate::heap::{Allocated, FastGuard, Heap, Request};
 use crate::label::Label;
 use crate::observe::probes;
-use crate::pool::route;
+use crate::pool::{PoolId, route};
 use crate::size::TOO_LARGE;
 use crate::state::AllocatorState;
 use crate::sync::thread;
@@ -268,6 +268,14 @@ impl<D: Device> Allocator<D> {
     /// What the caller asked for of the allocation that begins at `address`.
     pub fn requested_at(&self, address: u64) -> Result<u64, Error> {
         self.read_at(address, |block| block.requested)
+    }
+
+    /// Returns the pool whose memory contains an address, allocated or not. `None` if no pool's does.
+    #[must_use]
+    pub fn pool_at(&self, address: u64) -> Option<PoolId> {
+        let inner = self.inner();
+        let mut heaps = inner.homes(address).filter_map(|home| inner.heaps.get(home.heap));
+        heaps.find(|heap| heap.around(address).is_some()).map(|heap| heap.pool_id())
     }
 
     fn read_at(&self, address: u64, read: fn(&Block) -> u64) -> Result<u64, Error> {

@@ -35,6 +35,12 @@ impl<D: Device> Allocator<D> {
     pub unsafe fn adopt_stream(&self, stream: StreamRef) -> Result<Stream<D>, Error> {
         self.inner.stream_of(StreamState::adopt(Arc::clone(self.shared()), stream))
     }
+
+    /// Returns whether memory was ever requested on a stream, or the stream adopted. Its owner must not destroy it then.
+    #[must_use]
+    pub fn has_stream(&self, stream: StreamRef) -> bool {
+        self.inner.known_heap(stream).is_some()
+    }
 }
 
 impl<D: Device> AllocatorState<D> {

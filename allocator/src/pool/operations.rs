@@ -238,7 +238,7 @@ mod tests {
     use cachette_hal::{Backend, Ordinal};
     use cachette_hal_host::{HostBackend, HostConfig};
 
-    use crate::{Allocation, Allocator, Config};
+    use crate::{Allocation, Allocator, Config, PoolId};
 
     const DIRECT: &str = "expandable_segments:False";
 
@@ -265,6 +265,22 @@ mod tests {
             counts.push(allocator.inner().heaps.all().len());
         }
         assert!(counts.iter().all(|count| *count == 6), "{counts:?}");
+    }
+
+    #[test]
+    fn p6_an_address_leads_to_its_pool_and_a_pool_to_its_addresses() {
+        let allocator = allocator();
+        let stream = allocator.create_stream().unwrap();
+        let pool = allocator.create_pool();
+        let (own, other) = (pool.allocate(512, &stream).unwrap(), allocator.allocate(512, &stream).unwrap());
+        let address = own.address();
+        assert_eq!(allocator.pool_at(address + 1), Some(pool.id()));
+        assert_eq!(allocator.pool_at(other.address()), Some(PoolId::DEFAULT));
+        assert_eq!(allocator.pool_at(0x1000), None);
+        assert_eq!(pool.live_allocations(), [address]);
+        drop(own);
+        assert!(pool.live_allocations().is_empty());
+        assert_eq!(allocator.pool_at(address), Some(pool.id()), "its memory is still the pool's");
     }
 
     #[test]

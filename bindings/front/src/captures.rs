@@ -2,20 +2,23 @@
 //!
 //! A graph contains addresses, so memory that a captured stream allocates belongs to the graph until the graph is gone.
 //! It comes from a pool for that capture. The graph holds a user object, which the driver destroys with the graph and
-//! everything made from it; then the pool is released. Memory that the program has not freed by then stays its own.
-//! With a driver that has no user objects the pool is kept.
+//! everything made from it. Then the pool serves the next capture of the same stream. Its memory is freed where the
+//! program waits for the device anyway, or when memory is short: a free may wait for the device, and a stream-ordered
+//! call must not. Memory that the program has not freed by then stays its own. With a driver that has no user objects
+//! the pool is kept.
 
+use std::collections::BTreeSet;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{mem, ptr};
 
 use cachette::Pool;
-use cachette::hal::{CaptureStatus, Device, StreamRef};
+use cachette::hal::{CaptureId, CaptureStatus, Device, StreamRef};
 use cachette::pool::Filter;
 
 use crate::served::{self, Served};
-use crate::status::{Refusal, SUCCESS, Status, UNKNOWN};
+use crate::status::{CAPTURE_BROKEN, CAPTURE_UNJOINED, Refusal, SUCCESS, Status, UNKNOWN};
 
 /// What the driver calls when a user object is gone.
 pub(crate) type Destructor = unsafe extern "C" fn(*mut c_void);
@@ -23,20 +26,36 @@ pub(crate) type Destructor = unsafe extern "C" fn(*mut c_void);
 /// Flags of the driver: it does not wait for the destructor, and the graph takes the caller's reference.
 pub(crate) const NO_SYNC: u32 = 1;
 pub(crate) const MOVE: u32 = 1;
+/// The mode of a thread whose calls break no capture.
+pub(crate) const RELAXED: u32 = 2;
 
 /// A capture under way.
 #[derive(Debug)]
 struct Begun {
     served: &'static Served,
     stream: StreamRef,
+    id: CaptureId,
     pool: Pool,
 }
 
+/// A pool whose capture is over, with the stream that was captured.
+#[derive(Debug)]
+struct Ended {
+    stream: StreamRef,
+    pool: Pool,
+    /// What the capture allocated and did not free. The program may free it after every launch.
+    unfreed: Vec<u64>,
+}
+
 static BEGUN: Mutex<Vec<Begun>> = Mutex::new(Vec::new());
-/// The pools whose graphs are gone. A destructor must not call the driver, so the next request releases them.
-static ENDED: Mutex<Vec<Pool>> = Mutex::new(Vec::new());
-/// Whether there are any. Relaxed: a request that misses one releases it later.
-static ANY_ENDED: AtomicBool = AtomicBool::new(false);
+/// How many there are. Relaxed: a program orders the begin of a capture and the calls in it.
+static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+/// The pools whose graphs are gone, which no work uses.
+static ENDED: Mutex<Vec<Ended>> = Mutex::new(Vec::new());
+/// The memory that live graphs allocate and do not free.
+static UNFREED: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+/// Streams on which the driver has left a capture that ended without a graph.
+static LEFT: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
 /// Begins a capture by `start`, and leads its requests to a pool. After a failure the capture is ended by `stop`, and its
 /// graph destroyed by `discard`: the program must not go on with a capture whose memory could be reused.
@@ -80,21 +99,46 @@ pub(crate) unsafe fn end_by(
     retain: impl FnOnce(*mut c_void, *mut c_void) -> Status,
 ) -> Result<(), Refusal> {
     let status = stop();
-    if let Some(pool) = end(stream)
-        && status == SUCCESS
-        && !graph.is_null()
-    {
-        // SAFETY: it is not null, and otherwise promise 1.
-        let graph = unsafe { graph.read() };
-        keep(pool, |pool, gone| {
-            let mut object = ptr::null_mut();
-            match create(&raw mut object, pool, gone) {
-                SUCCESS => retain(graph, object),
-                status => status,
-            }
-        });
+    if let Some(ended) = end(stream, status) {
+        if status == SUCCESS && !graph.is_null() {
+            // SAFETY: it is not null, and otherwise promise 1.
+            let graph = unsafe { graph.read() };
+            keep(ended, |ended, gone| {
+                let mut object = ptr::null_mut();
+                match create(&raw mut object, ended, gone) {
+                    SUCCESS => retain(graph, object),
+                    status => status,
+                }
+            });
+        } else {
+            locked(&ENDED).push(ended);
+        }
     }
     if status == SUCCESS { Ok(()) } else { Err(Refusal::Status(status)) }
+}
+
+/// Ends the capture of a stream that the program destroys, by `stop`, and destroys its graph by `discard`. Returns
+/// whether the driver may have left the capture on the stream.
+pub(crate) fn cancel(
+    stream: StreamRef,
+    stop: impl FnOnce(*mut *mut c_void) -> Status,
+    discard: impl FnOnce(*mut c_void) -> Status,
+) -> bool {
+    let is_left = locked(&LEFT).remove(&stream.raw());
+    let Some(begun) = take(|begun| begun.stream == stream) else { return is_left };
+    let mut graph = ptr::null_mut();
+    if stop(&raw mut graph) == SUCCESS {
+        let _ = discard(graph);
+    }
+    locked(&ENDED).extend(begun.end());
+    true
+}
+
+/// Forgets the capture of a stream that the driver destroys.
+pub(crate) fn stream_ends(stream: StreamRef, refusal: Refusal) {
+    if refusal == Refusal::Driver {
+        cancel(stream, |_| UNKNOWN, |_| SUCCESS);
+    }
 }
 
 /// Leads the requests of a capture that has just begun to a pool.
@@ -106,73 +150,133 @@ unsafe fn begin(served: &'static Served, stream: StreamRef) -> Result<(), Refusa
     let capture = served.allocator.device().capture().map_err(cachette::Error::from)?;
     // SAFETY: 1. is the caller's promise.
     let CaptureStatus::Active(id) = unsafe { capture.capture_status(stream) }? else { return Ok(()) };
-    let pool = served.allocator.create_capture_pool();
-    pool.keep();
+    // One of an earlier stream with this handle cannot be under way.
+    locked(&ENDED).extend(take(|begun| begun.stream == stream).and_then(Begun::end));
+    locked(&LEFT).remove(&stream.raw());
+    let pool = reuse(served, stream).unwrap_or_else(|| {
+        let pool = served.allocator.create_capture_pool();
+        pool.keep();
+        pool
+    });
     served.allocator.begin_allocate_to_pool(pool.id(), Filter::Capture(id))?;
-    locked(&BEGUN).push(Begun { served, stream, pool });
+    locked(&BEGUN).push(Begun { served, stream, id, pool });
+    UNDER_WAY.fetch_add(1, Relaxed);
     Ok(())
 }
 
-/// Ends the route of the capture that `stream` began, if it is over; the pool, if the graph uses it.
-fn end(stream: StreamRef) -> Option<Pool> {
-    let mut all = locked(&BEGUN);
-    let at = all.iter().position(|begun| begun.stream == stream)?;
-    let capture = all[at].served.allocator.device().capture().ok()?;
+/// Ends the route of the capture that `stream` began, if it is over after an end with `status`.
+fn end(stream: StreamRef, status: Status) -> Option<Ended> {
+    let served = locked(&BEGUN).iter().find(|begun| begun.stream == stream)?.served;
+    let capture = served.allocator.device().capture().ok()?;
     // SAFETY: 1. the caller has just ended the capture of this stream.
-    if let Ok(CaptureStatus::Active(_)) = unsafe { capture.capture_status(stream) } {
+    let now = unsafe { capture.capture_status(stream) };
+    // HIP leaves a capture that ended without a graph on the stream.
+    let is_over = matches!(status, SUCCESS | CAPTURE_BROKEN | CAPTURE_UNJOINED);
+    if is_over && now != Ok(CaptureStatus::Idle) {
+        locked(&LEFT).insert(stream.raw());
+    }
+    if !is_over && matches!(now, Ok(CaptureStatus::Active(_))) {
         return None;
     }
-    let Begun { served, pool, .. } = all.swap_remove(at);
-    drop(all);
-    // It fails only if the route is gone.
-    let _ = served.allocator.end_allocate_to_pool(pool.id());
-    (pool.stats().reserved_bytes > 0).then_some(pool)
+    take(|begun| begun.stream == stream)?.end()
 }
 
-/// Keeps a pool until the driver calls the destructor that `attach` is given; for good if it cannot.
-fn keep(pool: Pool, attach: impl FnOnce(*mut c_void, Destructor) -> Status) {
-    let pool = Box::into_raw(Box::new(pool));
-    // What the driver refuses to attach is kept: the graph may use the memory as long as the process lives.
-    let _ = attach(pool.cast(), graph_is_gone);
-}
-
-/// Notes that a graph is gone.
-///
-/// # Safety
-///
-/// 1. `pool` is what [`keep`] has attached to the graph.
-unsafe extern "C" fn graph_is_gone(pool: *mut c_void) {
-    // SAFETY: 1. it came from a box, and the driver calls this once.
-    let pool = unsafe { Box::from_raw(pool.cast::<Pool>()) };
-    locked(&ENDED).push(*pool);
-    ANY_ENDED.store(true, Relaxed);
-}
-
-/// Releases the pools whose graphs are gone.
-#[inline]
-pub(crate) fn release_ended() {
-    if ANY_ENDED.load(Relaxed) {
-        release();
+impl Begun {
+    /// Ends the route to the pool; the pool, if it has memory.
+    fn end(self) -> Option<Ended> {
+        let Self { served, stream, pool, .. } = self;
+        // It fails only if the route is gone.
+        let _ = served.allocator.end_allocate_to_pool(pool.id());
+        let unfreed = pool.live_allocations();
+        (pool.stats().reserved_bytes > 0).then_some(Ended { stream, pool, unfreed })
     }
+}
+
+/// Takes a capture out of those under way.
+fn take(is_it: impl Fn(&Begun) -> bool) -> Option<Begun> {
+    let mut all = locked(&BEGUN);
+    let at = all.iter().position(is_it)?;
+    UNDER_WAY.fetch_sub(1, Relaxed);
+    Some(all.swap_remove(at))
+}
+
+/// A pool of an earlier capture of the same stream.
+fn reuse(served: &Served, stream: StreamRef) -> Option<Pool> {
+    let mut all = locked(&ENDED);
+    let is_it = |ended: &Ended| ended.stream == stream && device_of(&ended.pool) == served.device;
+    let at = all.iter().position(is_it)?;
+    Some(all.swap_remove(at).pool)
+}
+
+/// Whether `stream` is in a capture whose requests a pool serves.
+#[inline]
+pub(crate) fn serves(served: &Served, stream: StreamRef) -> bool {
+    UNDER_WAY.load(Relaxed) > 0 && serves_now(served, stream)
 }
 
 #[cold]
-fn release() {
-    ANY_ENDED.store(false, Relaxed);
-    // The driver destroys an object after the last launch of its graph, so no work uses the memory.
-    let ended = mem::take(&mut *locked(&ENDED));
-    for pool in ended {
-        if served::is_reset(pool.allocator().device_info().ordinal.0) {
+fn serves_now(served: &Served, stream: StreamRef) -> bool {
+    let Ok(capture) = served.allocator.device().capture() else { return false };
+    // SAFETY: 1. it is a stream of the caller.
+    let Ok(CaptureStatus::Active(now)) = (unsafe { capture.capture_status(stream) }) else { return false };
+    locked(&BEGUN).iter().any(|begun| begun.id == now)
+}
+
+/// Whether a live graph allocates the memory at an address and does not free it.
+pub(crate) fn is_left_to_free(address: u64) -> bool {
+    locked(&UNFREED).contains(&address)
+}
+
+/// Keeps a pool until the driver calls the destructor that `attach` is given; for good if it cannot.
+fn keep(ended: Ended, attach: impl FnOnce(*mut c_void, Destructor) -> Status) {
+    locked(&UNFREED).extend(&ended.unfreed);
+    let ended = Box::into_raw(Box::new(ended));
+    // What the driver refuses to attach is kept: the graph may use the memory as long as the process lives.
+    let _ = attach(ended.cast(), graph_is_gone);
+}
+
+/// Notes that a graph is gone. The driver destroys an object after the last launch of its graph, so no work uses the
+/// memory. A destructor must not call the driver.
+///
+/// # Safety
+///
+/// 1. `ended` is what [`keep`] has attached to the graph.
+unsafe extern "C" fn graph_is_gone(ended: *mut c_void) {
+    // SAFETY: 1. it came from a box, and the driver calls this once.
+    let ended = unsafe { Box::from_raw(ended.cast::<Ended>()) };
+    let mut unfreed = locked(&UNFREED);
+    for address in &ended.unfreed {
+        unfreed.remove(address);
+    }
+    drop(unfreed);
+    locked(&ENDED).push(*ended);
+}
+
+/// Frees the memory of graphs that are gone, which may wait for the device. Returns whether there was any.
+#[cold]
+pub(crate) fn release_ended() -> bool {
+    // The memory of a captured stream cannot be freed.
+    let is_free = |ended: &mut Ended| {
+        let capture = ended.pool.allocator().device().capture();
+        // SAFETY: 1. the front keeps the streams that have memory.
+        capture.is_ok_and(|capture| unsafe { capture.capture_status(ended.stream) } == Ok(CaptureStatus::Idle))
+    };
+    let mut ended = mem::take(&mut *locked(&ENDED));
+    let released: Vec<_> = ended.extract_if(.., is_free).collect();
+    locked(&ENDED).extend(ended);
+    let any = !released.is_empty();
+    for Ended { pool, .. } in released {
+        if served::is_reset(device_of(&pool)) {
             abandon(pool);
         }
     }
+    any
 }
 
 /// Forgets the captures of a device, which a reset ends.
 pub(crate) fn forget(device: u32) {
-    let ended: Vec<_> = locked(&BEGUN).extract_if(.., |begun| begun.served.device == device).collect();
-    for Begun { pool, .. } in ended {
-        abandon(pool);
+    while let Some(begun) = take(|begun| begun.served.device == device) {
+        abandon(begun.pool);
     }
 }
 
@@ -180,6 +284,10 @@ pub(crate) fn forget(device: u32) {
 /// is freed.
 fn abandon(pool: Pool) {
     Box::leak(Box::new(pool));
+}
+
+fn device_of(pool: &Pool) -> u32 {
+    pool.allocator().device_info().ordinal.0
 }
 
 fn locked<T>(list: &'static Mutex<T>) -> MutexGuard<'static, T> {

@@ -3,6 +3,7 @@
 #![expect(non_snake_case, reason = "the functions keep their C names")]
 
 mod entry_points;
+mod streams;
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::Arc;
@@ -14,14 +15,14 @@ use cachette_hal_cuda::CudaBackend;
 
 use cachette_process::write_line;
 
-use crate::captures::{self, Destructor};
+use crate::captures::Destructor;
 use crate::driver_pools::{self, Properties, Right};
-use crate::entry::{Thread, front};
+use crate::entry::{Thread, VendorCalls, front};
 use crate::library::{Behind, Vendor};
 use crate::memory;
 use crate::served::{self, Served};
-use crate::status::{NOT_SUPPORTED, Refusal, SUCCESS, Status};
-use crate::streams::{self, Kind};
+use crate::status::{INVALID_HANDLE, NOT_SUPPORTED, Refusal, SUCCESS, Status};
+use streams::{begin_capture, create_stream, destroy_stream, end_capture};
 
 /// A stream, context, pool or graph of the driver.
 type Handle = *mut c_void;
@@ -93,6 +94,9 @@ fn of_stream(thread: &Thread, calls: &Calls, stream: StreamRef) -> Result<&'stat
         let mut own = ptr::null_mut();
         // SAFETY: the stream is the caller's, and the driver writes one handle.
         let status = unsafe { calls.cuStreamGetCtx(ptr::with_exposed_provenance_mut(stream.raw()), &raw mut own) };
+        if status == INVALID_HANDLE {
+            return Err(Refusal::Stream);
+        }
         if status != SUCCESS || context(calls) == Ok(own) {
             return current(thread, calls);
         }
@@ -176,62 +180,9 @@ fn per_thread(stream: Handle) -> Handle {
     if stream.is_null() { ptr::without_provenance_mut(PER_THREAD) } else { stream }
 }
 
-/// Begins a capture by `begin`, and leads its requests to a pool.
-///
-/// # Safety
-///
-/// 1. `stream` is a live stream.
-unsafe fn begin_capture(thread: &Thread, calls: &Calls, stream: Handle, begin: impl FnOnce() -> Status) -> Answer {
-    let captured = memory::stream(stream)?;
-    let served = of_stream(thread, calls, captured)?;
-    // SAFETY: the driver writes one handle.
-    let stop = |graph| unsafe { calls.cuStreamEndCapture(stream, graph) };
-    // SAFETY: it is the graph that `stop` gave, which no other code has.
-    let discard = |graph| unsafe { calls.cuGraphDestroy(graph) };
-    // SAFETY: 1. is the caller's promise.
-    unsafe { captures::begin_by(served, captured, begin, stop, discard) }
-}
-
-/// Ends a capture by `end`, and ties its pool to the graph.
-///
-/// # Safety
-///
-/// 1. `graph` is null or valid for reading and writing.
-unsafe fn end_capture(calls: &Calls, stream: Handle, graph: *mut Handle, end: impl FnOnce() -> Status) -> Answer {
-    let captured = memory::stream(stream)?;
-    // SAFETY: the driver writes one handle; the destructor takes the pool.
-    let create = |object, pool, gone| unsafe { calls.cuUserObjectCreate(object, pool, gone, 1, captures::NO_SYNC) };
-    // SAFETY: both handles are live, and the graph takes the only reference.
-    let retain = |graph, object| unsafe { calls.cuGraphRetainUserObject(graph, object, 1, captures::MOVE) };
-    // SAFETY: 1. is the caller's promise.
-    unsafe { captures::end_by(captured, graph, end, create, retain) }
-}
-
-/// Creates a stream by `create`, or gives a kept one.
-///
-/// # Safety
-///
-/// 1. `stream` is null or valid for writing.
-unsafe fn create_stream(
-    calls: &Calls,
-    stream: *mut Handle,
-    flags: c_uint,
-    priority: c_int,
-    create: impl FnOnce() -> Status,
-) -> Answer {
-    if stream.is_null() {
-        return Err(Refusal::Driver);
-    }
-    let context = context(calls)?;
-    // Another context takes its streams with it.
-    let kind = Kind { device: device_of(calls, context)?, flags, priority };
-    // SAFETY: 1. it is not null, and otherwise the caller's promise.
-    unsafe { streams::create(stream, kind, create) }
-}
-
-fn destroy_stream(calls: &Calls, stream: Handle) -> Answer {
-    // SAFETY: the driver writes one number.
-    streams::destroy(stream, |captured| unsafe { calls.cuStreamIsCapturing(stream, captured) })
+/// The CUDA runtime keeps the last error itself.
+impl VendorCalls for Calls {
+    const UNKNOWN_STREAM: Status = INVALID_HANDLE;
 }
 
 front! {
@@ -464,6 +415,8 @@ front! {
         fn cuGraphDestroy(graph: Handle);
         fn cuGraphRetainUserObject(graph: Handle, object: Handle, count: c_uint, flags: c_uint);
         fn cuStreamGetCtx(stream: Handle, context: *mut Handle);
+        fn cuStreamQuery(stream: Handle);
+        fn cuThreadExchangeStreamCaptureMode(mode: *mut c_uint);
         fn cuStreamIsCapturing(stream: Handle, status: *mut c_uint);
         fn cuStreamSynchronize(stream: Handle);
         fn cuUserObjectCreate(

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 
-use cachette_process::guarded;
+use cachette_process::{guarded, is_forked};
 
 use crate::library::Behind;
 use crate::served::Served;
@@ -40,24 +40,56 @@ thread_local! {
     static THREAD: Thread = const { Thread::new() };
 }
 
+/// What differs between the drivers in every call.
+pub(crate) trait VendorCalls {
+    /// The status of a call with a stream that does not exist.
+    const UNKNOWN_STREAM: Status;
+
+    /// Runs at the end of a call.
+    #[inline]
+    fn leave(&self, _end: End) {}
+}
+
+/// How a call has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// With a status of the front.
+    Answered(Status),
+    /// With a status of the driver.
+    Left(Status),
+    /// With the status that it asked for.
+    Asked(Status),
+}
+
+/// Whether this thread is inside a call, which a signal may have interrupted.
+pub(crate) fn is_inside() -> bool {
+    // A thread whose variables are gone has left.
+    THREAD.try_with(|thread| thread.inside.get()).unwrap_or(false)
+}
+
 /// Answers a call by `serve`, or by the driver if the front refuses to.
 #[inline]
-pub(crate) fn answer<C: 'static>(
+pub(crate) fn answer<C: VendorCalls + 'static>(
     behind: &'static Behind<C>,
     serve: impl FnOnce(&Thread, &'static C) -> Result<(), Refusal>,
     driver: impl FnOnce(&'static C) -> Status,
 ) -> Status {
     let Some(calls) = behind.calls() else { return NOT_INITIALIZED };
     THREAD.with(|thread| {
-        if thread.inside.replace(true) {
+        // A forked child stays inside: it may have inherited locks that no thread will give back.
+        if thread.inside.replace(true) || is_forked() {
             return driver(calls);
         }
-        let status = match guarded(|| serve(thread, calls)) {
-            Ok(()) => SUCCESS,
-            Err(Refusal::Driver) => driver(calls),
-            Err(Refusal::Status(status)) => status,
+        let end = match guarded(|| serve(thread, calls)) {
+            Ok(()) => End::Answered(SUCCESS),
+            Err(Refusal::Driver) => End::Left(driver(calls)),
+            Err(Refusal::Status(status)) => End::Answered(status),
+            Err(Refusal::Stream) => End::Answered(C::UNKNOWN_STREAM),
+            Err(Refusal::Asked(status)) => End::Asked(status),
         };
+        calls.leave(end);
         thread.inside.set(false);
+        let (End::Answered(status) | End::Left(status) | End::Asked(status)) = end;
         status
     })
 }

@@ -2,6 +2,8 @@
 
 #![expect(non_snake_case, reason = "the functions keep their C names")]
 
+mod streams;
+
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::Arc;
 use std::{ptr, slice};
@@ -12,18 +14,22 @@ use cachette_hal_hip::HipBackend;
 
 use cachette_process::write_line;
 
-use crate::captures::{self, Destructor};
+use crate::captures::Destructor;
 use crate::driver_pools::{self, Properties, Right};
-use crate::entry::{Thread, front};
+use crate::entry::{End, Thread, VendorCalls, front};
+use crate::last_error::{self, quietly};
 use crate::library::{Behind, Vendor};
 use crate::memory;
 use crate::served::{self, Served};
 use crate::status::{INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Refusal, SUCCESS, Status};
-use crate::streams::{self, Kind};
+use streams::{begin_capture, create_stream, destroy_stream, end_capture};
 
 /// A stream, pool or graph of the driver.
 type Handle = *mut c_void;
 type Answer = Result<(), Refusal>;
+
+/// HIP's status for a stream that does not exist.
+const CONTEXT_IS_DESTROYED: Status = 709;
 
 static HIP: Behind<Calls> = Behind::new(Vendor {
     backend: "hip",
@@ -41,6 +47,7 @@ static HIP: Behind<Calls> = Behind::new(Vendor {
 ///
 /// Each candidate is the driver's library, or one with the same C interface.
 unsafe fn load(candidates: &[Candidate]) -> Result<Arc<dyn Backend>, LoadError> {
+    cachette_hal_hip::last_error::keep();
     // SAFETY: the caller's promise.
     Ok(Arc::new(unsafe { HipBackend::load_from(candidates) }?))
 }
@@ -72,8 +79,10 @@ fn of_stream(thread: &Thread, calls: &Calls, stream: StreamRef) -> Result<&'stat
         }
         let mut own = 0;
         // SAFETY: the stream is the caller's, and the driver writes one number.
-        let status = unsafe { calls.hipStreamGetDevice(ptr::with_exposed_provenance_mut(stream.raw()), &raw mut own) };
+        let ask = || unsafe { calls.hipStreamGetDevice(ptr::with_exposed_provenance_mut(stream.raw()), &raw mut own) };
+        let status = quietly(calls, ask);
         match u32::try_from(own) {
+            _ if status == CONTEXT_IS_DESTROYED => Err(Refusal::Stream),
             Ok(own) if status == SUCCESS && own != device(calls)? => served::device(&HIP, own),
             _ => current(thread, calls),
         }
@@ -116,7 +125,7 @@ fn default_of(calls: &Calls) -> impl Fn(u32) -> Option<usize> {
         let mut default = ptr::null_mut();
         let device = c_int::try_from(device).ok()?;
         // SAFETY: the driver writes one handle.
-        let status = unsafe { calls.hipDeviceGetDefaultMemPool(&raw mut default, device) };
+        let status = quietly(calls, || unsafe { calls.hipDeviceGetDefaultMemPool(&raw mut default, device) });
         (status == SUCCESS).then_some(default.addr())
     }
 }
@@ -143,60 +152,13 @@ unsafe fn allocate_from(
     unsafe { memory::allocate(served, out, bytes, stream) }
 }
 
-/// Begins a capture by `begin`, and leads its requests to a pool.
-///
-/// # Safety
-///
-/// 1. `stream` is a live stream.
-unsafe fn begin_capture(thread: &Thread, calls: &Calls, stream: Handle, begin: impl FnOnce() -> Status) -> Answer {
-    let captured = memory::stream(stream)?;
-    let served = of_stream(thread, calls, captured)?;
-    // SAFETY: the driver writes one handle.
-    let stop = |graph| unsafe { calls.hipStreamEndCapture(stream, graph) };
-    // SAFETY: it is the graph that `stop` gave, which no other code has.
-    let discard = |graph| unsafe { calls.hipGraphDestroy(graph) };
-    // SAFETY: 1. is the caller's promise.
-    unsafe { captures::begin_by(served, captured, begin, stop, discard) }
-}
+impl VendorCalls for Calls {
+    const UNKNOWN_STREAM: Status = CONTEXT_IS_DESTROYED;
 
-/// Ends a capture by `end`, and ties its pool to the graph.
-///
-/// # Safety
-///
-/// 1. `graph` is null or valid for reading and writing.
-unsafe fn end_capture(calls: &Calls, stream: Handle, graph: *mut Handle, end: impl FnOnce() -> Status) -> Answer {
-    let captured = memory::stream(stream)?;
-    // SAFETY: the driver writes one handle; the destructor takes the pool.
-    let create = |object, pool, gone| unsafe { calls.hipUserObjectCreate(object, pool, gone, 1, captures::NO_SYNC) };
-    // SAFETY: both handles are live, and the graph takes the only reference.
-    let retain = |graph, object| unsafe { calls.hipGraphRetainUserObject(graph, object, 1, captures::MOVE) };
-    // SAFETY: 1. is the caller's promise.
-    unsafe { captures::end_by(captured, graph, end, create, retain) }
-}
-
-/// Creates a stream by `create`, or gives a kept one.
-///
-/// # Safety
-///
-/// 1. `stream` is null or valid for writing.
-unsafe fn create_stream(
-    calls: &Calls,
-    stream: *mut Handle,
-    flags: c_uint,
-    priority: c_int,
-    create: impl FnOnce() -> Status,
-) -> Answer {
-    if stream.is_null() {
-        return Err(Refusal::Driver);
+    #[inline]
+    fn leave(&self, end: End) {
+        last_error::leave(self, end);
     }
-    let kind = Kind { device: device(calls)?, flags, priority };
-    // SAFETY: 1. it is not null, and otherwise the caller's promise.
-    unsafe { streams::create(stream, kind, create) }
-}
-
-fn destroy_stream(calls: &Calls, stream: Handle) -> Answer {
-    // SAFETY: the driver writes one number.
-    streams::destroy(stream, |captured| unsafe { calls.hipStreamIsCapturing(stream, captured) })
 }
 
 front! {
@@ -355,6 +317,21 @@ front! {
             served::reset_by(device(calls)?, || unsafe { calls.hipDeviceReset() })
         }
 
+        /// The last error, taken away.
+        fn hipGetLastError() |_, calls| {
+            Err(Refusal::Asked(last_error::get(calls)))
+        }
+
+        /// The last error.
+        fn hipPeekAtLastError() |_, calls| {
+            Err(Refusal::Asked(last_error::peek(calls)))
+        }
+
+        /// The status of the last call, taken away.
+        fn hipExtGetLastError() |_, calls| {
+            Err(Refusal::Asked(last_error::get_of_last_call(calls)))
+        }
+
         /// Functions by name; those of the front for the calls that it answers.
         fn hipGetProcAddress(
             symbol: *const c_char, function: *mut *const c_void, version: c_int, flags: c_ulonglong, found: *mut c_uint,
@@ -374,11 +351,15 @@ front! {
         }
     }
     called {
+        fn hipRuntimeGetVersion(version: *mut c_int);
+        fn hipSetDevice(device: c_int);
         fn hipDeviceGetDefaultMemPool(pool: *mut Handle, device: c_int);
         fn hipGetDevice(device: *mut c_int);
         fn hipGraphDestroy(graph: Handle);
         fn hipGraphRetainUserObject(graph: Handle, object: Handle, count: c_uint, flags: c_uint);
         fn hipStreamGetDevice(stream: Handle, device: *mut c_int);
+        fn hipStreamQuery(stream: Handle);
+        fn hipThreadExchangeStreamCaptureMode(mode: *mut c_uint);
         fn hipStreamIsCapturing(stream: Handle, status: *mut c_uint);
         fn hipStreamSynchronize(stream: Handle);
         fn hipUserObjectCreate(

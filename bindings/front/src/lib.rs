@@ -12,7 +12,8 @@
 //! | file | contents |
 //! |---|---|
 //! | `entry.rs` | the way into a call: what comes from inside Cachette goes to the driver |
-//! | `cuda.rs`, `hip.rs` | the functions of each driver, and the table of the driver's own |
+//! | `cuda.rs`, `hip.rs` | the functions of each driver, and the table of the driver's own; in `streams.rs` those for streams |
+//! | `last_error.rs` | the last error of a thread, for HIP |
 //! | `library.rs` | the driver's library behind the front |
 //! | `served.rs` | the devices that Cachette serves |
 //! | `memory.rs` | allocations, frees and questions about addresses |
@@ -29,6 +30,8 @@ mod driver_pools;
 mod entry;
 #[cfg(feature = "hip")]
 mod hip;
+#[cfg(feature = "hip")]
+mod last_error;
 mod library;
 mod memory;
 mod served;

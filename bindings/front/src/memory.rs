@@ -3,13 +3,13 @@
 use std::ffi::c_void;
 
 use cachette::hal::{self, Device, ErrorKind, StreamRef};
-use cachette::{Allocator, Error, PointerProblem};
+use cachette::{Allocator, Error, PointerProblem, PoolId};
 use cachette_process::{self as process, write_line};
 
 use crate::captures;
 use crate::entry::Thread;
 use crate::served::{self, Served};
-use crate::status::{NOT_SUPPORTED, Refusal, SUCCESS, Status};
+use crate::status::{INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Refusal, SUCCESS, Status};
 
 /// The second name of the default stream.
 const LEGACY: usize = 1;
@@ -40,9 +40,12 @@ pub(crate) unsafe fn allocate(served: &Served, out: *mut u64, bytes: usize, stre
     if bytes == 0 || out.is_null() {
         return Err(Refusal::Driver);
     }
-    captures::release_ended();
     // SAFETY: 1. and 2. are the caller's promise 2.
-    let address = unsafe { served.allocator.allocate_raw_as(bytes as u64, stream, served.label) }?;
+    let allocate = || unsafe { served.allocator.allocate_raw_as(bytes as u64, stream, served.label) };
+    let address = match allocate() {
+        Err(error) if error.is_out_of_memory() && captures::release_ended() => allocate(),
+        allocated => allocated,
+    }?;
     // SAFETY: it is not null, and otherwise promise 1.
     unsafe { out.write(address) };
     Ok(())
@@ -90,13 +93,26 @@ pub(crate) unsafe fn free_on(
     if address == 0 {
         return Err(Refusal::Driver);
     }
-    let known = stream(handle).and_then(|stream| Ok((stream, device_of(stream)?.device))).ok();
+    let known = match stream(handle) {
+        Ok(stream) => Some((stream, device_of(stream))),
+        Err(_) => None,
+    };
+    if let Some((_, Err(Refusal::Stream))) = known {
+        return Err(Refusal::Stream);
+    }
+    if let Some((stream, Ok(served))) = known
+        && captures::serves(served, stream)
+        && served.allocator.pool_at(address) == Some(PoolId::DEFAULT)
+    {
+        write_line("memory that was allocated before a capture cannot be freed in it; free it before or after");
+        return Err(Refusal::Status(INVALID_VALUE));
+    }
     find(thread, address, |allocator| {
-        if let Some((stream, device)) = known
-            && device == allocator.device_info().ordinal.0
+        if let Some((stream, Ok(served))) = known
+            && served.device == allocator.device_info().ordinal.0
         {
             // SAFETY: 1. is the caller's promise, and the stream is of this device.
-            return unsafe { allocator.free_raw_after(address, stream) };
+            return freed_again(address, unsafe { allocator.free_raw_after(address, stream) });
         }
         // Memory of others is the driver's to wait for.
         allocator.bytes_at(address)?;
@@ -111,15 +127,34 @@ pub(crate) unsafe fn free_on(
 pub(crate) fn free(thread: &Thread, address: u64) -> Result<(), Refusal> {
     find(thread, address, |allocator| {
         // Memory of others is the driver's to wait for.
-        allocator.bytes_at(address)?;
+        freed_again(address, allocator.bytes_at(address).map(drop))?;
         allocator.device().synchronize_device()?;
-        allocator.free_raw(address)
+        captures::release_ended();
+        freed_again(address, allocator.free_raw(address))
     })
+}
+
+/// A graph that allocates memory and does not free it lets the program do so after every launch.
+#[inline]
+fn freed_again(address: u64, freed: Result<(), Error>) -> Result<(), Error> {
+    match freed {
+        Err(Error::InvalidPointer { why: PointerProblem::Free | PointerProblem::FreedTwice, .. })
+            if captures::is_left_to_free(address) =>
+        {
+            Ok(())
+        }
+        freed => freed,
+    }
 }
 
 /// The start and the bytes of the allocation that an address lies in.
 pub(crate) fn range(thread: &Thread, address: u64) -> Result<(u64, u64), Refusal> {
-    find(thread, address, |allocator| range_in(allocator, address))
+    let found = |allocator: &Allocator| match range_in(allocator, address) {
+        // The driver knows no freed memory either.
+        Err(Error::InvalidPointer { why, .. }) if why != PointerProblem::Foreign => Ok(None),
+        found => found.map(Some),
+    };
+    find(thread, address, found)?.ok_or(Refusal::Status(NOT_FOUND))
 }
 
 fn range_in(allocator: &Allocator, address: u64) -> Result<(u64, u64), Error> {
@@ -183,7 +218,6 @@ pub(crate) unsafe fn write_info(served: &Served, free: *mut usize, total: *mut u
     if free.is_null() || total.is_null() {
         return Err(Refusal::Driver);
     }
-    captures::release_ended();
     let allocator = served.allocator;
     let memory = allocator.device().memory_info()?;
     let allocated = allocator.allocated_bytes();
@@ -205,8 +239,7 @@ const fn host_size(bytes: u64) -> usize {
 #[inline]
 fn find<T>(thread: &Thread, address: u64, act: impl Fn(&'static Allocator) -> Result<T, Error>) -> Result<T, Refusal> {
     let (_, likely) = thread.current.get();
-    // The driver has its own status for a forked child.
-    if address == 0 || process::is_forked() {
+    if address == 0 {
         return Err(Refusal::Driver);
     }
     if let Some(served) = likely

@@ -79,6 +79,9 @@ pub(crate) fn of_stream(
     {
         return Ok(served);
     }
+    if streams::is_gone(stream) {
+        return Err(Refusal::Stream);
+    }
     let served = find()?;
     thread.stream.set((key, (stream != StreamRef::DEFAULT).then_some(served)));
     Ok(served)
@@ -141,7 +144,7 @@ mod tests {
         assert_eq!([ask(8), ask(8)], [1, 1]);
         assert_eq!([ask(9), ask(9)], [2, 2], "another stream may have another device");
         // It was made in another way, so the driver destroys it, and may give its handle to another stream.
-        let destroyed = streams::destroy(ptr::without_provenance_mut(10), |_| SUCCESS);
+        let destroyed = streams::destroy(ptr::without_provenance_mut(10), || unreachable!("the driver ends it"));
         assert_eq!(destroyed, Err(Refusal::Driver));
         assert_eq!([ask(9), ask(9)], [3, 3]);
         assert_eq!([ask(0), ask(0)], [4, 5], "the default stream is one of the current context");

@@ -20,6 +20,7 @@ pub(crate) const NOT_FOUND: Status = 500;
 pub(crate) const NOT_SUPPORTED: Status = 801;
 pub(crate) const CAPTURE_FORBIDS: Status = 900;
 pub(crate) const CAPTURE_BROKEN: Status = 901;
+pub(crate) const CAPTURE_UNJOINED: Status = 904;
 pub(crate) const UNKNOWN: Status = 999;
 
 /// Why the front does not answer a call with success.
@@ -29,6 +30,11 @@ pub(crate) enum Refusal {
     Driver,
     /// It fails.
     Status(Status),
+    /// It fails because there is no such stream, for which each driver has its own status.
+    Stream,
+    /// It asks for this status, which says nothing about the call.
+    #[cfg_attr(not(feature = "hip"), expect(dead_code, reason = "only HIP has such calls"))]
+    Asked(Status),
 }
 
 impl From<Error> for Refusal {
@@ -37,7 +43,7 @@ impl From<Error> for Refusal {
         match error {
             Error::Device(error) => error.into(),
             error if error.is_out_of_memory() => Self::Status(OUT_OF_MEMORY),
-            Error::UnknownStream { .. } => Self::Status(INVALID_HANDLE),
+            Error::UnknownStream { .. } => Self::Stream,
             // The driver has its own status for a forked child.
             Error::Forked | Error::InvalidPointer { why: PointerProblem::Foreign, .. } => Self::Driver,
             Error::InvalidPointer { .. } => {

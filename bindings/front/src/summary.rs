@@ -13,6 +13,7 @@ use cachette::human::Bytes;
 use cachette::snapshot::{BlockState, Snapshot, SnapshotOptions, save as save_to};
 use cachette_process::{self as process, write_line};
 
+use crate::entry;
 use crate::library::loaded;
 
 /// The process that `cachette run` started, by its number.
@@ -60,6 +61,13 @@ pub(crate) fn at_exit() {
 
 extern "C" fn report() {
     if REPORTS.load(Relaxed) == this::id() {
+        // A signal handler that ends the process may have interrupted a call of this thread, which holds locks.
+        if entry::is_inside() {
+            let text = b"cachette: the program ended inside a call of the driver, so there is no report\n";
+            // SAFETY: the bytes are valid for reading.
+            unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+            return;
+        }
         // A defect must not change the program's exit status.
         let _ = std::panic::catch_unwind(|| {
             tell_all();
@@ -72,6 +80,10 @@ extern "C" fn report() {
 extern "C" fn report_none() {
     if REPORTS.load(Relaxed) == 0 && started_here() {
         let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        // A program that opened the driver by `dlmopen` has a second front, which reports.
+        if copies(&maps) > 1 {
+            return;
+        }
         let folder = env::var_os(RUN_FOLDER).map(PathBuf::from);
         let by_name =
             ["libcuda.so", "libamdhip64"].into_iter().filter_map(|stem| loaded(&maps, stem, folder.as_deref()));
@@ -87,6 +99,21 @@ extern "C" fn report_none() {
         };
         write_line(format_args!("{} asked the driver for no memory: {why}", program()));
     }
+}
+
+/// How often this library is loaded, by the mappings of a process: each copy begins with the start of the file.
+fn copies(maps: &str) -> usize {
+    let own = copies as *const () as usize;
+    let holds = |line: &&str| {
+        let range = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+        let number = |text| usize::from_str_radix(text, 16).unwrap_or(0);
+        range.is_some_and(|(start, end)| (number(start)..number(end)).contains(&own))
+    };
+    let file = |line: &str| line.split_ascii_whitespace().nth(5).map(str::to_owned);
+    let Some(front) = maps.lines().find(holds).and_then(file) else { return 0 };
+    let begins =
+        |line: &&str| line.split_ascii_whitespace().nth(2).is_some_and(|offset| offset.bytes().all(|b| b == b'0'));
+    maps.lines().filter(begins).filter(|line| file(line).as_ref() == Some(&front)).count()
 }
 
 fn program() -> String {
@@ -148,6 +175,11 @@ fn numbered(path: &Path, number: u32) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_library_is_counted_once() {
+        assert_eq!(copies(&fs::read_to_string("/proc/self/maps").unwrap()), 1);
+    }
 
     #[test]
     fn child_processes_write_files_of_their_own() {

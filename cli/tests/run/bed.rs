@@ -40,6 +40,8 @@ pub(crate) enum Way {
     Asked,
 }
 
+/// The versions that the library for HIP can be.
+pub(crate) const HIP_VERSIONS: [&str; 3] = ["6.4", "7.2", "7.14"];
 pub(crate) const VENDORS: [Vendor; 2] = [Vendor::Cuda, Vendor::Hip];
 pub(crate) const WAYS: [Way; 3] = [Way::Linked, Way::Opened, Way::Asked];
 
@@ -88,14 +90,41 @@ pub(crate) fn run(vendor: Vendor, options: &[&str], program: &Path, arguments: &
     Ran::of(&output.expect("the program starts"))
 }
 
+/// Runs a part of a program that says what the driver does, without the front or behind it.
+pub(crate) fn said(vendor: Vendor, part: &str, variables: &[(&str, &str)], is_plain: bool) -> Ran {
+    static BUILT: [OnceLock<PathBuf>; 2] = [const { OnceLock::new() }; 2];
+    let program = BUILT[vendor as usize].get_or_init(|| build(vendor, Way::Linked, "same.c"));
+    let mut command = if is_plain { Command::new(program) } else { cachette_run(vendor, &[]) };
+    if is_plain {
+        command.env("LD_LIBRARY_PATH", folder()).env("TEST_LIBRARY", vendor.library());
+    } else {
+        command.arg("--").arg(program);
+    }
+    Ran::of(&bounded(command.arg(part).envs(variables.iter().copied())))
+}
+
+/// Runs a program to its end; one that hangs is killed by a signal.
+fn bounded(command: &mut Command) -> Output {
+    const SECONDS: &str = "60";
+    let mut timed = Command::new("timeout");
+    timed.args(["-s", "KILL", SECONDS]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => timed.env(name, value),
+            None => timed.env_remove(name),
+        };
+    }
+    timed.output().expect("the program starts")
+}
+
 /// The program of the tests, built once.
 pub(crate) fn program(vendor: Vendor, way: Way) -> PathBuf {
     static BUILT: [[OnceLock<PathBuf>; 3]; 2] = [const { [const { OnceLock::new() }; 3] }; 2];
-    BUILT[vendor as usize][way as usize].get_or_init(|| build(vendor, way)).clone()
+    BUILT[vendor as usize][way as usize].get_or_init(|| build(vendor, way, "program.c")).clone()
 }
 
-fn build(vendor: Vendor, way: Way) -> PathBuf {
-    let name = format!("{vendor:?}-{way:?}").to_lowercase();
+fn build(vendor: Vendor, way: Way, file: &str) -> PathBuf {
+    let name = format!("{vendor:?}-{way:?}-{}", file.trim_end_matches(".c")).to_lowercase();
     let [vendor_flag, way_flag] = [format!("-D{vendor:?}"), format!("-D{way:?}")].map(|flag| flag.to_uppercase());
     let mut flags = vec![vendor_flag, way_flag];
     if way == Way::Linked {
@@ -103,7 +132,7 @@ fn build(vendor: Vendor, way: Way) -> PathBuf {
         replace(&library, |fresh| symlink(vendor.library(), fresh).expect("no other process has a file of that name"));
         flags.extend([format!("-L{}", folder().display()), format!("-l:{}", vendor.soname())]);
     }
-    compile(&source("program.c"), &name, &flags)
+    compile(&source(file), &name, &flags)
 }
 
 /// Compiles a C file.

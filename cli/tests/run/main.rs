@@ -3,3 +3,4 @@
 mod bad_input;
 mod bed;
 mod programs;
+mod same;

@@ -88,6 +88,48 @@ fn memory_of_a_graph_is_its_own_until_the_graph_is_gone() {
 }
 
 #[test]
+fn memory_of_graphs_that_are_gone_serves_others() {
+    for options in [&[][..], &["--config", "expandable_segments:True"]] {
+        for vendor in VENDORS {
+            kept(vendor, Way::Opened, "many-captures", options);
+        }
+    }
+}
+
+#[test]
+fn a_stream_destroyed_in_a_capture_leaves_nothing_behind() {
+    for options in [&[][..], &["--config", "expandable_segments:True"]] {
+        kept(Vendor::Cuda, Way::Opened, "abandoned-captures", options);
+        for version in bed::HIP_VERSIONS {
+            let program = bed::program(Vendor::Hip, Way::Opened);
+            let mut command = bed::cachette_run(Vendor::Hip, options);
+            command.env("CACHETTE_EMULATED_HIP", version).arg("--").arg(program).arg("abandoned-captures");
+            let ran = Ran::of(&command.output().expect("the program starts"));
+            assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "kept\n"), "{version}: {}", ran.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_stream_with_memory_is_never_destroyed_however_it_was_made() {
+    for options in [&[][..], &["--config", "expandable_segments:True"]] {
+        for way in WAYS {
+            kept(Vendor::Hip, way, "masked-streams", options);
+        }
+    }
+}
+
+#[test]
+fn a_refused_end_leaves_the_capture_its_memory() {
+    everywhere("refused-ends", &[], |_| {});
+}
+
+#[test]
+fn a_free_without_a_stream_waits_for_the_device() {
+    everywhere("free-waits", &[], |_| {});
+}
+
+#[test]
 fn threads_pass_memory_between_their_streams() {
     everywhere("threads", &[], |_| {});
     for config in ["expandable_segments:True,lend_across_streams:True", "caching:False", "backend:cudaMallocAsync"] {
@@ -123,7 +165,7 @@ fn a_device_that_was_reset_is_the_driver_s() {
 #[test]
 fn the_default_stream_of_a_thread_is_the_driver_s() {
     let ran = kept(Vendor::Cuda, Way::Asked, "per-thread", &[]);
-    assert_eq!(figure(&ran, "requests"), 1, "{ran:?}");
+    assert_eq!(figure(&ran, "requests"), 2, "{ran:?}");
 }
 
 #[test]
@@ -152,6 +194,15 @@ fn a_snapshot_has_the_history_of_the_program() {
         let allocations = allocations.filter(|event| event.action == cachette_snapshot::TraceAction::Alloc);
         assert_eq!(allocations.count(), 900, "{ran:?}");
     }
+}
+
+#[test]
+fn a_driver_in_another_namespace_is_reported_once() {
+    let program = bed::compile(&bed::source("namespace.c"), "namespace", &[] as &[&str]);
+    let ran = bed::run(Vendor::Cuda, &[], &program, &[]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "kept\n"), "{ran:?}");
+    assert_eq!(figure(&ran, "requests"), 1, "{ran:?}");
+    assert!(!ran.stderr.contains("asked the driver for no memory"), "{ran:?}");
 }
 
 #[test]

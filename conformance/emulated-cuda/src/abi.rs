@@ -6,6 +6,7 @@ use std::process;
 use cachette_hal::{DevicePtr, StreamRef};
 
 use crate::driver;
+use crate::per_thread::{PER_THREAD, own_stream};
 use crate::status::{INVALID_VALUE, Status, UNKNOWN};
 
 /// The result of a function of the C interface.
@@ -23,7 +24,7 @@ macro_rules! abi {
         $(
             $(#[$doc])*
             #[unsafe(no_mangle)]
-            unsafe extern "C" fn $name($($argument: $kind),*) -> $crate::status::Status {
+            pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $crate::status::Status {
                 $crate::abi::call!(|| $body $(=> $place)?)
             }
         )*
@@ -115,6 +116,8 @@ pub(crate) fn named_stream<T>(stream: *mut T) -> StreamRef {
     const LEGACY: usize = 1;
     match stream.expose_provenance() {
         LEGACY => StreamRef::DEFAULT,
+        // Without a context there is no such stream.
+        PER_THREAD => own_stream().unwrap_or(StreamRef::from_raw(PER_THREAD)),
         handle => StreamRef::from_raw(handle),
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use cachette_hal::{Capture, CaptureMode, CaptureNode, CaptureStatus, Device, StreamRef};
 
 use crate::device::unit_of_stream;
+use crate::graph_memory;
 use crate::ledger::Recording;
 use crate::prelude::*;
 
@@ -51,6 +52,13 @@ fn numbers(status: CaptureStatus) -> (c_uint, u64) {
         CaptureStatus::Active(id) => (1, id.0.get()),
         _ => (2, 0),
     }
+}
+
+/// Whether a stream is in a capture, broken or not.
+pub(crate) fn is_captured(unit: &Unit, stream: *mut c_void) -> Answer<bool> {
+    // SAFETY: 1. is the caller's promise.
+    let status = unsafe { capture(unit)?.capture_status(named_stream(stream)) }.map_err(told)?;
+    Ok(status != CaptureStatus::Idle)
 }
 
 fn mode(number: c_uint) -> Answer<CaptureMode> {
@@ -141,8 +149,13 @@ abi! {
     /// Begins a capture.
     fn cuStreamBeginCapture_v2(stream: *mut c_void, number: c_uint) {
         let (capture, mode) = (capture(unit_of_stream(stream)?)?, mode(number)?);
+        let stream = stream_ref(stream);
         // SAFETY: 1. is the caller's promise.
-        unsafe { capture.begin_capture(stream_ref(stream), mode) }.map_err(told)
+        unsafe { capture.begin_capture(stream, mode) }.map_err(told)?;
+        // SAFETY: 1. is the caller's promise.
+        let status = unsafe { capture.capture_status(stream) }.map_err(told)?;
+        driver()?.ledger.captures.lock().insert(stream.raw(), numbers(status).1);
+        Ok(())
     }
 
     /// Ends a capture and gives its recording; none where it was broken.
@@ -157,8 +170,8 @@ abi! {
         // SAFETY: 1. is the caller's promise.
         let ended = capture(unit).and_then(|capture| unsafe { capture.end_capture(stream) }.map_err(told));
         driver.ledger.ending.lock().remove(&stream.raw());
-        let ended = ended?;
-        let recording = Arc::new(Recording::new(Arc::clone(&unit.device), ended));
+        let memory = driver.ledger.end_capture(stream.raw());
+        let recording = Arc::new(Recording::new(Arc::clone(&unit.device), ended?, memory));
         let handle = driver.ledger.enter_graph(recording);
         Ok(ptr::without_provenance_mut(handle))
     }
@@ -171,6 +184,13 @@ abi! {
         Ok(ptr::without_provenance_mut(handle))
     }
 
+    /// Copies a recording. The copy shares its memory and objects.
+    fn cuGraphClone(copy: *mut *mut c_void, graph: *mut c_void) => copy {
+        let recording = recording(graph)?;
+        refuse_if(copy.is_null(), INVALID_VALUE)?;
+        Ok(ptr::without_provenance_mut(driver()?.ledger.enter_graph(recording)))
+    }
+
     /// Destroys a recording; what was made from it stays.
     fn cuGraphDestroy(graph: *mut c_void) {
         forget(graph)
@@ -181,6 +201,7 @@ abi! {
         let (recording, unit) = (recording(executable)?, current()?);
         let graph = recording.graph().ok_or(INVALID_HANDLE)?;
         let (capture, launching) = (capture(unit)?, &driver()?.ledger.launching);
+        graph_memory::launch(&recording.memory)?;
         if !launching.lock().insert(executable.addr()) {
             crash("another thread launches the same graph");
         }

@@ -1,13 +1,15 @@
-//! Primary contexts, and which of them is current on a thread.
+//! Contexts, and which of them is current on a thread.
 
 use std::cell::RefCell;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
+use cachette_hal::{Device, Stream};
+
 use crate::abi::{Answer, abi, put_if_wanted, refuse_if};
 use crate::driver::{Unit, driver};
-use crate::status::{CONTEXT_IS_DESTROYED, INVALID_CONTEXT};
+use crate::status::{CONTEXT_IS_DESTROYED, INVALID_CONTEXT, INVALID_VALUE, told};
 
 thread_local! {
     /// Handles of contexts; the last one is current.
@@ -25,7 +27,11 @@ impl Unit {
 
 /// The device whose context has this handle.
 pub(crate) fn unit_of(context: usize) -> Answer<&'static Unit> {
-    let mut found = driver()?.units().iter().filter(|unit| unit.context() == context);
+    let driver = driver()?;
+    if let Some(index) = driver.ledger.contexts.lock().get(&context) {
+        return driver.units().get(*index).ok_or(INVALID_CONTEXT);
+    }
+    let mut found = driver.units().iter().filter(|unit| unit.context() == context);
     let unit = found.next().ok_or(INVALID_CONTEXT)?;
     // Relaxed: a caller that uses a context has retained it before, by whatever orders its calls.
     refuse_if(unit.retained.load(Ordering::Relaxed) == 0, CONTEXT_IS_DESTROYED)?;
@@ -34,11 +40,51 @@ pub(crate) fn unit_of(context: usize) -> Answer<&'static Unit> {
 
 /// The device whose context is current.
 pub(crate) fn current() -> Answer<&'static Unit> {
-    let top = STACK.with_borrow(|stack| stack.last().copied());
-    unit_of(top.ok_or(INVALID_CONTEXT)?)
+    unit_of(current_handle().ok_or(INVALID_CONTEXT)?)
+}
+
+/// The context that is current.
+pub(crate) fn current_handle() -> Option<usize> {
+    STACK.with_borrow(|stack| stack.last().copied())
+}
+
+/// A context that exists.
+fn known(context: usize) -> Answer<usize> {
+    unit_of(context).map(|_| context)
 }
 
 abi! {
+    /// Makes a context of a device, and makes it current.
+    fn cuCtxCreate_v2(context: *mut *mut c_void, _flags: c_uint, device: c_int) => context {
+        let driver = driver()?;
+        let unit = driver.unit(device)?;
+        refuse_if(context.is_null(), INVALID_VALUE)?;
+        let handle = driver.ledger.next_handle();
+        driver.ledger.contexts.lock().insert(handle, unit.index);
+        STACK.with_borrow_mut(|stack| stack.push(handle));
+        Ok(ptr::without_provenance_mut(handle))
+    }
+
+    /// Destroys a context that the program made, with its streams. Primary contexts are released.
+    fn cuCtxDestroy_v2(context: *mut c_void) {
+        let (driver, handle) = (driver()?, context.addr());
+        let index = driver.ledger.contexts.lock().remove(&handle).ok_or(INVALID_CONTEXT)?;
+        let unit = driver.units().get(index).ok_or(INVALID_CONTEXT)?;
+        let mut own = Vec::new();
+        driver.ledger.context_of.lock().retain(|stream, context| {
+            if *context == handle {
+                own.push(*stream);
+            }
+            *context != handle
+        });
+        for stream in own {
+            // SAFETY: 1. the ledger had it.
+            unsafe { unit.device.destroy_stream(Stream::from_raw(stream)) }.map_err(told)?;
+        }
+        STACK.with_borrow_mut(|stack| stack.pop_if(|top| *top == handle));
+        Ok(())
+    }
+
     /// Retains a device's primary context.
     fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, device: c_int) => context {
         let unit = driver()?.unit(device)?;
@@ -58,14 +104,13 @@ abi! {
     /// The context that is current on this thread; null if none is.
     fn cuCtxGetCurrent(context: *mut *mut c_void) => context {
         driver()?;
-        let top = STACK.with_borrow(|stack| stack.last().copied());
-        Ok(ptr::without_provenance_mut(top.unwrap_or(0)))
+        Ok(ptr::without_provenance_mut(current_handle().unwrap_or(0)))
     }
 
     /// Makes a context current on this thread in place of the one that was; null leaves the one before that.
     fn cuCtxSetCurrent(context: *mut c_void) {
         driver()?;
-        let replacement = if context.is_null() { None } else { Some(unit_of(context.addr())?.context()) };
+        let replacement = if context.is_null() { None } else { Some(known(context.addr())?) };
         STACK.with_borrow_mut(|stack| {
             stack.pop();
             stack.extend(replacement);
@@ -80,8 +125,8 @@ abi! {
 
     /// Makes a context current on this thread, over the one that was.
     fn cuCtxPushCurrent_v2(context: *mut c_void) {
-        let unit = unit_of(context.addr())?;
-        STACK.with_borrow_mut(|stack| stack.push(unit.context()));
+        let context = known(context.addr())?;
+        STACK.with_borrow_mut(|stack| stack.push(context));
         Ok(())
     }
 

@@ -5,8 +5,11 @@ use std::ptr;
 
 use cachette_hal::{Device, Event, Progress, Stream};
 
+use crate::context::current_handle;
+use crate::graph_memory;
 use crate::ledger::Range;
 use crate::prelude::*;
+use crate::stream_ordered::free_pooled;
 
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: c_uint = 1;
@@ -51,10 +54,16 @@ abi! {
     fn cuMemFree_v2(at: u64) {
         current()?;
         let driver = driver()?;
+        if graph_memory::free(at)? {
+            return Ok(());
+        }
         driver.ledger.give_back(at, |range| {
             let unit = driver.units().get(range.unit).ok_or(INVALID_VALUE)?;
             // SAFETY: 1. and 2. are the caller's promises.
-            unsafe { unit.device.free(device_ptr(at)?) }.map_err(told)
+            match unsafe { unit.device.free(device_ptr(at)?) }.map_err(told) {
+                Err(INVALID_VALUE) => free_pooled(unit, at),
+                freed => freed,
+            }
         })
     }
 
@@ -79,20 +88,31 @@ abi! {
     fn cuStreamCreate(stream: *mut *mut c_void, flags: c_uint) => stream {
         let unit = current()?;
         refuse_if(stream.is_null() || flags > NON_BLOCKING, INVALID_VALUE)?;
-        let created = unit.device.create_stream().map_err(told)?;
-        Ok(ptr::with_exposed_provenance_mut(created.raw()))
+        let created = unit.device.create_stream().map_err(told)?.raw();
+        let context = current_handle().unwrap_or_default();
+        if context != unit.context() {
+            driver()?.ledger.context_of.lock().insert(created, context);
+        }
+        Ok(ptr::with_exposed_provenance_mut(created))
     }
 
     /// The context of a stream.
     fn cuStreamGetCtx(stream: *mut c_void, context: *mut *mut c_void) => context {
-        Ok(ptr::without_provenance_mut(unit_of_stream(stream)?.context()))
+        let unit = unit_of_stream(stream)?;
+        let made = driver()?.ledger.context_of.lock().get(&stream.addr()).copied();
+        Ok(ptr::without_provenance_mut(made.unwrap_or(unit.context())))
     }
 
     /// Destroys a stream; its work runs to its end.
     fn cuStreamDestroy_v2(stream: *mut c_void) {
-        let stream = Stream::from_raw(stream.expose_provenance());
+        let (handle, ledger) = (stream.expose_provenance(), &driver()?.ledger);
         // SAFETY: 1. is the caller's promise.
-        unsafe { current()?.device.destroy_stream(stream) }.map_err(told)
+        unsafe { current()?.device.destroy_stream(Stream::from_raw(handle)) }.map_err(told)?;
+        ledger.context_of.lock().remove(&handle);
+        ledger.priorities.lock().remove(&handle);
+        // Freed after the lock is given back.
+        drop(ledger.end_capture(handle));
+        Ok(())
     }
 
     /// Waits for the work of a stream.

@@ -1,6 +1,7 @@
 //! The driver as a whole: its life, and its devices.
 
 use std::ffi::{c_int, c_uint};
+use std::process;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -16,6 +17,8 @@ use crate::status::{
 
 /// The driver, once it was started.
 pub(crate) struct Driver {
+    /// The process that started it. A forked child has no driver, and may have inherited locks that no thread holds.
+    process: u32,
     units: Vec<Unit>,
     pub(crate) ledger: Ledger,
 }
@@ -59,6 +62,8 @@ pub(crate) fn driver() -> Answer<&'static Driver> {
 pub(crate) fn check() -> Answer {
     // Relaxed: the handlers of the end run on the thread that set it.
     refuse_if(LEAVING.load(Ordering::Relaxed), DEINITIALIZED)?;
+    let is_inherited = |driver: &Answer<Driver>| driver.as_ref().is_ok_and(|driver| driver.process != process::id());
+    refuse_if(DRIVER.get().is_some_and(is_inherited), NOT_INITIALIZED)?;
     // Relaxed: a count, which orders nothing.
     let calls = CALLS.fetch_add(1, Ordering::Relaxed);
     match settings().lost_after {
@@ -85,7 +90,7 @@ impl Driver {
         let units: Answer<Vec<_>> = settings.visible.iter().enumerate().map(open).collect();
         // SAFETY: the handler touches nothing but a flag.
         unsafe { atexit(leave) };
-        Ok(Self { units: units?, ledger: Ledger::default() })
+        Ok(Self { process: process::id(), units: units?, ledger: Ledger::default() })
     }
 
     /// The device at a position.

@@ -7,6 +7,8 @@ use crate::prelude::*;
 
 /// `CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND`.
 const NO_SYMBOL: c_uint = 1;
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
+const PER_THREAD: c_ulonglong = 2;
 /// Finds a library that is loaded already.
 const RTLD_NOLOAD_LAZY: c_int = 5;
 
@@ -47,11 +49,12 @@ fn find(name: &str) -> *mut c_void {
 /// # Safety
 ///
 /// `symbol` is null or a string.
-unsafe fn look_up(symbol: *const c_char) -> Answer<*mut c_void> {
+unsafe fn look_up(symbol: *const c_char, flags: c_ulonglong) -> Answer<*mut c_void> {
     refuse_if(symbol.is_null(), INVALID_VALUE)?;
     // SAFETY: it is not null, and otherwise the caller's promise.
     let name = unsafe { std::ffi::CStr::from_ptr(symbol) }.to_str().map_err(|_| INVALID_VALUE)?;
-    let found = ["_v2", ""].map(|suffix| find(&format!("{name}{suffix}"))).into_iter().find(|found| !found.is_null());
+    let suffixes: &[&str] = if flags & PER_THREAD == 0 { &["_v2", ""] } else { &["_v2_ptsz", "_ptsz", "_v2", ""] };
+    let found = suffixes.iter().map(|suffix| find(&format!("{name}{suffix}"))).find(|found| !found.is_null());
     found.ok_or(NOT_FOUND)
 }
 
@@ -61,10 +64,10 @@ abi! {
         symbol: *const c_char,
         function: *mut *mut c_void,
         _version: c_int,
-        _flags: c_ulonglong,
+        flags: c_ulonglong,
     ) => function {
         // SAFETY: the caller's promise.
-        unsafe { look_up(symbol) }
+        unsafe { look_up(symbol, flags) }
     }
 
     /// The same, with a reason.
@@ -72,11 +75,11 @@ abi! {
         symbol: *const c_char,
         function: *mut *mut c_void,
         _version: c_int,
-        _flags: c_ulonglong,
+        flags: c_ulonglong,
         reason: *mut c_uint,
     ) => function {
         // SAFETY: the caller's promise.
-        let found = unsafe { look_up(symbol) };
+        let found = unsafe { look_up(symbol, flags) };
         // SAFETY: the caller's promise.
         unsafe { put_if_wanted(reason, if found.is_ok() { 0 } else { NO_SYMBOL }) };
         found

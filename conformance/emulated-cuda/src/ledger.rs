@@ -1,12 +1,14 @@
 //! What the C interface leaves out of its handles: sizes and owners.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cachette_hal::{AnyDevice, Backing, Device, Graph};
 
+use crate::graph_memory::GraphMemory;
 use crate::prelude::*;
 use crate::user_objects::UserObject;
 
@@ -30,6 +32,16 @@ pub(crate) struct Ledger {
     pub(crate) launching: Locked<BTreeSet<usize>>,
     /// Objects that no graph has yet, by handle.
     pub(crate) objects: Locked<BTreeMap<usize, UserObject>>,
+    /// Memory of the captures under way, by their numbers.
+    pub(crate) recorded: Locked<BTreeMap<u64, Vec<Arc<GraphMemory>>>>,
+    /// The captures under way, by the handles of the streams that began them.
+    pub(crate) captures: Locked<BTreeMap<usize, u64>>,
+    /// Contexts that the program made, by handle, with the indices of their devices.
+    pub(crate) contexts: Locked<BTreeMap<usize, usize>>,
+    /// Streams of such contexts.
+    pub(crate) context_of: Locked<BTreeMap<usize, usize>>,
+    /// Priorities of streams by handle, where they were asked for.
+    pub(crate) priorities: Locked<BTreeMap<usize, c_int>>,
     /// Tokens that this process made.
     pub(crate) tokens: Locked<BTreeSet<[u8; 64]>>,
     /// Pairs of devices, the first of which reaches the second.
@@ -70,13 +82,15 @@ impl Physical {
 pub(crate) struct Recording {
     device: AnyDevice,
     graph: Option<Graph>,
+    /// The memory that it allocates.
+    pub(crate) memory: Vec<Arc<GraphMemory>>,
     /// What is destroyed after it.
     pub(crate) objects: Locked<Vec<UserObject>>,
 }
 
 impl Recording {
-    pub(crate) const fn new(device: AnyDevice, graph: Graph) -> Self {
-        Self { device, graph: Some(graph), objects: Locked::new(Vec::new()) }
+    pub(crate) const fn new(device: AnyDevice, graph: Graph, memory: Vec<Arc<GraphMemory>>) -> Self {
+        Self { device, graph: Some(graph), memory, objects: Locked::new(Vec::new()) }
     }
 
     /// The contract's graph.
@@ -118,6 +132,12 @@ impl Ledger {
         let handle = self.next_handle();
         self.graphs.lock().insert(handle, recording);
         handle
+    }
+
+    /// Ends the capture that a stream began; its memory.
+    pub(crate) fn end_capture(&self, stream: usize) -> Vec<Arc<GraphMemory>> {
+        let capture = self.captures.lock().remove(&stream);
+        capture.and_then(|capture| self.recorded.lock().remove(&capture)).unwrap_or_default()
     }
 
     /// A handle that nothing has.

@@ -16,11 +16,6 @@ abi! {
         Ok(TEXT.as_ptr())
     }
 
-    /// Destroys a context that the program made. There are none: primary contexts are released.
-    fn cuCtxDestroy_v2(_context: *mut c_void) {
-        Err(INVALID_CONTEXT)
-    }
-
     /// Copies from the device of one context to that of another.
     fn cuMemcpyPeerAsync(
         to: u64,

@@ -16,7 +16,7 @@ static MADE: AtomicUsize = AtomicUsize::new(0);
 /// The first fields of `CUmemPoolProps`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-struct Properties {
+pub(crate) struct Properties {
     kind: c_int,
     handle_types: c_int,
     location_kind: c_int,

@@ -22,6 +22,7 @@ pub(crate) const PEER_NOT_ENABLED: Status = 705;
 pub(crate) const CONTEXT_IS_DESTROYED: Status = 709;
 pub(crate) const NOT_PERMITTED: Status = 800;
 pub(crate) const NOT_SUPPORTED: Status = 801;
+pub(crate) const CAPTURE_UNSUPPORTED: Status = 900;
 pub(crate) const UNKNOWN: Status = 999;
 
 /// How the driver answers what the device beneath answered.
@@ -31,7 +32,7 @@ pub(crate) fn told(error: Error) -> Status {
         ErrorKind::InvalidValue => INVALID_VALUE,
         ErrorKind::InvalidHandle => INVALID_HANDLE,
         ErrorKind::NoSuchDevice => INVALID_DEVICE,
-        ErrorKind::CaptureForbids => 900,
+        ErrorKind::CaptureForbids => CAPTURE_UNSUPPORTED,
         ErrorKind::CaptureBroken => 901,
         ErrorKind::Unsupported => NOT_SUPPORTED,
         ErrorKind::NoFabric => NOT_PERMITTED,

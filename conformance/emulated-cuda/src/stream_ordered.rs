@@ -3,9 +3,10 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use cachette_hal::{Device, StreamOrdered};
+use cachette_hal::{Device, StreamOrdered, StreamRef};
 
 use crate::device::unit_of_stream;
+use crate::graph_memory;
 use crate::ledger::Range;
 use crate::prelude::*;
 
@@ -26,11 +27,21 @@ pub(crate) fn unit_of<T>(pool: *mut T) -> Answer<&'static Unit> {
 
 fn allocate_on(unit: &Unit, bytes: usize, stream: *mut c_void) -> Answer<u64> {
     let bytes = bytes as u64;
+    if let Some(capture) = graph_memory::capture_of(unit, stream) {
+        return graph_memory::allocate(unit, bytes, capture);
+    }
     // SAFETY: 1. is the caller's promise.
     let start = unsafe { pool(unit)?.allocate_on(bytes, stream_ref(stream)) }.map_err(told)?;
     let range = Range { bytes, backing: None, unit: unit.index };
     driver()?.ledger.ranges.lock().insert(start.address(), range);
     Ok(start.address())
+}
+
+/// Frees memory of the pool after all work of the device, as `cuMemFree` may.
+pub(crate) fn free_pooled(unit: &Unit, at: u64) -> Answer {
+    unit.device.synchronize_device().map_err(told)?;
+    // SAFETY: 1. and 2. are the caller's promises.
+    unsafe { pool(unit)?.free_on(device_ptr(at)?, StreamRef::DEFAULT) }.map_err(told)
 }
 
 abi! {
@@ -58,6 +69,12 @@ abi! {
     /// Frees in stream order.
     fn cuMemFreeAsync(at: u64, stream: *mut c_void) {
         let unit = unit_of_stream(stream)?;
+        if let Some(capture) = graph_memory::capture_of(unit, stream) {
+            return graph_memory::free_in_capture(at, capture);
+        }
+        if graph_memory::free(at)? {
+            return Ok(());
+        }
         driver()?.ledger.give_back(at, |_| {
             // SAFETY: 1. and 2. are the caller's promises.
             unsafe { pool(unit)?.free_on(device_ptr(at)?, stream_ref(stream)) }.map_err(told)

@@ -25,6 +25,7 @@ pub(crate) type Answer<T = ()> = Result<T, Status>;
 thread_local! {
     static LAST: Cell<Status> = const { Cell::new(SUCCESS) };
     static CALLS: Cell<u64> = const { Cell::new(0) };
+    static LAST_CALL: Cell<Status> = const { Cell::new(SUCCESS) };
     static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -97,11 +98,18 @@ fn note(status: Status) {
     if personality.last_error_is_last_status() || !matches!(status, SUCCESS | NOT_READY) {
         LAST.set(status);
     }
+    LAST_CALL.set(status);
 }
 
-/// The last error.
+/// The last error, which is the status of this call too.
 pub(crate) fn last_error() -> Status {
+    LAST_CALL.set(LAST.get());
     LAST.get()
+}
+
+/// The status of the last call, taken away.
+pub(crate) fn take_last_call() -> Status {
+    LAST_CALL.replace(SUCCESS)
 }
 
 /// The last error, taken away.

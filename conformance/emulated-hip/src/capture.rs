@@ -1,12 +1,14 @@
 //! Streams captured into graphs.
 
 use std::ffi::{c_int, c_ulonglong};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use cachette_hal::{CaptureMode, CaptureStatus, Device, ErrorKind, Graph, StreamRef};
+use cachette_hal::{CaptureMode, CaptureStatus, Device, ErrorKind, StreamRef};
 
 use crate::prelude::*;
+use crate::recording::Recording;
 
 fn mode_of(number: c_int) -> Answer<CaptureMode> {
     match number {
@@ -69,7 +71,9 @@ abi! {
         unsafe { capture.begin_capture(beneath, mode) }.map_err(status_of)?;
         // SAFETY: as above.
         let status = unsafe { capture.capture_status(beneath) }.map_err(status_of)?;
-        machine.state().captures.begun(stream, numbers_of(status).1);
+        let mut state = machine.state();
+        state.captures.begun(stream, numbers_of(status).1);
+        state.begun.insert(stream, numbers_of(status).1);
         Ok(())
     }
 
@@ -78,18 +82,20 @@ abi! {
         machine.state().captures.begin_end(stream, status)?;
         // Long enough for a second end by another thread to come in between.
         thread::sleep(Duration::from_millis(1));
-        let (position, device, beneath) = machine.any_stream(stream)?;
+        let (_, device, beneath) = machine.any_stream(stream)?;
         let capture = device.capture().map_err(lacking)?;
         // SAFETY: 1. the table has it.
         let ended = unsafe { capture.end_capture(beneath) };
         let mut state = machine.state();
+        let begun = state.begun.remove(&stream);
+        let memory = begun.and_then(|id| state.recorded.remove(&id)).unwrap_or_default();
         if matches!(&ended, Err(error) if error.kind() == ErrorKind::CaptureBroken) {
             return Err(state.captures.leave(stream, status));
         }
         state.captures.release(stream);
         let ended = ended.map_err(status_of)?;
         let handle = state.handle();
-        state.graphs.insert(handle, (position, Some(ended.raw())));
+        state.graphs.insert(handle, Arc::new(Recording::new(Arc::clone(device), ended, memory)));
         Ok(handle)
     }
 
@@ -101,35 +107,32 @@ abi! {
     ) => exec {
         refuse_if(flags > 1, INVALID_VALUE)?;
         let mut state = machine.state();
-        let (position, beneath) = state.graphs.get_mut(&graph).ok_or(INVALID_VALUE)?;
-        // A graph beneath is ready to launch as it is, and is one only.
-        let (position, exec) = (*position, beneath.take().ok_or(NOT_SUPPORTED)?);
-        state.execs.insert(exec, position);
-        Ok(exec)
+        let recording = state.graphs.get(&graph).cloned().ok_or(INVALID_VALUE)?;
+        let handle = state.handle();
+        state.execs.insert(handle, recording);
+        Ok(handle)
     }
 
     fn hipGraphDestroy(machine; graph: GraphHandle) {
-        let (position, beneath) = machine.state().graphs.remove(&graph).ok_or(INVALID_VALUE)?;
-        let Some(beneath) = beneath else { return Ok(()) };
-        let capture = machine.devices[position].capture().map_err(lacking)?;
-        // SAFETY: 1. the table had it until now.
-        unsafe { capture.destroy_graph(Graph::from_raw(beneath)) }.map_err(status_of)
+        // Destroyed after the lock is given back.
+        let destroyed = machine.state().graphs.remove(&graph);
+        destroyed.map(drop).ok_or(INVALID_VALUE)
     }
 
     fn hipGraphLaunch(machine; exec: GraphExecHandle, stream: StreamHandle) {
-        let known = machine.state().execs.contains_key(&exec);
+        let known = machine.state().execs.get(&exec).cloned();
         let (_, device, stream) = machine.stream(stream)?;
-        refuse_if(!known, INVALID_VALUE)?;
-        let capture = device.capture().map_err(lacking)?;
+        let recording = known.ok_or(INVALID_VALUE)?;
+        let (capture, graph) = (device.capture().map_err(lacking)?, recording.graph().ok_or(INVALID_VALUE)?);
+        recording.allocate()?;
         // SAFETY: 1. the tables have both. 3 and 4. The caller's promises.
-        unsafe { capture.launch(&Graph::from_raw(exec), stream) }.map_err(status_of)
+        unsafe { capture.launch(graph, stream) }.map_err(status_of)
     }
 
     fn hipGraphExecDestroy(machine; exec: GraphExecHandle) {
-        let position = machine.state().execs.remove(&exec).ok_or(INVALID_VALUE)?;
-        let capture = machine.devices[position].capture().map_err(lacking)?;
-        // SAFETY: 1. the table had it until now.
-        unsafe { capture.destroy_graph(Graph::from_raw(exec)) }.map_err(status_of)
+        // Destroyed after the lock is given back.
+        let destroyed = machine.state().execs.remove(&exec);
+        destroyed.map(drop).ok_or(INVALID_VALUE)
     }
 
     fn hipThreadExchangeStreamCaptureMode(machine; mode: *mut c_int) => mode {

@@ -58,6 +58,11 @@ pub(crate) extern "C" fn hipPeekAtLastError() -> Status {
     machine().err().unwrap_or_else(last_error)
 }
 
+#[unsafe(no_mangle)]
+extern "C" fn hipExtGetLastError() -> Status {
+    machine().err().unwrap_or_else(take_last_call)
+}
+
 /// Writes a text into an array of characters, cut to fit with its zero byte.
 fn set_text(to: &mut [c_char], text: &str) {
     let room = to.len() - 1;

@@ -48,6 +48,7 @@ mod pools;
 mod prelude;
 mod programs;
 mod prototypes;
+mod recording;
 mod stream_ordered;
 mod streams;
 mod transfer;

@@ -1,10 +1,10 @@
 //! All that the library knows: devices, and what was made of them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::env;
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::{env, process};
 
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{AnyDevice, Backend, Device, Ordinal, StreamRef};
@@ -16,6 +16,7 @@ use crate::abi::{Answer, crash, current, refuse_if, status_of};
 use crate::captures::Captures;
 use crate::personality::Personality;
 use crate::pools::Pools;
+use crate::recording::{GraphMemory, Recording, UserObject};
 use crate::visible::shown;
 use crate::vm_state::{PAGE, VmState};
 
@@ -54,9 +55,14 @@ pub(crate) struct State {
     /// Each with its device, and with a lock that a thread holds while it waits for the event.
     pub(crate) events: HashMap<EventHandle, (usize, Arc<Mutex<()>>)>,
     pub(crate) captures: Captures,
-    /// Graphs that were captured, with the handle of the device beneath until it is instantiated.
-    pub(crate) graphs: HashMap<GraphHandle, (usize, Option<usize>)>,
-    pub(crate) execs: HashMap<GraphExecHandle, usize>,
+    pub(crate) graphs: HashMap<GraphHandle, Arc<Recording>>,
+    pub(crate) execs: HashMap<GraphExecHandle, Arc<Recording>>,
+    /// The captures that were begun, by their streams.
+    pub(crate) begun: HashMap<StreamHandle, u64>,
+    /// Memory of the captures under way, by their numbers.
+    pub(crate) recorded: HashMap<u64, Vec<Arc<GraphMemory>>>,
+    /// Objects that no graph has yet.
+    pub(crate) objects: HashMap<usize, UserObject>,
     /// For every captured stream the frontier that was told last: callers read it in place.
     pub(crate) frontiers: HashMap<StreamHandle, Vec<NodeHandle>>,
     /// Pairs of a device and the peer it may reach.
@@ -87,6 +93,8 @@ impl State {
 /// All that the library knows.
 #[derive(Debug)]
 pub(crate) struct Machine {
+    /// The process that made it. A forked child has none, and may have inherited locks that no thread holds.
+    process: u32,
     pub(crate) personality: Personality,
     pub(crate) devices: Vec<AnyDevice>,
     state: Mutex<State>,
@@ -138,6 +146,7 @@ pub(crate) fn machine() -> Answer<&'static Machine> {
     // Acquire: pairs with the release in `leave`, though the flag publishes nothing but itself.
     refuse_if(LEAVING.load(Ordering::Acquire), DEINITIALIZED)?;
     let machine = MACHINE.get_or_init(Machine::new).as_ref().ok_or(NO_DEVICE)?;
+    refuse_if(machine.process != process::id(), CONTEXT_IS_DESTROYED)?;
     let left = machine.calls_left.as_ref();
     // Relaxed: it only counts.
     refuse_if(left.is_some_and(|left| left.fetch_sub(1, Ordering::Relaxed) <= 0), NO_DEVICE)?;
@@ -157,6 +166,7 @@ impl Machine {
         let personality = Personality::chosen();
         let is_bad = number("CACHETTE_EMULATED_BAD_POOL") == Some(1);
         Some(Self {
+            process: process::id(),
             personality,
             devices,
             captures_stay: number("CACHETTE_EMULATED_CAPTURES_STAY") == Some(1),

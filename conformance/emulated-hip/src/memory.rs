@@ -19,6 +19,9 @@ abi! {
 
     fn hipFree(machine; address: Address) {
         let Some(ptr) = DevicePtr::new(address) else { return Ok(()) };
+        if crate::recording::free(machine, ptr)? {
+            return Ok(());
+        }
         let is_right = |kind| kind != Kind::Host;
         machine.give_back(address, is_right, INVALID_VALUE, |found| {
             let device = &machine.devices[found.device];

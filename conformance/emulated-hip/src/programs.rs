@@ -124,6 +124,13 @@ abi! {
         Ok(())
     }
 
+    /// Creates a stream for some of the compute units. The mask changes nothing.
+    fn hipExtStreamCreateWithCUMask(_machine; stream: *mut StreamHandle, words: c_uint, mask: *const c_uint) {
+        refuse_if(words == 0 || mask.is_null(), INVALID_VALUE)?;
+        // SAFETY: the argument is the caller's.
+        answer(unsafe { hipStreamCreateWithFlags(stream, 0) })
+    }
+
     fn hipDeviceGetStreamPriorityRange(_machine; lowest: *mut c_int, highest: *mut c_int) {
         for (to, value) in [(lowest, PRIORITIES.0), (highest, PRIORITIES.1)] {
             // SAFETY: the caller's pointer is null or valid.

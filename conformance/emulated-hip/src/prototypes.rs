@@ -25,7 +25,7 @@ same! {
     VersionCalls, device:
         hipRuntimeGetVersion;
     CoreCalls, device:
-        hipInit hipGetDeviceCount hipGetDevice hipSetDevice hipGetLastError
+        hipInit hipGetDeviceCount hipGetDevice hipSetDevice hipGetLastError hipPeekAtLastError
         hipGetDevicePropertiesR0600 hipDeviceGetAttribute hipMemGetInfo hipDeviceSynchronize;
     CoreCalls, memory:
         hipMalloc hipFree;

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use cachette_hal::{AnyDevice, Device, DevicePtr, StreamRef};
 
 use crate::prelude::*;
+use crate::recording;
 
 /// Handles of the devices' pools begin here.
 const POOLS: PoolHandle = 0x3000_0000;
@@ -46,15 +47,18 @@ abi! {
         address: *mut Address,
         bytes: Bytes,
         pool: PoolHandle,
-        stream: StreamHandle,
+        handle: StreamHandle,
     ) => address {
         // Memory of a destroyed stream is ordered by none.
         let stream =
-            if machine.misses(stream) { StreamRef::DEFAULT } else { machine.stream(stream).map_err(known)?.2 };
-        let handle = pool;
+            if machine.misses(handle) { StreamRef::DEFAULT } else { machine.stream(handle).map_err(known)?.2 };
+        let of = pool;
         let (position, device) = pool_of(machine, pool)?;
         if bytes == 0 {
             return Ok(0);
+        }
+        if let Some(capture) = recording::capture_of(machine, handle) {
+            return recording::allocate(machine, device, bytes, capture);
         }
         if machine.has_bad_pool {
             return Ok(NOWHERE);
@@ -65,16 +69,22 @@ abi! {
         let allocation = Allocation { bytes, device: position, kind: Kind::Pooled };
         let mut state = machine.state();
         state.allocations.insert(address, allocation);
-        state.pools.allocated(address, bytes, handle, position);
+        state.pools.allocated(address, bytes, of, position);
         Ok(address)
     }
 
-    fn hipFreeAsync(machine; address: Address, stream: StreamHandle) {
+    fn hipFreeAsync(machine; address: Address, handle: StreamHandle) {
         let Some(ptr) = DevicePtr::new(address) else {
             let refused = machine.personality.refuses_null();
             return if refused { Err(INVALID_VALUE) } else { Ok(()) };
         };
-        let (_, device, stream) = machine.stream(stream).map_err(known)?;
+        let (_, device, stream) = machine.stream(handle).map_err(known)?;
+        if let Some(capture) = recording::capture_of(machine, handle) {
+            return recording::free_in_capture(machine, ptr, capture);
+        }
+        if recording::free(machine, ptr)? {
+            return Ok(());
+        }
         if address == NOWHERE {
             crash("hipFreeAsync of memory that the pool could not map");
         }

@@ -11,6 +11,8 @@ use crate::status::{Refusal, SUCCESS, Status};
 const PER_THREAD: c_ulonglong = 2;
 /// The first version whose sizes have 64 bits.
 const WIDE: c_int = 3020;
+/// The first version whose captures have a mode. The driver answers a call without one.
+const WITH_MODE: c_int = 10_010;
 /// The first version whose `cuGetProcAddress` tells why.
 const WITH_REASON: c_int = 12_000;
 
@@ -42,6 +44,9 @@ pub(super) unsafe fn replace(
 
 /// The front's function for a name, a version and flags.
 fn find(symbol: &str, version: c_int, flags: c_ulonglong) -> Option<*const ()> {
+    if symbol == "cuStreamBeginCapture" && version < WITH_MODE {
+        return None;
+    }
     if version < WIDE || (symbol == "cuGetProcAddress" && version < WITH_REASON) {
         return own(symbol).filter(|_| version >= WIDE);
     }
@@ -67,6 +72,8 @@ mod tests {
         is("cuStreamBeginCapture", 12_000, PER_THREAD, "cuStreamBeginCapture_v2_ptsz");
         is("cuGetProcAddress", 11_030, 0, "cuGetProcAddress");
         is("cuGetProcAddress", 12_000, 0, "cuGetProcAddress_v2");
+        is("cuStreamBeginCapture", 10_010, 0, "cuStreamBeginCapture_v2");
+        assert_eq!(find("cuStreamBeginCapture", 10_000, 0), None, "it has one argument");
         assert_eq!(find("cuMemAlloc", 3000, 0), None);
         assert_eq!(find("cuInit", 12_000, 0), None);
     }

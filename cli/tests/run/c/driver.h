@@ -22,7 +22,7 @@ typedef void *handle;
         }                                                                                    \
     } while (0)
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NOT_SUPPORTED = 801 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, UNKNOWN_STREAM = 709, NOT_SUPPORTED = 801 };
 
 #ifdef CUDA
 #define LIBRARY "libcuda.so"
@@ -59,7 +59,14 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, N
     call(choose_pool, cuDeviceSetMemPool, "cuDeviceSetMemPool", (int, handle))               \
     call(reset, cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", (int))                \
     call(retain, cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (handle *, int))      \
-    call(push, cuCtxPushCurrent_v2, "cuCtxPushCurrent", (handle))
+    call(push, cuCtxPushCurrent_v2, "cuCtxPushCurrent", (handle))                            \
+    call(create_context, cuCtxCreate_v2, "cuCtxCreate", (handle *, unsigned, int))           \
+    call(destroy_context, cuCtxDestroy_v2, "cuCtxDestroy", (handle))                         \
+    call(create_urgent, cuStreamCreateWithPriority, "cuStreamCreateWithPriority", (handle *, unsigned, int)) \
+    call(priority, cuStreamGetPriority, "cuStreamGetPriority", (handle, int *))              \
+    call(copy_graph, cuGraphClone, "cuGraphClone", (handle *, handle))                       \
+    call(host, cuLaunchHostFunc, "cuLaunchHostFunc", (handle, void (*)(void *), void *))     \
+    call(wait_for_all, cuCtxSynchronize, "cuCtxSynchronize", (void))
 #else
 #define LIBRARY "libamdhip64.so"
 #define ASK "hipGetProcAddress"
@@ -85,7 +92,16 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, N
     call(make_ready, hipGraphInstantiateWithFlags, NULL, (handle *, handle, unsigned long long)) \
     call(launch, hipGraphLaunch, NULL, (handle, handle))                                     \
     call(destroy_graph, hipGraphDestroy, NULL, (handle))                                     \
-    call(destroy_ready, hipGraphExecDestroy, NULL, (handle))
+    call(destroy_ready, hipGraphExecDestroy, NULL, (handle))                                 \
+    call(create_urgent, hipStreamCreateWithPriority, NULL, (handle *, unsigned, int))        \
+    call(create_masked, hipExtStreamCreateWithCUMask, NULL, (handle *, unsigned, const unsigned *)) \
+    call(priority, hipStreamGetPriority, NULL, (handle, int *))                              \
+    call(copy_graph, hipGraphClone, NULL, (handle *, handle))                                \
+    call(host, hipLaunchHostFunc, NULL, (handle, void (*)(void *), void *))                  \
+    call(wait_for_all, hipDeviceSynchronize, NULL, (void))                                   \
+    call(last_error, hipGetLastError, NULL, (void))                                          \
+    call(peek_error, hipPeekAtLastError, NULL, (void))                                       \
+    call(last_call, hipExtGetLastError, NULL, (void))
 #endif
 
 #define FIELD(name, symbol, plain, arguments) int(*name) arguments;
@@ -145,13 +161,27 @@ static void start(void)
 }
 
 /* How many pieces of memory the library behind the front has given out. */
-static unsigned behind(void)
+static inline unsigned behind(void)
 {
     void *library = dlopen(getenv("TEST_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
     CHECK(library != NULL);
     uint64_t (*count)(void);
     bind((void **)&count, dlsym(library, "cachette_emulated_allocations"));
     return (unsigned)count();
+}
+
+static inline handle new_stream(void)
+{
+    handle stream = NULL;
+    CHECK(driver.create_stream(&stream, 1) == SUCCESS);
+    return stream;
+}
+
+static inline address new_memory(size_t bytes, handle stream)
+{
+    address memory = 0;
+    CHECK(driver.allocate_on(&memory, bytes, stream) == SUCCESS);
+    return memory;
 }
 
 #endif

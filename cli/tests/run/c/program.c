@@ -3,24 +3,11 @@
 #include "driver.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { MANY = 100, BYTES = 4096 };
-
-static handle new_stream(void)
-{
-    handle stream;
-    CHECK(driver.create_stream(&stream, 1) == SUCCESS);
-    return stream;
-}
-
-static address new_memory(size_t bytes, handle stream)
-{
-    address memory = 0;
-    CHECK(driver.allocate_on(&memory, bytes, stream) == SUCCESS);
-    return memory;
-}
 
 static void check_contents(address memory, size_t bytes, unsigned char byte, handle stream)
 {
@@ -31,6 +18,9 @@ static void check_contents(address memory, size_t bytes, unsigned char byte, han
         CHECK(found[i] == byte);
     free(found);
 }
+
+#include "captures.h"
+#include "devices.h"
 
 /* Many live pieces of each call are one segment of the driver, and each keeps its contents. */
 static void pairs(void)
@@ -135,198 +125,44 @@ static void others(void)
     CHECK(driver.release(first) == SUCCESS && driver.release(second) == SUCCESS && driver.release(large) == SUCCESS);
 }
 
-/* Memory of a graph is its own until the graph is gone. */
-static void captures(void)
+#ifdef HIP
+/* A stream that was made in another way is not destroyed either, once it has memory. */
+static void masked_streams(void)
 {
-    handle stream = new_stream(), graph = NULL, ready = NULL;
-    address warm = new_memory(BYTES, stream);
-    CHECK(driver.release_on(warm, stream) == SUCCESS);
-    CHECK(driver.begin_capture(stream, 2) == SUCCESS);
-    address captured = new_memory(BYTES, stream);
-    CHECK(captured != warm);
-    CHECK(driver.fill(captured, 7, BYTES, stream) == SUCCESS);
-    CHECK(driver.release_on(captured, stream) == SUCCESS);
-    CHECK(driver.end_capture(stream, &graph) == SUCCESS);
-    CHECK(driver.make_ready(&ready, graph, 0) == SUCCESS);
-    CHECK(driver.destroy_graph(graph) == SUCCESS);
-    unsigned with_graph = behind();
-    for (int i = 0; i < 3; i++) {
-        address outside = new_memory(BYTES, stream);
-        CHECK(outside == warm);
-        CHECK(driver.fill(outside, 1, BYTES, stream) == SUCCESS);
-        CHECK(driver.launch(ready, stream) == SUCCESS);
-        check_contents(outside, BYTES, 1, stream);
-        check_contents(captured, BYTES, 7, stream);
-        CHECK(driver.release_on(outside, stream) == SUCCESS);
-    }
-    CHECK(driver.destroy_ready(ready) == SUCCESS);
-    CHECK(driver.release_on(new_memory(BYTES, stream), stream) == SUCCESS);
-#ifdef CUDA
-    CHECK(behind() == with_graph - 1);
-#else
-    /* The emulated library has no user objects, so the pool is kept. */
-    CHECK(behind() == with_graph);
+    unsigned mask = ~0u;
+    handle masked, stream = new_stream();
+    CHECK(driver.create_masked(&masked, 1, &mask) == SUCCESS);
+    CHECK(driver.release_on(new_memory(100 << 20, masked), masked) == SUCCESS);
+    CHECK(driver.destroy_stream(masked) == SUCCESS && driver.destroy_stream(masked) == UNKNOWN_STREAM);
+    /* The driver refuses work in a destroyed stream, or crashes. */
+    address memory = new_memory(BYTES, stream);
+    CHECK(driver.fill(memory, 1, BYTES, masked) == SUCCESS);
+    CHECK(driver.wait(masked) == SUCCESS && driver.release_on(memory, stream) == SUCCESS);
+    /* Its memory serves others. */
+    CHECK(driver.release_on(new_memory(200 << 20, stream), stream) == SUCCESS);
+    CHECK(new_stream() != masked);
+}
 #endif
+
+static void end_late(void *is_over)
+{
+    usleep(100000);
+    *(atomic_int *)is_over = 1;
 }
 
-#ifdef CUDA
-/* The first fields of CUmemPoolProps, and the rest as zeros. */
-struct properties {
-    int kind, handle_types, location_kind, location;
-    char rest[80];
-};
-
-/* Plain pools are served; those that can be exported, or that other devices reach, are the driver's. */
-static void driver_pools(void)
+/* A free without a stream returns after all work of the device. */
+static void free_waits(void)
 {
-    handle stream = new_stream(), plain, exported;
-    struct properties properties = {1, 0, 1, 0, {0}};
-    CHECK(driver.create_pool(&plain, &properties) == SUCCESS);
-    properties.handle_types = 1;
-    CHECK(driver.create_pool(&exported, &properties) == SUCCESS);
-    address memory[4];
-    for (int i = 0; i < 3; i++)
-        CHECK(driver.allocate_from(&memory[i], BYTES, plain, stream) == SUCCESS);
-    CHECK(behind() == 1);
-    CHECK(driver.allocate_from(&memory[3], BYTES, exported, stream) == SUCCESS);
-    CHECK(behind() == 2);
-    for (int i = 0; i < 4; i++)
-        CHECK(driver.release_on(memory[i], stream) == SUCCESS);
-    CHECK(behind() == 1);
-    int own[] = {1, 0, 3}, other[] = {1, 1, 3};
-    CHECK(driver.grant(plain, own, 1) == SUCCESS);
-    CHECK(driver.allocate_from(&memory[0], BYTES, plain, stream) == SUCCESS && behind() == 1);
-    CHECK(driver.grant(plain, other, 1) == SUCCESS);
-    CHECK(driver.allocate_from(&memory[1], BYTES, plain, stream) == SUCCESS && behind() == 2);
-    CHECK(driver.release_on(memory[0], stream) == SUCCESS && driver.release_on(memory[1], stream) == SUCCESS);
-    CHECK(driver.destroy_pool(plain) == SUCCESS && driver.destroy_pool(exported) == SUCCESS);
-}
-
-/* Plain requests take memory of the device's current pool, so the driver serves them if that pool is the driver's. */
-static void current_pools(void)
-{
-    handle stream = new_stream(), usual, plain, exported;
-    struct properties properties = {1, 0, 1, 0, {0}};
-    CHECK(driver.default_pool(&usual, 0) == SUCCESS && driver.create_pool(&plain, &properties) == SUCCESS);
-    properties.handle_types = 1;
-    CHECK(driver.create_pool(&exported, &properties) == SUCCESS);
-    address memory[6];
-    memory[0] = new_memory(BYTES, stream);
-    CHECK(driver.choose_pool(0, plain) == SUCCESS);
-    memory[1] = new_memory(BYTES, stream);
-    CHECK(behind() == 1);
-    CHECK(driver.choose_pool(0, exported) == SUCCESS);
-    memory[2] = new_memory(BYTES, stream);
-    CHECK(behind() == 2);
-    /* Without its current pool a device has the default one. */
-    CHECK(driver.destroy_pool(exported) == SUCCESS);
-    int own[] = {1, 0, 3}, other[] = {1, 1, 3};
-    CHECK(driver.grant(usual, own, 1) == SUCCESS);
-    memory[3] = new_memory(BYTES, stream);
-    CHECK(behind() == 2);
-    CHECK(driver.grant(usual, other, 1) == SUCCESS);
-    memory[4] = new_memory(BYTES, stream);
-    CHECK(behind() == 3);
-    CHECK(driver.choose_pool(0, plain) == SUCCESS);
-    memory[5] = new_memory(BYTES, stream);
-    CHECK(behind() == 3);
-    for (int i = 0; i < 6; i++)
-        CHECK(driver.release_on(memory[i], stream) == SUCCESS);
-    CHECK(behind() == 1);
-}
-
-/* Memory is of the stream's device, whichever is current. So is that of a capture. */
-static void other_devices(void)
-{
-    handle contexts[2], streams[2], graph = NULL, ready = NULL;
-    for (int i = 0; i < 2; i++) {
-        CHECK(driver.retain(&contexts[i], i) == SUCCESS && driver.push(contexts[i]) == SUCCESS);
-        streams[i] = new_stream();
-    }
-    CHECK(driver.push(contexts[0]) == SUCCESS);
-    address memory = new_memory(BYTES, streams[1]);
-    CHECK(driver.begin_capture(streams[1], 2) == SUCCESS);
-    CHECK(driver.push(contexts[1]) == SUCCESS);
-    CHECK(driver.fill(memory, 3, BYTES, streams[1]) == SUCCESS);
-    address captured = new_memory(BYTES, streams[1]);
-    CHECK(driver.fill(captured, 7, BYTES, streams[1]) == SUCCESS);
-    CHECK(driver.release_on(captured, streams[1]) == SUCCESS);
-    CHECK(driver.end_capture(streams[1], &graph) == SUCCESS);
-    CHECK(driver.make_ready(&ready, graph, 0) == SUCCESS);
-    address outside = new_memory(BYTES, streams[1]);
-    CHECK(outside != captured);
-    CHECK(driver.launch(ready, streams[1]) == SUCCESS);
-    check_contents(memory, BYTES, 3, streams[1]);
-    CHECK(driver.release_on(memory, streams[1]) == SUCCESS && driver.release_on(outside, streams[1]) == SUCCESS);
-    /* A stream of another device may free it. */
-    CHECK(driver.push(contexts[0]) == SUCCESS);
-    memory = new_memory(BYTES, streams[0]);
-    CHECK(driver.push(contexts[1]) == SUCCESS);
-    CHECK(driver.release_on(memory, streams[1]) == SUCCESS);
-    CHECK(driver.push(contexts[0]) == SUCCESS);
-    CHECK(new_memory(BYTES, streams[0]) == memory);
-    CHECK(driver.release_on(memory, NULL) == SUCCESS);
-}
-
-/* A reset takes all memory, and the driver serves what comes after it. */
-static void resets(void)
-{
-    handle stream = new_stream(), ended = new_stream();
-    address before = new_memory(BYTES, stream), after[2];
-    CHECK(behind() == 1);
-    CHECK(driver.destroy_stream(ended) == SUCCESS);
-    /* A reset that the driver refuses changes nothing. */
-    CHECK(driver.reset(7) != SUCCESS);
-    CHECK(driver.reset(0) == SUCCESS);
-    /* The reset has destroyed the streams too, so none of them is given out again. */
-    handle later = new_stream();
-    CHECK(later != ended && driver.destroy_stream(later) == SUCCESS && driver.destroy_stream(later) != SUCCESS);
-    CHECK(behind() == 0);
-    CHECK(driver.release(before) == INVALID_VALUE);
-    CHECK(driver.allocate(&after[0], BYTES) == SUCCESS && driver.allocate_on(&after[1], BYTES, stream) == SUCCESS);
-    CHECK(behind() == 2);
-    CHECK(driver.release(after[0]) == SUCCESS && driver.release_on(after[1], stream) == SUCCESS);
-}
-
-/* Memory of a graph that ended before the reset is not freed after it: the driver may have given it to the program. */
-static void reset_graphs(void)
-{
-    handle contexts[2], streams[2], graph = NULL;
-    for (int i = 1; i >= 0; i--) {
-        CHECK(driver.retain(&contexts[i], i) == SUCCESS && driver.push(contexts[i]) == SUCCESS);
-        streams[i] = new_stream();
-    }
-    CHECK(driver.begin_capture(streams[0], 2) == SUCCESS);
-    address captured = new_memory(BYTES, streams[0]), again = 0;
-    CHECK(driver.release_on(captured, streams[0]) == SUCCESS);
-    CHECK(driver.end_capture(streams[0], &graph) == SUCCESS && driver.destroy_graph(graph) == SUCCESS);
-    CHECK(driver.reset(0) == SUCCESS && behind() == 0);
-    unsigned given = 0;
-    /* Usually one has the same address. */
-    while (again != captured && given < 32) {
-        CHECK(driver.allocate(&again, 2 << 20) == SUCCESS);
-        given++;
-    }
-    CHECK(driver.push(contexts[1]) == SUCCESS);
-    new_memory(BYTES, streams[1]);
-    CHECK(behind() == given + 1);
-}
-
-#ifdef ASKED
-/* A program built for default streams of threads: its own streams are served, that of the thread by the driver. */
-static void per_thread(void)
-{
-    int (*allocate_on)(address *, size_t, handle);
-    CHECK(ask("cuMemAllocAsync", (void **)&allocate_on, 12000, 2, NULL) == SUCCESS);
     handle stream = new_stream();
-    address memory;
-    CHECK(allocate_on(&memory, BYTES, stream) == SUCCESS);
-    CHECK(driver.release_on(memory, stream) == SUCCESS);
-    /* The emulated library has no such function. */
-    CHECK(allocate_on(&memory, BYTES, NULL) == NOT_SUPPORTED);
+    for (int i = 0; i < 2; i++) {
+        atomic_int is_over = 0;
+        address memory = new_memory(BYTES, stream), idle;
+        CHECK(driver.allocate(&idle, BYTES) == SUCCESS);
+        CHECK(driver.host(stream, end_late, &is_over) == SUCCESS);
+        CHECK(driver.release(i == 0 ? memory : idle) == SUCCESS);
+        CHECK(is_over == 1);
+    }
 }
-#endif
-#endif
 
 enum { THREADS = 4, TURNS = 50 };
 static address passed[THREADS];
@@ -421,10 +257,22 @@ int main(int count, char **arguments)
         others();
     else if (strcmp(what, "captures") == 0)
         captures();
+    else if (strcmp(what, "many-captures") == 0)
+        many_captures();
+    else if (strcmp(what, "abandoned-captures") == 0)
+        abandoned_captures();
+    else if (strcmp(what, "refused-ends") == 0)
+        refused_ends();
+    else if (strcmp(what, "free-waits") == 0)
+        free_waits();
     else if (strcmp(what, "forks") == 0)
         forks();
     else if (strcmp(what, "threads") == 0)
         threads();
+#ifdef HIP
+    else if (strcmp(what, "masked-streams") == 0)
+        masked_streams();
+#endif
 #ifdef CUDA
     else if (strcmp(what, "pools") == 0)
         driver_pools();

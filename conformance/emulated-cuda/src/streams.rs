@@ -1,0 +1,59 @@
+//! Streams with a priority, and whether one is idle.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use cachette_hal::{Device, Progress};
+
+use crate::capture::is_captured;
+use crate::device::{cuStreamCreate, unit_of_stream};
+use crate::prelude::*;
+
+/// The lowest priority and the highest one, which is the smallest number.
+const PRIORITIES: [c_int; 2] = [0, -5];
+
+abi! {
+    /// Creates a stream. Its priority is kept, and changes nothing.
+    fn cuStreamCreateWithPriority(stream: *mut *mut c_void, flags: c_uint, priority: c_int) {
+        // SAFETY: the arguments are the caller's.
+        let status = unsafe { cuStreamCreate(stream, flags) };
+        refuse_if(status != 0, status)?;
+        let [lowest, highest] = PRIORITIES;
+        // SAFETY: it was written above.
+        let handle = unsafe { stream.read() }.addr();
+        driver()?.ledger.priorities.lock().insert(handle, priority.clamp(highest, lowest));
+        Ok(())
+    }
+
+    /// The priority of a stream.
+    fn cuStreamGetPriority(stream: *mut c_void, priority: *mut c_int) => priority {
+        unit_of_stream(stream)?;
+        Ok(driver()?.ledger.priorities.lock().get(&stream.addr()).copied().unwrap_or(PRIORITIES[0]))
+    }
+
+    /// The lowest and the highest priority.
+    fn cuCtxGetStreamPriorityRange(lowest: *mut c_int, highest: *mut c_int) {
+        current()?;
+        // SAFETY: the caller's promise.
+        unsafe { put_if_wanted(lowest, PRIORITIES[0]) };
+        // SAFETY: the caller's promise.
+        unsafe { put_if_wanted(highest, PRIORITIES[1]) };
+        Ok(())
+    }
+
+    /// Whether the work of a stream is over.
+    fn cuStreamQuery(stream: *mut c_void) {
+        let unit = unit_of_stream(stream)?;
+        refuse_if(is_captured(unit, stream)?, CAPTURE_UNSUPPORTED)?;
+        let event = unit.device.create_event().map_err(told)?;
+        // SAFETY: 1. the event was made above, and the stream is the caller's promise.
+        let recorded = unsafe { unit.device.record(&event, stream_ref(stream)) };
+        // SAFETY: 1. the event was made above.
+        let progress = recorded.and_then(|()| unsafe { unit.device.poll(&event) });
+        // SAFETY: 1. the event was made above.
+        unsafe { unit.device.destroy_event(event) }.map_err(told)?;
+        match progress.map_err(told)? {
+            Progress::Done => Ok(()),
+            Progress::Pending => Err(NOT_READY),
+        }
+    }
+}
