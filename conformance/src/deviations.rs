@@ -15,13 +15,32 @@ pub struct Deviation {
     pub case: &'static str,
     /// What the driver does instead, and where that is documented.
     pub reason: &'static str,
+    /// Whether an emulated library keeps the promise: a crash would end every program that tests it.
+    pub emulated_keeps_it: bool,
 }
 
 /// Every deviation known today.
 pub const DEVIATIONS: &[Deviation] = &[
     unmap_waits("virtual_memory::unmapping_does_not_wait_for_a_held_stream"),
     unmap_waits("virtual_memory::unmapping_an_alias_leaves_held_work_through_the_other"),
+    crashes("destroyed_streams::take_no_events"),
+    crashes("destroyed_streams::are_not_waited_for_or_destroyed_again"),
+    crashes("destroyed_streams::run_no_transfers"),
+    crashes("destroyed_streams::run_no_host_functions"),
+    crashes("destroyed_streams::order_no_memory"),
+    crashes("destroyed_streams::are_not_captured"),
 ];
+
+/// The deviation of NVIDIA's driver for a case that names a destroyed stream.
+const fn crashes(case: &'static str) -> Deviation {
+    Deviation {
+        vendor: Vendor::Nvidia,
+        versions: (None, None),
+        case,
+        reason: "every call with a destroyed stream crashes the process (H200, driver 580), and none can be asked first",
+        emulated_keeps_it: true,
+    }
+}
 
 /// The deviation of AMD's driver for a case that unmaps while a stream is held.
 const fn unmap_waits(case: &'static str) -> Deviation {
@@ -30,6 +49,7 @@ const fn unmap_waits(case: &'static str) -> Deviation {
         versions: (Some(Version::new(7, 14)), None),
         case,
         reason: "hipMemUnmap waits for every stream of the owner and of the devices that have access",
+        emulated_keeps_it: false,
     }
 }
 
@@ -39,6 +59,7 @@ impl Deviation {
     pub fn concerns(&self, backend: &BackendInfo) -> bool {
         let (from, until) = self.versions;
         self.vendor == backend.vendor
+            && !(backend.emulated && self.emulated_keeps_it)
             && from.is_none_or(|from| from <= backend.version)
             && until.is_none_or(|until| backend.version < until)
     }
@@ -68,6 +89,7 @@ mod tests {
         versions: (Some(Version::new(6, 0)), Some(Version::new(6, 3))),
         case: "events::poll_before_record_is_done",
         reason: "an event that was never recorded is an error",
+        emulated_keeps_it: false,
     };
 
     fn driver(vendor: Vendor, version: Version) -> BackendInfo {
@@ -105,6 +127,15 @@ mod tests {
         }
         let backend = driver(Vendor::Amd, Version::new(6, 2));
         assert_eq!(judge(&[OLD], &backend, "events::other", failed()), failed());
+    }
+
+    #[test]
+    fn a_crash_of_a_driver_is_not_imitated() {
+        let deviation = Deviation { emulated_keeps_it: true, ..OLD };
+        let real = driver(Vendor::Amd, Version::new(6, 2));
+        assert!(deviation.concerns(&real));
+        let emulated = BackendInfo::new("any", Vendor::Amd, Version::new(6, 2), String::new(), true);
+        assert!(!deviation.concerns(&emulated));
     }
 
     #[test]

@@ -42,7 +42,8 @@
 //!
 //! A stream that was *destroyed* is not a breach either, unless another thread destroys it during the call: the call
 //! fails with [`ErrorKind::InvalidHandle`]. A program may destroy a stream that an allocator still knows. The handle of
-//! a destroyed stream may return with a new stream, which the call then uses.
+//! a destroyed stream may return with a new stream, which the call then uses. NVIDIA's driver breaks this promise: there
+//! every call with such a handle crashes, so the caller keeps the stream alive.
 //!
 //! # Guarantees of every call
 //!
