@@ -12,7 +12,7 @@ use crate::fence::Fence;
 use crate::heap::ancestors::Ancestors;
 use crate::heap::graph_reuse::Deferred;
 use crate::heap::{Freed, Heap, HeapGuard, HeapState, StreamUses};
-use crate::observe::callbacks::TraceAction;
+use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::source::SourceEvent;
 use crate::stats::Counted;
 use crate::stream_state::StreamState;
@@ -236,7 +236,7 @@ impl<D: Device> Heap<D> {
         // The fences are recorded even if a tracker panics.
         let _told = self.tell(TraceAction::FreeRequested, address, requested);
         self.shared.peaks.note(&self.counters);
-        unexported.map_or(Ok(()), |uses| self.mark(id, uses))
+        unexported.map_or(Ok(()), |uses| self.mark(id, uses).map(drop))
     }
 
     /// Frees a block at once, with fences of `users` as guards of its next use.
@@ -269,12 +269,12 @@ impl<D: Device> Heap<D> {
     ///
     /// During a capture no fence is recorded. The block waits for the end of the capture, or until the order of the
     /// graph permits reuse.
-    pub(crate) fn mark(&self, id: BlockId, uses: StreamUses<D>) -> hal::Result<()> {
+    pub(crate) fn mark(&self, id: BlockId, uses: StreamUses<D>) -> hal::Result<CallbackOutcome> {
         let Some(fences) = self.points(&uses).transpose() else {
             let deferred = self.deferred(id, uses);
             let mut state = self.state.lock();
             state.pending.deferred.push(deferred);
-            return Ok(());
+            return Ok(CallbackOutcome::default());
         };
         let mut state = self.state.lock();
         match fences {
@@ -284,12 +284,11 @@ impl<D: Device> Heap<D> {
                 if (uses.lent || state.policy.driver_pool) && fences.iter().all(|fence| fence.is_of(&self.shared)) =>
             {
                 let guards = fences.into_iter().map(Arc::new).collect();
-                self.become_free(state, vec![(id, guards)]);
-                Ok(())
+                Ok(self.become_free(state, vec![(id, guards)]))
             }
             Ok(fences) => {
                 state.pending.push(id, fences);
-                Ok(())
+                Ok(CallbackOutcome::default())
             }
             Err(error) => {
                 state.pending.unmarked.push((id, uses));
@@ -312,27 +311,30 @@ impl<D: Device> Heap<D> {
 
     /// Records the fences of a block that was freed during a capture. Captured uses need no fence: the memory of the
     /// graph stays in its pool.
-    fn mark_after_capture(&self, id: BlockId, mut uses: StreamUses<D>) -> hal::Result<()> {
+    fn mark_after_capture(&self, id: BlockId, mut uses: StreamUses<D>) -> hal::Result<CallbackOutcome> {
         if !uses.users.iter().any(|stream_state| stream_state.is_capturing()) {
             uses.users.truncate(uses.users.len() - uses.captured);
             uses.captured = 0;
         }
         if uses.users.is_empty() {
-            self.become_free(self.state.lock(), vec![(id, Vec::new())]);
-            return Ok(());
+            return Ok(self.become_free(self.state.lock(), vec![(id, Vec::new())]));
         }
         self.mark(id, uses)
     }
 
     /// Frees pending blocks, each with the guards of its next use.
-    pub(crate) fn become_free(&self, mut state: HeapGuard<'_, D>, blocks: Vec<(BlockId, Vec<Arc<Fence<D>>>)>) {
-        let mut outcome = Vec::new();
+    pub(crate) fn become_free(
+        &self,
+        mut state: HeapGuard<'_, D>,
+        blocks: Vec<(BlockId, Vec<Arc<Fence<D>>>)>,
+    ) -> CallbackOutcome {
+        let mut freed = Vec::new();
         for (id, guards) in blocks {
             let bytes = state.blocks.block(id).bytes();
             let block = state.blocks.block(id);
             let (kind, requested) = (block.kind, block.requested);
             let address = block.address;
-            outcome.push((address, requested));
+            freed.push((address, requested));
             state.note_free_completed(id, address, requested);
             self.counters.lower(Counted::Pending, kind, 1);
             self.counters.lower(Counted::PendingBytes, kind, bytes);
@@ -342,12 +344,9 @@ impl<D: Device> Heap<D> {
         self.flush_stats(&mut state.blocks);
         let driver_pool = state.policy.driver_pool;
         drop(state);
-        for (address, requested) in outcome {
-            self.tell(TraceAction::FreeCompleted, address, requested);
-        }
-        if driver_pool {
-            self.return_to_driver();
-        }
+        let tell = |(address, requested)| self.tell(TraceAction::FreeCompleted, address, requested);
+        let told = freed.into_iter().map(tell).fold(CallbackOutcome::default(), CallbackOutcome::and);
+        if driver_pool { told.and(CallbackOutcome::of(|| self.return_to_driver())) } else { told }
     }
 
     /// Polls one event of every stream that pending blocks wait for, and frees the blocks that wait for no other. It
@@ -367,7 +366,7 @@ impl<D: Device> Heap<D> {
             state.pending.passed(false, &mut done)
         };
         if !done.is_empty() {
-            self.become_free(state, done.into_iter().map(|id| (id, Vec::new())).collect());
+            drop(self.become_free(state, done.into_iter().map(|id| (id, Vec::new())).collect()));
             state = self.state.lock();
         }
         (state, polled)
@@ -399,18 +398,22 @@ impl<D: Device> Heap<D> {
             pending.reach = Ancestors::default();
             (std::mem::take(&mut pending.unmarked), std::mem::take(&mut pending.deferred))
         };
-        for (id, uses) in unmarked {
-            result = result.and(self.mark(id, uses));
-        }
-        for Deferred { block, uses, .. } in deferred {
-            result = result.and(self.mark_after_capture(block, uses));
+        // A panic of a sink continues at the end: no other list has the blocks that come after.
+        let mut told = CallbackOutcome::default();
+        let unmarked = unmarked.into_iter().map(|(id, uses)| self.mark(id, uses));
+        let deferred = deferred.into_iter().map(|Deferred { block, uses, .. }| self.mark_after_capture(block, uses));
+        for marked in unmarked.chain(deferred) {
+            match marked {
+                Ok(more) => told = told.and(more),
+                Err(error) => result = result.and(Err(error)),
+            }
         }
         release.cancel();
         let mut state = self.state.lock();
         let mut done = Vec::new();
         result = result.and(state.pending.passed(true, &mut done));
         let done = done.into_iter().map(|id| (id, Vec::new())).collect();
-        self.become_free(state, done);
+        drop(told.and(self.become_free(state, done)));
         result
     }
 }

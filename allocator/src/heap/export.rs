@@ -75,7 +75,7 @@ impl<D: Device> Heap<D> {
         }
         let Some(uses) = state.pending.exported.remove(&id) else { return };
         if uses.users.is_empty() {
-            self.become_free(state, vec![(id, Vec::new())]);
+            drop(self.become_free(state, vec![(id, Vec::new())]));
             return;
         }
         drop(state);

@@ -87,7 +87,7 @@ impl<D: Device> Heap<D> {
         }
         state.pending.reach = reach;
         if !done.is_empty() {
-            self.become_free(state, done);
+            drop(self.become_free(state, done));
         }
     }
 

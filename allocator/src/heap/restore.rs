@@ -184,7 +184,7 @@ impl<D: Device> Heap<D> {
         }
         for (id, uses) in behind {
             // The next request of the heap retries a failure.
-            let _ = self.mark(id, uses);
+            outcome = outcome.and(self.mark(id, uses).unwrap_or_default());
         }
         for block in allocated {
             outcome = outcome.and(self.tell(TraceAction::Alloc, block.address, block.requested));
