@@ -210,3 +210,16 @@ fn m8_a_source_may_return_memory_of_another_allocator() {
     test.allocator.free_raw(memory.into_raw()).expect("it has one block");
     test.assert_sound();
 }
+
+#[test]
+fn m8_memory_beyond_the_last_address_is_refused() {
+    let (test, [stream]) = TestAllocator::new().with_streams();
+    for base in [u64::MAX - 511, u64::MAX - MIB + 1, u64::MAX - 2 * MIB + 1] {
+        let at = DevicePtr::new(base).unwrap();
+        // SAFETY: 1. 2. 3. the address is never used.
+        let source = unsafe { FunctionSource::new("far", move |_, _| Ok(at), |_, _, _| Ok(())) };
+        let pool = test.allocator.create_pool_with(PoolOptions::new().source(Arc::new(source))).unwrap();
+        let error = pool.allocate(512, &stream).unwrap_err().to_string();
+        assert!(error.contains("beyond the last address"), "{base:#x}: {error}");
+    }
+}
