@@ -9,6 +9,7 @@ pub(crate) mod export;
 pub(crate) mod fast_path;
 pub(crate) mod graph_reuse;
 pub(crate) mod history;
+pub(crate) mod pending;
 pub(crate) mod restore;
 pub(crate) mod segments;
 pub(crate) mod slow_path;
