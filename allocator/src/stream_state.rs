@@ -1,6 +1,6 @@
 //! The state of a stream in the allocator.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 
 use cachette_hal::{self as hal, CaptureId, CaptureNode, CaptureStatus, Device, StreamRef};
@@ -19,6 +19,10 @@ pub(crate) struct StreamState<D: Device> {
     owned: Option<hal::Stream>,
     /// Held by the thread that marks a point.
     marking: Mutex<()>,
+    /// The number of [`Stream`](crate::Stream)s. Relaxed: the list of dropped streams orders what depends on it.
+    handles: AtomicUsize,
+    /// The numbers of the heaps of the stream, in all pools.
+    heaps: Mutex<Vec<u32>>,
 }
 
 impl<D: Device> StreamState<D> {
@@ -34,7 +38,29 @@ impl<D: Device> StreamState<D> {
     pub(crate) fn adopt(shared: Arc<DeviceState<D>>, stream: StreamRef) -> Self {
         /// Relaxed: only the numbers must differ.
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self { shared, stream, number: NEXT.fetch_add(1, Ordering::Relaxed), owned: None, marking: Mutex::default() }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let (handles, heaps) = (AtomicUsize::new(0), Mutex::default());
+        Self { shared, stream, number, owned: None, marking: Mutex::default(), handles, heaps }
+    }
+
+    /// Adds a handle. Returns whether it is the only one.
+    pub(crate) fn add_handle(&self) -> bool {
+        self.handles.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// Removes a handle. Returns whether it was the last one of a stream that the allocator owns.
+    pub(crate) fn remove_handle(&self) -> bool {
+        self.handles.fetch_sub(1, Ordering::Relaxed) == 1 && self.owned.is_some()
+    }
+
+    /// Adds a heap of the stream.
+    pub(crate) fn list_heap(&self, number: u32) {
+        self.heaps.lock().push(number);
+    }
+
+    /// The numbers of the heaps of the stream.
+    pub(crate) fn heaps(&self) -> Vec<u32> {
+        self.heaps.lock().clone()
     }
 
     /// Keeps other threads from marking a point in the stream.
