@@ -353,7 +353,7 @@ fn h14_a_tracker_that_panics_in_a_restore_loses_no_block() {
     let saved = pool.checkpoint().unwrap();
     {
         let _inside = pool.enter(&borrower).unwrap();
-        [(); 3].map(|()| test.allocate_raw(10_000, &borrower));
+        let _ = [(); 3].map(|()| test.allocate_raw(10_000, &borrower));
     }
     let armed = panic_at(&test, TraceAction::FreeCompleted);
     assert!(panics(|| drop(pool.restore(&saved))));

@@ -223,3 +223,15 @@ fn m8_memory_beyond_the_last_address_is_refused() {
         assert!(error.contains("beyond the last address"), "{base:#x}: {error}");
     }
 }
+
+#[test]
+fn m8_memory_that_ends_inside_known_memory_is_refused() {
+    let (test, [stream]) = TestAllocator::new().with_streams();
+    let known = test.allocate(20 * MIB, &stream);
+    let base = DevicePtr::new(known.address() - 10 * MIB).unwrap();
+    // SAFETY: 1. 2. 3. the address is never used.
+    let source = unsafe { FunctionSource::new("overlaps", move |_, _| Ok(base), |_, _, _| Ok(())) };
+    let pool = test.allocator.create_pool_with(PoolOptions::new().source(Arc::new(source))).unwrap();
+    let error = pool.allocate(20 * MIB, &stream).unwrap_err().to_string();
+    assert!(error.contains("overlaps memory of this allocator"), "{error}");
+}

@@ -7,6 +7,7 @@ use cachette::hal::{Call, Device, StreamRef};
 use cachette_hal_host::HostConfig;
 
 use crate::fixture::memory::Interface;
+use crate::fixture::threads::{PATIENCE, is_waiting, start};
 use crate::fixture::{GIB, KIB, MIB, Stream, TestAllocator};
 
 #[test]
@@ -335,7 +336,7 @@ fn a_stream_destroyed_too_early_costs_nothing_but_a_wait() {
 }
 
 #[test]
-fn e13_a_dropped_stream_without_work_and_memory_serves_again() {
+fn e10_a_dropped_stream_without_work_and_memory_serves_again() {
     for text in ["", "expandable_segments:True"] {
         let test = TestAllocator::on(HostConfig::default().phantom(true).stepped(1), text);
         for _ in 0..100 {
@@ -353,7 +354,7 @@ fn e13_a_dropped_stream_without_work_and_memory_serves_again() {
 }
 
 #[test]
-fn e13_a_dropped_stream_with_work_or_memory_serves_no_other() {
+fn e10_a_dropped_stream_with_work_or_memory_serves_no_other() {
     let test = TestAllocator::new();
     let (busy, used, pooled, clone) = (test.stream(), test.stream(), test.stream(), test.stream());
     let before = [&busy, &used, &pooled, &clone].map(Stream::handle);
@@ -372,4 +373,21 @@ fn e13_a_dropped_stream_with_work_or_memory_serves_no_other() {
     assert!(after.iter().all(|stream| before.contains(&stream.handle())), "all of them serve again");
     assert_eq!(after.iter().map(Stream::handle).collect::<HashSet<_>>().len(), 4);
     drop(others);
+}
+
+#[test]
+fn work_of_a_stream_destroyed_too_early_is_waited_for() {
+    let (test, [stream, busy]) = TestAllocator::new().with_streams();
+    let early = test.device.create_stream().unwrap();
+    // SAFETY: 1. the stream lives. 2. this test breaks that promise, and uses no memory of the stream.
+    let adopted = unsafe { test.allocator.adopt_stream(early.borrow()) }.unwrap();
+    let memory = test.allocate(4 * MIB, &stream);
+    memory.record_stream(&adopted);
+    let hold = test.hold(&busy);
+    // SAFETY: 1. the stream was created above.
+    unsafe { test.device.destroy_stream(early) }.unwrap();
+    let freeing = start(move || drop(memory));
+    assert!(is_waiting(&freeing), "the device is not waited for");
+    hold.release();
+    freeing.recv_timeout(PATIENCE).unwrap();
 }
