@@ -130,6 +130,14 @@ impl<D: Device> Allocation<D> {
         }
     }
 
+    /// The heap and the block of the memory, if it is cached.
+    #[cfg(feature = "ipc")]
+    pub(crate) fn block(&self) -> Option<(&Heap<D>, BlockId)> {
+        let Owner::Heap(heap, id) = self.owner() else { return None };
+        // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
+        Some((unsafe { heap.as_ref() }, id))
+    }
+
     /// Keeps the memory's pool awake while work on it is queued. Fails if the pool sleeps. Returns `None` if it cannot
     /// sleep.
     pub(crate) fn stay_awake(&self) -> Result<Option<AwakeState>, Error> {

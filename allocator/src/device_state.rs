@@ -1,5 +1,6 @@
 //! The state that all heaps of one allocator share: the device, the totals and the settings.
 
+use std::collections::VecDeque;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -42,6 +43,8 @@ pub(crate) struct DeviceState<D: Device> {
     /// Whether a route to a pool exists. Every capture that this crate or a framework announces has one. Relaxed: a
     /// thread that uses a captured stream is ordered after the begin of the capture.
     pub(crate) routed: AtomicBool,
+    /// Streams whose last handle was dropped, by the number of their heap, the oldest first. Some may have handles again.
+    pub(crate) dropped_streams: Mutex<VecDeque<u32>>,
     peers: RwLock<Vec<Peer>>,
     /// Unused events, the most recently used first. They are destroyed with the allocator.
     events: Mutex<Vec<Event>>,
@@ -73,6 +76,7 @@ impl<D: Device> DeviceState<D> {
             chunks: ChunkTable::default(),
             in_flight: InFlight::default(),
             routed: AtomicBool::new(false),
+            dropped_streams: Mutex::default(),
             peers: RwLock::default(),
             events: Mutex::default(),
         }

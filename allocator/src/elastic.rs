@@ -31,7 +31,9 @@ pub(crate) mod unmap;
 
 pub use addresses::ElasticSegment;
 pub(crate) use chunk_table::ChunkTable;
+pub(crate) use donors::ChunkDonors;
 pub(crate) use map::Fill;
+pub(crate) use policy::MANY_HEAPS;
 pub(crate) use tuning::Tuning;
 
 use cachette_hal::VirtualMemory;

@@ -1,7 +1,7 @@
 //! A point in a stream that other streams wait for: a recorded event, which returns to the pool on drop.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use cachette_hal::{Device, DeviceInfo, Error, ErrorKind, Event, Progress, Result, Vendor};
@@ -23,6 +23,8 @@ pub(crate) struct Fence<D: Device> {
     event: Option<Event>,
     /// A later point of the stream has a higher number.
     order: u64,
+    /// Whether the stream may have been captured when the event was recorded. Relaxed: each poll may check again.
+    unchecked: AtomicBool,
 }
 
 impl<D: Device> Fence<D> {
@@ -58,6 +60,12 @@ impl<D: Device> Fence<D> {
         Self::record_also_captured(from)?.hold_back(to)
     }
 
+    /// Does the same without a query of the stream. If it is captured, polls and waits fail until the capture has ended,
+    /// and no stream may wait for the point: it would join the capture.
+    pub(crate) fn record_unchecked(stream: &Arc<StreamState<D>>) -> Result<Self> {
+        Self::record_also_captured(stream).inspect(|fence| fence.unchecked.store(true, Relaxed))
+    }
+
     fn record_also_captured(stream: &Arc<StreamState<D>>) -> Result<Self> {
         match Self::mark_end(stream) {
             Err(error) if error.kind() == ErrorKind::InvalidHandle => {
@@ -66,7 +74,7 @@ impl<D: Device> Fence<D> {
                 // An event that was never recorded has passed.
                 let passed = shared.device.create_event()?;
                 let order = shared.totals.points.fetch_add(1, Relaxed);
-                Ok(Self { stream: Arc::clone(stream), event: Some(passed), order })
+                Ok(Self { stream: Arc::clone(stream), event: Some(passed), order, unchecked: AtomicBool::new(false) })
             }
             marked => marked,
         }
@@ -76,7 +84,8 @@ impl<D: Device> Fence<D> {
         let shared = stream.shared();
         let idle = shared.events().pop();
         let event = idle.map_or_else(|| shared.device.create_event(), Ok)?;
-        let mut fence = Self { stream: Arc::clone(stream), event: Some(event), order: 0 };
+        let unchecked = AtomicBool::new(false);
+        let mut fence = Self { stream: Arc::clone(stream), event: Some(event), order: 0, unchecked };
         {
             // Numbers have the order of the points: no other thread marks one between the two lines.
             let _alone = stream.marking();
@@ -109,6 +118,15 @@ impl<D: Device> Fence<D> {
         Ok(())
     }
 
+    /// Fails if the event may be part of a capture that has not ended: a query would invalidate it.
+    fn check(&self) -> Result<()> {
+        if self.unchecked.load(Relaxed) {
+            self.check_not_captured()?;
+            self.unchecked.store(false, Relaxed);
+        }
+        Ok(())
+    }
+
     /// Marks a later point if the event became part of a capture that has ended since.
     #[cold]
     fn mark_again(&self, error: Error) -> Result<()> {
@@ -132,6 +150,7 @@ impl<D: Device> Fence<D> {
 
     /// Returns whether all work before the point has finished.
     pub(crate) fn poll(&self) -> Result<Progress> {
+        self.check()?;
         // SAFETY: 1. the fence owns the event.
         match unsafe { self.device().poll(self.event()) } {
             Err(error) => self.mark_again(error).map(|()| Progress::Pending),
@@ -154,6 +173,7 @@ impl<D: Device> Fence<D> {
 
     /// Blocks the host until all work before the point has finished.
     pub(crate) fn wait(&self) -> Result<()> {
+        self.check()?;
         // SAFETY: 1. the fence owns the event.
         let wait = || unsafe { self.device().wait(self.event()) };
         wait().or_else(|error| self.mark_again(error).and_then(|()| wait()))

@@ -9,6 +9,7 @@ pub(crate) mod export;
 pub(crate) mod fast_path;
 pub(crate) mod graph_reuse;
 pub(crate) mod history;
+pub(crate) mod pending;
 pub(crate) mod restore;
 pub(crate) mod segments;
 pub(crate) mod slow_path;
@@ -110,7 +111,10 @@ impl<D: Device> Heap<D> {
     /// Assigns an empty heap to a pool.
     pub(crate) fn set_pool(&self, pool: &Arc<PoolState>) {
         let mut state = self.state.lock();
-        *self.pool.write() = Some(Arc::clone(pool));
+        if let Some(before) = self.pool.write().replace(Arc::clone(pool)) {
+            before.list_heap(self.number, false);
+        }
+        pool.list_heap(self.number, true);
         state.policy.no_split = pool.splits_never();
         state.policy.driver_pool = false;
         // A thread that puts the pool to sleep marks the pool first, and then its heaps. So one of both marks this heap.

@@ -70,13 +70,15 @@ impl<D: Device> Heaps<D> {
         slots.get(place)
     }
 
-    /// Every heap, in order of creation. Empty in a forked child, which must not touch them.
+    /// Every heap, in order of creation. None in a forked child, which must not touch them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Heap<D>>> {
+        let count = if self.origin.is_inherited() { 0 } else { *self.count.lock() };
+        (0..count).filter_map(|number| self.get(number))
+    }
+
+    /// A copy of the list of heaps, in order of creation.
     pub(crate) fn all(&self) -> Vec<Arc<Heap<D>>> {
-        if self.origin.is_inherited() {
-            return Vec::new();
-        }
-        let count = *self.count.lock();
-        (0..count).filter_map(|n| self.get(n).cloned()).collect()
+        self.iter().cloned().collect()
     }
 }
 

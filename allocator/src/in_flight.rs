@@ -186,3 +186,52 @@ impl Drop for Reservation<'_> {
         self.in_flight.changed.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_cancelled_reservation_is_a_reason_to_try_again() {
+        let (in_flight, held) = (InFlight::default(), AtomicU64::new(0));
+        thread::scope(|scope| {
+            let (tell, told) = mpsc::channel();
+            let (end, ends) = mpsc::channel();
+            let (in_flight, held) = (&in_flight, &held);
+            scope.spawn(move || {
+                let reservation = in_flight.reserve(10, held, 10).expect("there is room");
+                tell.send(()).unwrap();
+                ends.recv().unwrap();
+                drop(reservation);
+                tell.send(()).unwrap();
+            });
+            told.recv().unwrap();
+            let since = in_flight.begin_attempt();
+            assert!(in_flight.reserve(1, held, 10).is_none());
+            assert!(in_flight.may_change(since), "the reservation is open");
+            end.send(()).unwrap();
+            told.recv().unwrap();
+            assert!(in_flight.may_change(since), "its room came back since");
+            in_flight.wait(since);
+            assert!(in_flight.reserve(1, held, 10).is_some());
+        });
+    }
+
+    #[test]
+    fn a_thread_inside_a_call_of_the_program_does_not_wait_for_itself() {
+        let (in_flight, held) = (InFlight::default(), AtomicU64::new(0));
+        let since = in_flight.begin_attempt();
+        let release = in_flight.release();
+        assert!(!in_flight.may_change(since), "only this thread releases memory");
+        drop(release);
+        assert!(in_flight.may_change(since), "memory came back");
+        let since = in_flight.begin_attempt();
+        let reservation = in_flight.reserve(10, &held, 10);
+        assert!(in_flight.reserve(1, &held, 10).is_none());
+        assert!(!in_flight.may_change(since), "only this thread has reserved room");
+        drop(reservation);
+    }
+}

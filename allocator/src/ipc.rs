@@ -42,7 +42,9 @@ use cachette_hal::Device;
 
 use crate::allocation::Allocation;
 use crate::allocator::Allocator;
-use crate::error::Error;
+use crate::blocks::BlockId;
+use crate::error::{Error, NO_HEAP};
+use crate::heap::Heap;
 use export::ExportedBlock;
 
 pub use cachette_ipc::OpenError;
@@ -56,7 +58,10 @@ impl<D: Device + 'static> Allocator<D> {
     /// They can access all bytes of its chunks or its segment, including neighbouring blocks. A pool with shared memory
     /// cannot sleep, and memory of a sleeping pool cannot be shared.
     pub fn share(&self, allocation: &Allocation<D>) -> Result<SharedMemory<D>, Error> {
-        self.share_raw(allocation.address())
+        match allocation.block() {
+            Some((heap, id)) if Arc::ptr_eq(&heap.shared, &self.inner().shared) => self.share_block(heap, id),
+            _ => self.share_raw(allocation.address()),
+        }
     }
 
     /// Does the same as [`share`](Self::share), for raw memory.
@@ -65,11 +70,17 @@ impl<D: Device + 'static> Allocator<D> {
         if address == 0 {
             return Err(IpcError::Empty.into());
         }
-        if self.inner().shared.uncached.knows(address) {
+        if self.inner().shared.uncached.bytes_at(address).is_some() {
             return Err(IpcError::Uncached.into());
         }
         let (heap, id) = self.find(address)?;
-        let exported = ExportedBlock::new(&heap, id)?;
+        self.share_block(&heap, id)
+    }
+
+    fn share_block(&self, heap: &Heap<D>, id: BlockId) -> Result<SharedMemory<D>, Error> {
+        self.inner().shared.origin.check()?;
+        let heap = self.inner().heaps.get(heap.number).ok_or(NO_HEAP)?;
+        let exported = ExportedBlock::new(heap, id)?;
         let guard = self.inner().ipc.exporter.export(exported).map_err(IpcError::from)?;
         Ok(SharedMemory { guard: Arc::new(guard) })
     }

@@ -38,7 +38,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::{AnyDevice, Device, StreamRef};
+use cachette_hal::{AnyDevice, Device};
 
 use crate::allocation::Allocation;
 use crate::allocator::Allocator;
@@ -143,7 +143,7 @@ impl<D: Device> Allocator<D> {
             return Err(error);
         }
         inner.refresh_routes();
-        for heap in inner.heaps_of(id) {
+        for heap in inner.heaps_of(&state) {
             // A capture that begins now cannot poll events. The next request retries a failure.
             let _ = heap.process_events();
         }
@@ -157,7 +157,7 @@ impl<D: Device> Allocator<D> {
         inner.shared.origin.check()?;
         let state = inner.routes.end(id)?;
         inner.refresh_routes();
-        for heap in inner.heaps_of(id) {
+        for heap in inner.heaps_of(&state) {
             heap.process_events_after_capture();
         }
         state.notify(SourceEvent::Ended(self.device_info().ordinal, id.pair()));
@@ -217,7 +217,7 @@ impl<D: Device> Pool<D> {
         let _turn = self.inner().config_turn.lock();
         self.state.no_split.store(on, Relaxed);
         let elastic = self.inner().is_elastic() && self.state.permits_elastic();
-        for heap in self.inner().heaps_of(self.id()) {
+        for heap in self.inner().heaps_of(&self.state) {
             heap.set_no_split(on);
             heap.set_elastic(elastic);
         }
@@ -239,7 +239,7 @@ impl<D: Device> Pool<D> {
     pub fn enter(&self, stream: &Stream<D>) -> Result<PoolGuard<'_, D>, Error> {
         self.inner().shared.origin.check()?;
         self.heap(stream)?;
-        Ok(self.enter_for(Some(stream.handle())))
+        Ok(self.enter_for(Some(stream)))
     }
 
     /// Routes this thread's requests for every stream to the pool while the guard lives.
@@ -248,12 +248,12 @@ impl<D: Device> Pool<D> {
         self.enter_for(None)
     }
 
-    fn enter_for(&self, stream: Option<StreamRef>) -> PoolGuard<'_, D> {
+    fn enter_for(&self, stream: Option<&Stream<D>>) -> PoolGuard<'_, D> {
         if !self.allocator.is_inherited() {
             self.state.notify(SourceEvent::Began(self.allocator.device_info().ordinal, self.id().pair()));
         }
-        let ticket = route::enter(self.inner().identity, stream, &self.state);
-        PoolGuard { pool: self, ticket, _of_thread: PhantomData }
+        let ticket = route::enter(self.inner().identity, stream.map(Stream::handle), &self.state);
+        PoolGuard { pool: self, ticket, _stream: stream.cloned(), _of_thread: PhantomData }
     }
 
     /// Releases every unused segment of the pool. Returns the bytes that became free. Releases nothing while graphs may
@@ -268,7 +268,7 @@ impl<D: Device> Pool<D> {
     /// Returns the statistics of the pool.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
-        let heaps = self.inner().heaps_of(self.id());
+        let heaps = self.inner().heaps_of(&self.state);
         let sum = |counted| heaps.iter().map(|heap| heap.count(Row::All, counted)).sum();
         PoolStats {
             allocations: sum(Counted::Allocations),
@@ -281,7 +281,7 @@ impl<D: Device> Pool<D> {
     /// Returns what is allocated in the pool, in the order of addresses.
     #[must_use]
     pub fn live_allocations(&self) -> Vec<u64> {
-        let heaps = self.inner().heaps_of(self.id());
+        let heaps = self.inner().heaps_of(&self.state);
         let mut live: Vec<u64> = heaps.iter().flat_map(|heap| heap.live()).collect();
         live.sort_unstable();
         live
@@ -312,6 +312,8 @@ impl<D: Device> Drop for Pool<D> {
 pub struct PoolGuard<'a, D: Device = AnyDevice> {
     pool: &'a Pool<D>,
     ticket: u64,
+    /// The stream, so that no other owner gets it while its requests are routed.
+    _stream: Option<Stream<D>>,
     /// A thread leaves the pools that it entered, so the guard is not `Send`.
     _of_thread: PhantomData<*const ()>,
 }

@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::{self as hal, Device, StreamRef};
 
 use crate::device_state::DeviceState;
-use crate::elastic;
+use crate::elastic::{self, ChunkDonors};
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::{Allocated, Heap, NewSegment, Request};
@@ -38,6 +38,7 @@ use crate::heap_policy::HeapPolicy;
 use crate::in_flight::Ended;
 use crate::observe::tracing;
 use crate::out_of_memory::OutOfMemory;
+use crate::pool::state::PoolState;
 use crate::retry::release::release_whole;
 use crate::size::SegmentKind;
 use crate::source::SourceError;
@@ -186,7 +187,8 @@ impl<'a, D: Device> Retry<'a, D> {
         }
         self.wait_for_cheapest()?;
         // Records the fences that failed before, so that the next steps see them.
-        failed = self.inner.heaps.all().iter().map(|heap| heap.process_events()).fold(failed, Result::and);
+        let heaps = self.inner.heaps.iter().filter(|heap| heap.has_memory());
+        failed = heaps.map(|heap| heap.process_events()).fold(failed, Result::and);
         // A pool without users keeps its memory until the wait for its graphs has succeeded.
         failed = failed.and(self.inner.wait_for_left_graphs());
         failed = self.donors().iter().map(|heap| release_whole(heap)).fold(failed, Result::and);
@@ -218,14 +220,30 @@ impl<'a, D: Device> Retry<'a, D> {
         !self.shared.settings.never_block.load(Relaxed) && !self.heap.stream_state.is_capturing()
     }
 
-    /// The heaps that can release unused memory: outside used pools, and in this pool unless graphs may use it.
+    /// The heaps that can release unused memory: outside used pools, and in this pool unless graphs may use it. A heap
+    /// without memory is none.
     fn donors(&self) -> Vec<Arc<Heap<D>>> {
         let own = self.heap.pool();
-        let gives = |heap: &Arc<Heap<D>>| match (heap.pool(), &own) {
-            (Some(pool), Some(own)) if pool.id == own.id => own.gives_back(),
-            _ => heap.gives_back(),
-        };
-        self.inner.heaps.all().into_iter().filter(gives).collect()
+        let heaps = self.inner.heaps.iter().filter(|heap| heap.has_memory());
+        heaps.filter(|heap| gives(heap, own.as_ref())).cloned().collect()
+    }
+
+    /// The heaps whose idle chunks can move to this one, and the number of heaps that have memory. Requests of a pool
+    /// move only chunks of that pool.
+    fn chunk_donors(&self) -> ChunkDonors<D> {
+        let own = self.heap.pool();
+        let id = own.as_ref().map(|pool| pool.id);
+        let gives = |heap: &Heap<D>| (own.is_none() || Some(heap.pool_id()) == id) && gives(heap, own.as_ref());
+        let mut donors = ChunkDonors { heaps: Vec::new(), holders: 0 };
+        // One look at the counters of most heaps, since there may be thousands.
+        for heap in self.inner.heaps.iter().filter(|heap| heap.has_memory()) {
+            let may_give = heap.may_have_idle_chunks();
+            if (may_give || donors.holders < elastic::MANY_HEAPS) && gives(heap) {
+                donors.holders += 1;
+                donors.heaps.extend(may_give.then(|| Arc::clone(heap)));
+            }
+        }
+        donors
     }
 
     /// Allocates a free block from a pool that serves other requests before they fail.
@@ -268,18 +286,19 @@ impl<'a, D: Device> Retry<'a, D> {
             return Ok(());
         }
         let pool = self.heap.pool().map(|pool| pool.id);
-        for other in self.inner.heaps.all() {
+        for other in self.inner.heaps.iter().filter(|heap| heap.has_memory()) {
             // An elastic heap lends no blocks after elastic segments are switched off.
             let off = other.elastic.is_some() && other.is_retired();
             let apart = other.pool().map(|pool| pool.id) != pool;
-            if Arc::ptr_eq(&other, self.heap) || off || apart || other.stream_state.ask_capturing()? {
+            if Arc::ptr_eq(other, self.heap) || off || apart || other.stream_state.ask_capturing()? {
                 continue;
             }
             let Some(allocated) = other.allocate_after_events(self.request)? else { continue };
             match Fence::try_record(&other.stream_state) {
                 Ok(Some(fence)) => {
                     other.lend(allocated.id, &self.heap.stream_state);
-                    return Err(StepEnd::Found(FoundBlock { heap: other, allocated, guard: Some(fence) }));
+                    let heap = Arc::clone(other);
+                    return Err(StepEnd::Found(FoundBlock { heap, allocated, guard: Some(fence) }));
                 }
                 unmarked => {
                     other.put_back(allocated, other.guards_of(&allocated, &self.heap.stream_state));
@@ -295,13 +314,7 @@ impl<'a, D: Device> Retry<'a, D> {
     fn alloc_segment(&self, pressed: bool) -> Step<D> {
         self.tried.set(self.shared.in_flight.begin_attempt());
         if self.heap.elastic.is_some() {
-            let own = self.heap.pool().map(|pool| pool.id);
-            let others = || {
-                let mut others = self.donors();
-                others.retain(|heap| own.is_none() || heap.pool().map(|pool| pool.id) == own);
-                others
-            };
-            return self.end(self.heap.fill_for(self.request, others, pressed)?);
+            return self.end(self.heap.fill_for(self.request, || self.chunk_donors(), pressed)?);
         }
         let bytes = self.segment;
         let Some(reservation) = self.shared.reserve(bytes) else { return Ok(()) };
@@ -340,6 +353,14 @@ impl<'a, D: Device> Retry<'a, D> {
     fn alloc_segment_again(&self) -> Step<D> {
         self.shared.totals.retries.fetch_add(1, Relaxed);
         self.alloc_segment(true)
+    }
+}
+
+/// Returns whether a heap can release unused memory for a request of the pool `own`.
+fn gives<D: Device>(heap: &Heap<D>, own: Option<&Arc<PoolState>>) -> bool {
+    match (heap.pool(), own) {
+        (Some(pool), Some(own)) if pool.id == own.id => own.gives_back(),
+        _ => heap.gives_back(),
     }
 }
 

@@ -69,8 +69,8 @@ pub use values::{Contents, Progress, SleepStats};
 impl<D: Device> Pool<D> {
     /// Returns all memory of the pool to the device, and keeps every address.
     ///
-    /// It first waits for all work that is queued in streams of this allocator, and for active buffer calls. The caller
-    /// must wait for work in all other streams.
+    /// It first waits for all work that is queued in streams of this allocator, for recorded uses in any stream, and for
+    /// active buffer calls. The caller must wait for all other work.
     pub fn sleep(&self, contents: Contents) -> Result<SleepStats, Error> {
         self.sleep_with(contents, |_| {})
     }

@@ -10,7 +10,8 @@ use crate::stream_state::StreamState;
 /// A stream of the device on which memory is allocated.
 ///
 /// It is a handle: clones refer to the same stream. The driver's stream lives as long as the allocator and all memory
-/// allocated on it, so no allocation outlives its stream.
+/// allocated on it, so no allocation outlives its stream. Once the last handle is dropped and no memory of the stream is
+/// allocated, [`Allocator::create_stream`](crate::Allocator::create_stream) may return the same stream again.
 #[derive(Debug)]
 pub struct Stream<D: Device = AnyDevice> {
     pub(crate) stream_state: Arc<StreamState<D>>,
@@ -19,6 +20,12 @@ pub struct Stream<D: Device = AnyDevice> {
 }
 
 impl<D: Device> Stream<D> {
+    /// A handle to the stream of a heap in the default pool.
+    pub(crate) fn of(heap: &Arc<Heap<D>>) -> Self {
+        heap.stream_state.add_handle();
+        Self { stream_state: Arc::clone(&heap.stream_state), heap: Arc::clone(heap) }
+    }
+
     /// The driver's stream, for queueing work.
     #[must_use]
     pub fn handle(&self) -> StreamRef {
@@ -43,13 +50,17 @@ impl<D: Device> Stream<D> {
 
 impl<D: Device> Drop for Stream<D> {
     fn drop(&mut self) {
+        let shared = &self.heap.shared;
         // The heap holds the stream state, which holds everything else.
-        self.heap.shared.origin.keep(&self.heap);
+        shared.origin.keep(&self.heap);
+        if !shared.origin.is_inherited() && self.stream_state.remove_handle() {
+            shared.dropped_streams.lock().push_back(self.heap.number);
+        }
     }
 }
 
 impl<D: Device> Clone for Stream<D> {
     fn clone(&self) -> Self {
-        Self { stream_state: Arc::clone(&self.stream_state), heap: Arc::clone(&self.heap) }
+        Self::of(&self.heap)
     }
 }

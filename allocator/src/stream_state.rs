@@ -1,6 +1,6 @@
 //! The state of a stream in the allocator.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 
 use cachette_hal::{self as hal, CaptureId, CaptureNode, CaptureStatus, Device, StreamRef};
@@ -21,6 +21,10 @@ pub(crate) struct StreamState<D: Device> {
     marking: Mutex<()>,
     /// Whether the program has destroyed the stream, by the last query. A new stream may get the handle later.
     gone: AtomicBool,
+    /// The number of [`Stream`](crate::Stream)s. Relaxed: the list of dropped streams orders what depends on it.
+    handles: AtomicUsize,
+    /// The numbers of the heaps of the stream, in all pools.
+    heaps: Mutex<Vec<u32>>,
 }
 
 impl<D: Device> StreamState<D> {
@@ -37,7 +41,29 @@ impl<D: Device> StreamState<D> {
         /// Relaxed: only the numbers must differ.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { shared, stream, number, owned: None, marking: Mutex::default(), gone: AtomicBool::new(false) }
+        let (handles, heaps) = (AtomicUsize::new(0), Mutex::default());
+        let gone = AtomicBool::new(false);
+        Self { shared, stream, number, owned: None, marking: Mutex::default(), gone, handles, heaps }
+    }
+
+    /// Adds a handle. Returns whether it is the only one.
+    pub(crate) fn add_handle(&self) -> bool {
+        self.handles.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// Removes a handle. Returns whether it was the last one of a stream that the allocator owns.
+    pub(crate) fn remove_handle(&self) -> bool {
+        self.handles.fetch_sub(1, Ordering::Relaxed) == 1 && self.owned.is_some()
+    }
+
+    /// Adds a heap of the stream.
+    pub(crate) fn list_heap(&self, number: u32) {
+        self.heaps.lock().push(number);
+    }
+
+    /// The numbers of the heaps of the stream.
+    pub(crate) fn heaps(&self) -> Vec<u32> {
+        self.heaps.lock().clone()
     }
 
     /// Keeps other threads from marking a point in the stream.

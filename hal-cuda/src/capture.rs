@@ -136,7 +136,11 @@ impl Capture for CudaCapture {
         // SAFETY: the recording was returned just now, and the executable graph does not need it.
         let status = unsafe { (self.calls.cuGraphDestroy)(recording) };
         let graph = graph?;
-        check("cuGraphDestroy", status)?;
+        if let Err(error) = check("cuGraphDestroy", status) {
+            // SAFETY: 1. the graph was instantiated just now, and no other code has its handle.
+            let _ = unsafe { self.destroy_graph(graph) };
+            return Err(error);
+        }
         Ok(graph)
     }
 

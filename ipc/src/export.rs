@@ -329,3 +329,37 @@ impl<E> Drop for Lease<E> {
         self.entry.readers.fetch_sub(1, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory in one chunk that is never asked for.
+    #[derive(Debug)]
+    struct Nothing;
+
+    impl Export for Nothing {
+        fn span(&self) -> Span {
+            Span { bytes: 1, offset: 0, extent: 1 }
+        }
+
+        fn kind(&self) -> ExportKind {
+            ExportKind::Chunks { count: 1 }
+        }
+
+        fn chunks(&self, _first: usize, _most: usize) -> Result<Vec<ExportedChunk>, String> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn an_exporter_that_has_closed_opens_nothing() {
+        let exporter = Exporter::default();
+        let guard = exporter.export(Nothing).unwrap();
+        let open = |key: &Key| guard.table.open(guard.entry.id, key);
+        drop(open(&guard.entry.key).expect("it is exported"));
+        assert!(open(&Key::random().unwrap()).is_none(), "the key is another");
+        exporter.close();
+        assert!(open(&guard.entry.key).is_none(), "an importer got a lease after the end");
+    }
+}

@@ -9,21 +9,15 @@
 //! number of the slot (its ticket). It identifies the event for a reader, and a writer that is a whole round too late
 //! detects that.
 
-use crate::{AtomicU64, Ordering, fence};
+use crate::{AtomicU64, Ordering, fence, zeroed};
 
 /// The longest run; the length of a ring is a multiple of it.
 const LONGEST_RUN: u64 = 64;
 /// The divisor of the kept entries that limits a run.
 const RUNS: u64 = 2048;
 
-/// One event, aligned so that it shares no cache line with another.
-#[derive(Debug)]
-#[repr(align(64))]
-struct RingSlot<const WORDS: usize> {
-    /// Zero: never written. Odd: being written. Otherwise twice the ticket of its event, plus two.
-    version: AtomicU64,
-    words: [AtomicU64; WORDS],
-}
+/// The words from one slot to the next: a cache line, so that no two events share one.
+const STRIDE: usize = 8;
 
 /// The event in one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +31,15 @@ pub struct RingEntry<const WORDS: usize> {
 /// A bounded ring of events of some words each.
 #[derive(Debug)]
 pub struct Ring<const WORDS: usize> {
-    slots: Box<[RingSlot<WORDS>]>,
+    /// The slots, each a version and the words of its event. They begin at `first`.
+    ///
+    /// A version is zero if the slot was never written, and odd while it is. Otherwise it is twice the ticket of its
+    /// event, plus two.
+    words: Box<[AtomicU64]>,
+    /// The first word that begins a cache line.
+    first: usize,
+    /// The number of slots.
+    length: usize,
     /// The number of slots claimed so far. Relaxed: tickets must differ, and versions order everything else.
     claimed: AtomicU64,
     /// The number of slots that a writer claims at once.
@@ -50,7 +52,8 @@ pub struct Ring<const WORDS: usize> {
 #[derive(Debug, Default)]
 pub struct RingWriter {
     ticket: u64,
-    place: usize,
+    /// Where the next slot begins.
+    start: usize,
     left: u64,
 }
 
@@ -71,8 +74,17 @@ impl<const WORDS: usize> Ring<WORDS> {
 
     /// A ring of `length` slots, a multiple of `run`. Others may claim `patience` slots before a writer drops its run.
     pub(crate) fn with(length: u64, run: u64, patience: u64) -> Self {
-        let slot = |_| RingSlot { version: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(0)) };
-        Self { slots: (0..length).map(slot).collect(), claimed: AtomicU64::new(0), run, patience }
+        const { assert!(WORDS < STRIDE, "an event and its version fit a cache line") };
+        let length = index(length);
+        let words = zeroed((length + 1) * STRIDE);
+        let line = STRIDE * size_of::<u64>();
+        let first = (line - words.as_ptr().addr() % line) % line / size_of::<u64>();
+        Self { words, first, length, claimed: AtomicU64::new(0), run, patience }
+    }
+
+    /// Where a slot begins.
+    pub(crate) const fn start(&self, place: usize) -> usize {
+        self.first + place * STRIDE
     }
 
     /// Writes an event.
@@ -82,11 +94,11 @@ impl<const WORDS: usize> Ring<WORDS> {
             if pen.left == 0 || self.is_late(pen) {
                 *pen = self.claim();
             }
-            let (ticket, place) = (pen.ticket, pen.place);
+            let (ticket, start) = (pen.ticket, pen.start);
             pen.ticket += 1;
-            pen.place += 1;
+            pen.start += STRIDE;
             pen.left -= 1;
-            if self.put(place, ticket, words) {
+            if self.put(start, ticket, words) {
                 return;
             }
             pen.left = 0;
@@ -102,12 +114,12 @@ impl<const WORDS: usize> Ring<WORDS> {
     #[cold]
     fn claim(&self) -> RingWriter {
         let ticket = self.claimed.fetch_add(self.run, Ordering::Relaxed);
-        RingWriter { ticket, place: index(ticket % self.slots.len() as u64), left: self.run }
+        RingWriter { ticket, start: self.start(index(ticket % self.length as u64)), left: self.run }
     }
 
-    /// Writes one slot; `false` if another writer writes it or has a later ticket for it.
-    pub(crate) fn put(&self, place: usize, ticket: u64, words: [u64; WORDS]) -> bool {
-        let RingSlot { version, words: to } = &self.slots[place];
+    /// Writes the slot that begins at `start`; `false` if another writer writes it or has a later ticket for it.
+    pub(crate) fn put(&self, start: usize, ticket: u64, words: [u64; WORDS]) -> bool {
+        let [version, to @ ..] = &self.words[start..=start + WORDS] else { return false };
         let before = version.load(Ordering::Relaxed);
         let allocated = before % 2 == 1 || before > 2 * ticket;
         // Acquire pairs with the release below of the previous writer: its words are stored before these.
@@ -127,7 +139,10 @@ impl<const WORDS: usize> Ring<WORDS> {
 
     /// The event in a slot; `None` if the slot is empty or is being written.
     pub fn read(&self, place: usize) -> Option<RingEntry<WORDS>> {
-        let RingSlot { version, words } = self.slots.get(place)?;
+        let start = self.start(place);
+        let [version, words @ ..] = self.words.get(start..=start + WORDS).filter(|_| place < self.length)? else {
+            return None;
+        };
         let before = version.load(Ordering::Acquire);
         if before == 0 || before % 2 == 1 {
             return None;
@@ -140,22 +155,17 @@ impl<const WORDS: usize> Ring<WORDS> {
 
     /// The event with a ticket, if it is still in the ring.
     pub fn find(&self, ticket: u64) -> Option<RingEntry<WORDS>> {
-        let written = self.read(index(ticket % self.slots.len() as u64))?;
+        let written = self.read(index(ticket % self.length as u64))?;
         (written.ticket == ticket).then_some(written)
     }
 
     /// All events, roughly in the order of their tickets; slots that are being written are skipped.
     pub fn all(&self) -> impl Iterator<Item = RingEntry<WORDS>> + '_ {
-        let length = self.slots.len();
-        let oldest = index(self.claimed.load(Ordering::Relaxed) % length as u64);
-        let places = (oldest..length).chain(0..oldest);
-        places.filter_map(|place| self.read(place))
-    }
-
-    /// The number of slots.
-    #[must_use]
-    pub const fn slots(&self) -> usize {
-        self.slots.len()
+        let (length, claimed) = (self.length, self.claimed.load(Ordering::Relaxed));
+        let oldest = index(claimed % length as u64);
+        // In the first round no slot from here on was claimed.
+        let older = if claimed < length as u64 { length } else { oldest };
+        (older..length).chain(0..oldest).filter_map(|place| self.read(place))
     }
 }
 

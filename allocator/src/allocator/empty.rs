@@ -11,6 +11,7 @@ use crate::fence::Fence;
 use crate::heap::Heap;
 use crate::observe::history::Level;
 use crate::observe::tracing;
+use crate::pool::PoolId;
 use crate::source::SourceEvent;
 use crate::state::AllocatorState;
 
@@ -43,7 +44,8 @@ impl<D: Device> Allocator<D> {
             }
         }
         let fences: Vec<_> = direct.iter().flat_map(|heap| heap.all_fences()).collect();
-        if !fences.is_empty() && !self.shared().settings.never_block.load(Relaxed) {
+        if !self.shared().settings.never_block.load(Relaxed) {
+            // It counts even if nothing is waited for, as in PyTorch.
             self.shared().totals.waits.fetch_add(1, Relaxed);
             // A block whose wait fails stays; the others are released.
             tracing::waiting(|| {
@@ -56,7 +58,7 @@ impl<D: Device> Allocator<D> {
         let emptied = sum_all(heaps.iter().map(|heap| heap.empty()).chain([past]));
         let trimmed = self.inner.trim_driver_pool(&heaps);
         self.inner.pools.notify(SourceEvent::Emptied);
-        self.inner.forget_pools();
+        self.inner.forget_pools(PoolId::DEFAULT, usize::MAX);
         settled?;
         let bytes = emptied?;
         trimmed.map(|()| bytes)

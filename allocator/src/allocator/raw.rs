@@ -242,7 +242,7 @@ impl<D: Device> Allocator<D> {
     /// As for [`adopt_stream`](Self::adopt_stream).
     pub unsafe fn record_stream_raw(&self, address: u64, stream: StreamRef) -> Result<(), Error> {
         self.inner().shared.origin.check()?;
-        if address == 0 || self.inner().shared.uncached.knows(address) {
+        if address == 0 || self.inner().shared.uncached.bytes_at(address).is_some() {
             return Ok(());
         }
         let (heap, id) = self.find(address)?;
@@ -303,6 +303,7 @@ impl<D: Device> Allocator<D> {
 
     fn diagnose(&self, address: u64) -> PointerProblem {
         match self.inner().block_around(address) {
+            None if self.inner().shared.uncached.is_freed(address) => PointerProblem::FreedTwice,
             None => PointerProblem::Foreign,
             Some((start, BlockState::Allocated)) if start == address => PointerProblem::Owned,
             Some((start, BlockState::Allocated)) => PointerProblem::Interior { start, offset: address - start },

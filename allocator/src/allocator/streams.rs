@@ -10,14 +10,24 @@ use crate::error::{Error, NO_HEAP};
 use crate::heap::Heap;
 use crate::heap_policy::HeapPolicy;
 use crate::state::AllocatorState;
+use crate::stats::{Counted, Row};
 use crate::stream::Stream;
 use crate::stream_state::StreamState;
 use crate::sync::thread;
 
+/// How many dropped streams the creation of a stream examines.
+const EXAMINED: usize = 2;
+
 impl<D: Device> Allocator<D> {
     /// Creates a stream of the device. It lives as long as any memory that was allocated on it.
+    ///
+    /// If the program has dropped a stream of this allocator, and neither work nor memory of it is left, that stream is
+    /// returned instead.
     pub fn create_stream(&self) -> Result<Stream<D>, Error> {
         self.shared().origin.check()?;
+        if let Some(stream) = self.inner.dropped_stream() {
+            return Ok(stream);
+        }
         self.inner.stream_of(StreamState::create(Arc::clone(self.shared()))?)
     }
 
@@ -60,7 +70,32 @@ impl<D: Device> AllocatorState<D> {
         };
         let number = self.streams.get_or_add(stream.raw(), make);
         let heap = number.and_then(|number| self.heaps.get(number)).ok_or(NO_HEAP)?;
-        Ok(Stream { stream_state: Arc::clone(&heap.stream_state), heap: Arc::clone(heap) })
+        Ok(Stream::of(heap))
+    }
+
+    /// Returns a stream that the program has dropped, if one has neither work nor memory in use. It examines few streams,
+    /// and puts those that cannot serve yet behind the others.
+    fn dropped_stream(&self) -> Option<Stream<D>> {
+        for _ in 0..EXAMINED {
+            let number = self.shared.dropped_streams.lock().pop_front()?;
+            let heap = self.heaps.get(number)?;
+            // The end of this handle lists the stream again.
+            let stream = Stream { stream_state: Arc::clone(&heap.stream_state), heap: Arc::clone(heap) };
+            if stream.stream_state.add_handle() && self.is_unused(&stream) {
+                return Some(stream);
+            }
+        }
+        None
+    }
+
+    /// Returns whether a stream has no work and no memory in use, and no route leads its requests to a pool.
+    fn is_unused(&self, stream: &Stream<D>) -> bool {
+        let heaps = stream.stream_state.heaps();
+        let mut heaps = heaps.into_iter().filter_map(|number| self.heaps.get(number));
+        let counted = [Counted::Allocations, Counted::Pending];
+        let is_free = |heap: &Arc<Heap<D>>| counted.iter().all(|counted| heap.count(Row::All, *counted) == 0);
+        let _relaxed = self.shared.relax_capture();
+        heaps.all(is_free) && !self.routes.names(stream.handle()) && matches!(stream.heap.is_idle(), Ok(true))
     }
 
     /// Creates a heap. The caller holds the turn for the configuration. Returns `None` if there are more heaps than any
@@ -72,7 +107,9 @@ impl<D: Device> AllocatorState<D> {
         listed: Option<StreamRef>,
     ) -> Option<&Arc<Heap<D>>> {
         let policy = HeapPolicy::of(&self.shared.settings.config());
-        self.heaps.add(|number| Heap::new(Arc::clone(stream_state), &policy, number, elastic, listed))
+        let heap = self.heaps.add(|number| Heap::new(Arc::clone(stream_state), &policy, number, elastic, listed))?;
+        stream_state.list_heap(heap.number);
+        Some(heap)
     }
 
     pub(crate) fn is_elastic(&self) -> bool {

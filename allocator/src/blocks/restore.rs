@@ -1,16 +1,34 @@
 //! Allocating blocks at given addresses.
 
 use crate::blocks::table::chain;
-use crate::blocks::{Block, BlockId, BlockState, HeapBlocks, ReuseGuard, Split};
+use crate::blocks::{Block, BlockId, BlockState, HeapBlocks, ReuseGuard, SegmentId, Split};
 use crate::size::SegmentKind;
 
+/// A position in the blocks of a heap. Lookups in ascending order of address together cost one walk.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    /// The segments by address: base, end and id. Those before `segment` are passed.
+    segments: Vec<(u64, u64, SegmentId)>,
+    segment: usize,
+    /// A block of that segment at or before the next address; `NONE` for its first block.
+    block: BlockId,
+}
+
 impl<G: ReuseGuard> HeapBlocks<G> {
+    /// Begins lookups in ascending order of address.
+    pub(crate) fn walk(&mut self) -> Walk {
+        self.coalesce();
+        let ends = self.segments.iter().map(|(id, segment)| (segment.base, segment.base + segment.bytes, id));
+        let mut segments: Vec<_> = ends.collect();
+        segments.sort_unstable();
+        Walk { segments, segment: 0, block: BlockId::NONE }
+    }
+
     /// Returns whether the addresses lie in one segment and contain only free and allocated blocks. Then exactly these
     /// addresses can be allocated after the callers free theirs. A block that other streams use, according to `is_used`,
     /// is not free at once.
-    pub(crate) fn could_hold(&mut self, at: u64, bytes: u64, is_used: impl Fn(BlockId) -> bool) -> bool {
-        self.coalesce();
-        let Some((first, _)) = self.around(at) else { return false };
+    pub(crate) fn could_hold(&self, walk: &mut Walk, at: u64, bytes: u64, is_used: impl Fn(BlockId) -> bool) -> bool {
+        let Some((first, _)) = self.walk_to(walk, at) else { return false };
         for (id, block) in chain(self.blocks.all(), first) {
             let free = matches!(block.state, BlockState::Free | BlockState::Allocated);
             if !free || block.guarded || is_used(id) {
@@ -24,17 +42,20 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     }
 
     /// Allocates exactly these addresses. Returns `None` if they are not free, or if the tables are full.
-    pub(crate) fn allocate_at(&mut self, at: u64, bytes: u64) -> Option<BlockId> {
-        self.coalesce();
-        let (around, block) = self.around(at)?;
+    /// [`recount`](Self::recount) must follow the last call.
+    pub(crate) fn allocate_at(&mut self, walk: &mut Walk, at: u64, bytes: u64) -> Option<BlockId> {
+        let (around, block) = self.walk_to(walk, at)?;
         if block.state != BlockState::Free || at + bytes > block.address + block.bytes() {
             return None;
         }
+        // The block may be split, and merged again.
+        walk.block = BlockId::NONE;
         let held = self.hold(around, at, at + bytes)?;
         let [held] = held[..] else {
             self.put_back(held);
             return None;
         };
+        walk.block = held.block;
         let elastic = self.chunk_map.is_some();
         let block = &mut self.blocks[held.block];
         block.state = BlockState::Allocated;
@@ -42,23 +63,39 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             block.kind = SegmentKind::of(bytes);
         }
         self.last_freed = BlockId::NONE;
-        self.recount();
         Some(held.block)
+    }
+
+    /// The block that contains an address, which is not below that of an earlier call.
+    fn walk_to(&self, walk: &mut Walk, at: u64) -> Option<(BlockId, &Block)> {
+        while walk.segments.get(walk.segment).is_some_and(|(_, end, _)| *end <= at) {
+            walk.segment += 1;
+            walk.block = BlockId::NONE;
+        }
+        let (base, _, id) = *walk.segments.get(walk.segment)?;
+        if at < base {
+            return None;
+        }
+        let first = walk.block.get().or_else(|| self.segments.get(id)?.first.get())?;
+        let found = chain(self.blocks.all(), first).find(|(_, block)| at < block.address + block.bytes())?;
+        walk.block = found.0;
+        Some(found)
     }
 
     /// The block that contains an address.
     pub(crate) fn around(&self, at: u64) -> Option<(BlockId, &Block)> {
-        let segment = self.segments().find(|segment| (segment.base..segment.base + segment.bytes).contains(&at))?;
+        let mut segments = self.segments.iter().map(|(_, segment)| segment);
+        let segment = segments.find(|segment| (segment.base..segment.base + segment.bytes).contains(&at))?;
         self.blocks_of(segment).find(|(_, block)| at < block.address + block.bytes())
     }
 
     /// Recounts the free blocks that are parts of their segment.
-    fn recount(&mut self) {
+    pub(crate) fn recount(&mut self) {
         if self.chunk_map.is_some() {
             return;
         }
         let mut split = [Split::default(); 2];
-        for segment in self.segments() {
+        for (_, segment) in self.segments.iter() {
             let part = |block: &Block| block.state == BlockState::Free && block.bytes() < segment.bytes;
             for (_, block) in self.blocks_of(segment).filter(|(_, block)| part(block)) {
                 split[segment.kind as usize].blocks += 1;

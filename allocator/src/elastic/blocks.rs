@@ -237,6 +237,20 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 }
 
 impl<G> HeapBlocks<G> {
+    /// The chunk that is mapped at an address.
+    pub(crate) fn chunk_at(&self, at: u64) -> Option<Chunk> {
+        self.chunk_map.as_ref()?.chunks.get(&at).copied()
+    }
+
+    /// The chunks under the addresses from `start` to `end`, by address.
+    #[cfg(feature = "ipc")]
+    pub(crate) fn chunks_under(&self, start: u64, end: u64) -> Vec<Chunk> {
+        let Some(chunk_map) = &self.chunk_map else { return Vec::new() };
+        // Only the last chunk that begins before `start` can reach beyond it.
+        let before = chunk_map.chunks.range(..start).next_back().filter(|(_, chunk)| chunk.end() > start);
+        before.into_iter().chain(chunk_map.chunks.range(start..end)).map(|(_, chunk)| *chunk).collect()
+    }
+
     /// Every chunk, by address.
     pub(crate) fn chunks(&self) -> Vec<Chunk> {
         self.chunk_map.iter().flat_map(|chunk_map| chunk_map.chunks.values().copied()).collect()

@@ -9,6 +9,7 @@ use std::{mem, ptr};
 use cachette_hal::{self as hal, Device, Progress};
 
 use crate::blocks::{Chunk, ChunkId, ReservedBlock};
+use crate::elastic::SMALLEST_PAGE;
 use crate::elastic::map::Leftover;
 use crate::elastic::policy::Plan;
 use crate::elastic::state::PendingUnmap;
@@ -16,6 +17,14 @@ use crate::fence::{Fence, passed_soon};
 use crate::heap::{Heap, HeapState};
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::stats::{Counted, Row};
+
+/// The heaps whose idle chunks can move to another heap.
+#[derive(Debug)]
+pub(crate) struct ChunkDonors<D: Device> {
+    pub(crate) heaps: Vec<Arc<Heap<D>>>,
+    /// The number of heaps that have memory, exact up to [`MANY_HEAPS`](crate::elastic::policy::MANY_HEAPS).
+    pub(crate) holders: usize,
+}
 
 /// The idle chunks of a heap, not yet held.
 #[derive(Debug)]
@@ -139,6 +148,18 @@ impl<D: Device> Heap<D> {
         let mut passed = passed_soon(&ends).into_iter();
         offers.retain(|_| passed.next() == Some(true));
         Ok(offers)
+    }
+
+    /// Returns whether the heap has memory, or addresses that wait to be unmapped.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.reserved() > 0 || self.elastic.as_ref().is_some_and(|elastic| !elastic.pending_unmaps.lock().is_empty())
+    }
+
+    /// Returns whether a chunk may be idle, now or after the events of pending blocks: the smallest would fit into what
+    /// is not allocated.
+    pub(crate) fn may_have_idle_chunks(&self) -> bool {
+        let spare = self.reserved().saturating_sub(self.count(Row::All, Counted::AllocatedBytes));
+        spare >= SMALLEST_PAGE
     }
 
     /// The allocations of the heap so far.

@@ -21,7 +21,7 @@ use crate::elastic::map::{self, Filled, Leftover, Unfilled};
 use crate::elastic::policy::{self, Facts, Obstacle, Plan};
 use crate::elastic::state::PendingUnmap;
 use crate::elastic::turn::MappingTurn;
-use crate::elastic::{self, Tuning};
+use crate::elastic::{self, ChunkDonors, Tuning};
 use crate::fence::Fence;
 use crate::heap::{Allocated, Heap, HeapState, Request};
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
@@ -82,7 +82,7 @@ impl<D: Device> Heap<D> {
     pub(crate) fn fill_for(
         self: &Arc<Self>,
         request: Request,
-        others: impl Fn() -> Vec<Arc<Self>>,
+        others: impl Fn() -> ChunkDonors<D>,
         pressed: bool,
     ) -> hal::Result<Option<Allocated>> {
         // No device has more memory.
@@ -107,7 +107,7 @@ impl<D: Device> Heap<D> {
             }
             if asked {
                 // The memory of pending blocks is idle once their events have passed. The heap itself reports a failure.
-                for heap in others() {
+                for heap in others().heaps {
                     let _ = heap.process_events();
                 }
             }
@@ -138,7 +138,7 @@ impl<D: Device> Heap<D> {
     fn search_and_fill(
         self: &Arc<Self>,
         request: Request,
-        others: &impl Fn() -> Vec<Arc<Self>>,
+        others: &impl Fn() -> ChunkDonors<D>,
         mut tuning: Tuning,
         stage: Stage,
     ) -> hal::Result<Tried> {
@@ -146,7 +146,7 @@ impl<D: Device> Heap<D> {
             return Ok(Tried::Served(allocated));
         }
         let others = others();
-        let donors = others.iter().filter(|_| stage.pressed);
+        let donors = others.heaps.iter().filter(|_| stage.pressed);
         if stage.patient && donors.chain([self]).any(|heap| heap.has_passed_events().unwrap_or(false)) {
             return Ok(Tried::TooEarly);
         }
@@ -160,16 +160,15 @@ impl<D: Device> Heap<D> {
     fn fill(
         self: &Arc<Self>,
         request: Request,
-        others: &[Arc<Self>],
+        others: &ChunkDonors<D>,
         tuning: Tuning,
         Stage { pressed, asked, .. }: Stage,
         single: bool,
     ) -> hal::Result<Tried> {
         let mut offers: Option<Vec<DonorOffer<'_, D>>> = None;
-        let heaps = others.iter().filter(|heap| heap.reserved() > 0).count();
         let mut tries = 0;
         while tries < TRIES {
-            match self.plan(request, (offers.as_deref(), heaps), tuning, (pressed, single))? {
+            match self.plan(request, (offers.as_deref(), others.holders), tuning, (pressed, single))? {
                 Ok(mut held) => match borrow(&held.plan, offers.as_deref().unwrap_or_default())? {
                     Ok(lent) => {
                         held.moved.splice(0..0, lent);
@@ -189,7 +188,7 @@ impl<D: Device> Heap<D> {
                     }
                 }
                 Err(Obstacle::AskOthers) if !asked => return Ok(Tried::TooEarly),
-                Err(Obstacle::AskOthers) => offers = Some(self.offers(others)?),
+                Err(Obstacle::AskOthers) => offers = Some(self.offers(&others.heaps)?),
                 Err(Obstacle::NoMemory) => break,
             }
             tries += 1;

@@ -28,6 +28,8 @@ const VERY_LARGE_PART_OF_ROOM: u64 = 256;
 const FEW_HEAPS: u64 = 4;
 /// The largest chunk is at least this part of the tuning's, however many heaps there are.
 const LEAST_PART: u64 = 16;
+/// From so many heaps on, the largest chunk is that part.
+pub(crate) const MANY_HEAPS: usize = 16;
 /// A request for more than this part of the memory that the device can still provide must use idle chunks first.
 const SCARCE: u64 = 16;
 

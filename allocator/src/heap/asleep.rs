@@ -49,9 +49,8 @@ impl<D: Device> Heap<D> {
         chunks.into_iter().map(|chunk| (chunk, within(&chunk))).collect()
     }
 
-    /// Returns whether a stream that uses an allocated block is captured. The host cannot wait for its earlier work
-    /// then.
-    pub(crate) fn is_used_by_a_capture(&self) -> hal::Result<bool> {
+    /// The streams that use allocated blocks besides the heap's own.
+    pub(crate) fn users(&self) -> Vec<Arc<StreamState<D>>> {
         let mut users: Vec<Arc<StreamState<D>>> = {
             let state = self.state.lock();
             let uses = state.uses.values();
@@ -60,7 +59,13 @@ impl<D: Device> Heap<D> {
         // A fixed order, so that a run can be repeated call for call.
         users.sort_unstable_by_key(|user| user.number());
         users.dedup_by_key(|user| user.number());
-        for stream_state in &users {
+        users
+    }
+
+    /// Returns whether a stream that uses an allocated block is captured. The host cannot wait for its earlier work
+    /// then.
+    pub(crate) fn is_used_by_a_capture(&self) -> hal::Result<bool> {
+        for stream_state in &self.users() {
             if stream_state.ask_capturing()? {
                 return Ok(true);
             }
@@ -70,7 +75,7 @@ impl<D: Device> Heap<D> {
 
     /// Returns whether the chunk still lies under the heap's blocks.
     pub(crate) fn has_chunk(&self, chunk: Chunk) -> bool {
-        self.chunks().contains(&chunk)
+        self.state.lock().blocks.chunk_at(chunk.at) == Some(chunk)
     }
 
     /// Counts a chunk whose memory was returned to the device.

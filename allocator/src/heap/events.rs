@@ -1,6 +1,5 @@
 //! Blocks that their callers freed while other streams still use them.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,158 +10,12 @@ use crate::blocks::{BlockId, BlockState};
 use crate::fence::Fence;
 use crate::heap::ancestors::Ancestors;
 use crate::heap::graph_reuse::Deferred;
+use crate::heap::pending::Poll;
 use crate::heap::{Freed, Heap, HeapGuard, HeapState, StreamUses};
-use crate::observe::callbacks::TraceAction;
+use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::source::SourceEvent;
 use crate::stats::Counted;
 use crate::stream_state::StreamState;
-
-/// Blocks that their callers freed while other streams still use them.
-#[derive(Debug)]
-pub(crate) struct PendingFrees<D: Device> {
-    /// One queue for every stream state that uses such blocks.
-    queues: Vec<PendingQueue<D>>,
-    /// The number of fences that each of these blocks still waits for.
-    left: HashMap<BlockId, u32>,
-    /// Blocks for whose uses no fence is recorded yet, because the driver failed.
-    unmarked: Vec<(BlockId, StreamUses<D>)>,
-    /// Blocks freed while their own stream, or another one that uses them, was captured: no fence can be recorded
-    /// there.
-    pub(crate) deferred: Vec<Deferred<D>>,
-    /// The graph nodes that precede the next work of the heap's own stream, if it is captured and was queried.
-    pub(crate) reach: Ancestors,
-    /// Blocks freed while they are exported to other processes. The end of the last export continues the free.
-    pub(crate) exported: HashMap<BlockId, StreamUses<D>>,
-}
-
-/// The fences of one stream state that blocks wait for.
-#[derive(Debug)]
-struct PendingQueue<D: Device> {
-    /// The number of the stream state.
-    stream_state: u64,
-    /// In the order in which the fences were recorded, whichever thread was the first to list its own. A stream runs in
-    /// order, so a fence that has passed covers those before it.
-    blocks: VecDeque<PendingBlock<D>>,
-    /// Whether the next poll is for the last fence, and not for the first.
-    polls_last: bool,
-}
-
-#[derive(Debug)]
-struct PendingBlock<D: Device> {
-    fence: Arc<Fence<D>>,
-    block: BlockId,
-}
-
-impl<D: Device> Default for PendingFrees<D> {
-    fn default() -> Self {
-        Self {
-            queues: Vec::new(),
-            left: HashMap::new(),
-            unmarked: Vec::new(),
-            deferred: Vec::new(),
-            reach: Ancestors::default(),
-            exported: HashMap::new(),
-        }
-    }
-}
-
-impl<D: Device> PendingFrees<D> {
-    /// Returns whether any block is pending.
-    #[inline]
-    pub(crate) fn has_pending_events(&self) -> bool {
-        !self.queues.is_empty() || !self.unmarked.is_empty() || !self.deferred.is_empty()
-    }
-
-    /// Returns whether [`Heap::process_events`] would find a fence that has passed.
-    fn has_passed(&self) -> bool {
-        let first = |queue: &PendingQueue<D>| queue.blocks.front().map(|waiting| waiting.fence.poll());
-        self.queues.iter().filter_map(first).any(|polled| polled.is_ok_and(Progress::is_done))
-    }
-
-    /// Makes a block wait for fences.
-    fn push(&mut self, block: BlockId, fences: Vec<Fence<D>>) {
-        self.left.insert(block, u32::try_from(fences.len()).unwrap_or(u32::MAX));
-        for fence in fences {
-            let (stream_state, order) = fence.point();
-            let waiting = PendingBlock { fence: Arc::new(fence), block };
-            if let Some(queue) = self.queues.iter_mut().find(|queue| queue.stream_state == stream_state) {
-                let at = queue.blocks.partition_point(|known| known.fence.point().1 < order);
-                queue.blocks.insert(at, waiting);
-            } else {
-                let blocks = VecDeque::from([waiting]);
-                self.queues.push(PendingQueue { stream_state, blocks, polls_last: true });
-            }
-        }
-    }
-
-    /// Polls one fence of every stream, or with `all` as many as have passed and one more. Appends the blocks that wait
-    /// for no other fence to `done`.
-    fn passed(&mut self, all: bool, done: &mut Vec<BlockId>) -> hal::Result<()> {
-        let mut result = Ok(());
-        for queue in &mut self.queues {
-            queue.polls_last |= all;
-            loop {
-                let polls_first = !queue.polls_last || queue.blocks.len() == 1;
-                match queue.poll() {
-                    Ok(passed) => {
-                        for _ in 0..passed {
-                            let Some(PendingBlock { block, .. }) = queue.blocks.pop_front() else { break };
-                            if let Some(left) = self.left.get_mut(&block) {
-                                *left -= 1;
-                                if *left == 0 {
-                                    self.left.remove(&block);
-                                    done.push(block);
-                                }
-                            }
-                        }
-                        if !all || queue.blocks.is_empty() || (passed == 0 && polls_first) {
-                            break;
-                        }
-                        // The last fence has not passed.
-                        queue.polls_last = false;
-                    }
-                    Err(error) => {
-                        result = Err(error);
-                        break;
-                    }
-                }
-            }
-        }
-        self.queues.retain(|queue| !queue.blocks.is_empty());
-        result
-    }
-
-    /// The last fence that each pending block waits for. Blocks without recorded fences are not included.
-    pub(crate) fn last_points(&self) -> HashMap<BlockId, u64> {
-        let mut last = HashMap::new();
-        for waiting in self.queues.iter().flat_map(|queue| &queue.blocks) {
-            let (_, order) = waiting.fence.point();
-            let last = last.entry(waiting.block).or_insert(order);
-            *last = order.max(*last);
-        }
-        last
-    }
-
-    /// Every fence that one of `blocks` waits for.
-    pub(crate) fn fences_of(&self, blocks: &[BlockId]) -> Vec<Arc<Fence<D>>> {
-        self.queues
-            .iter()
-            .flat_map(|queue| &queue.blocks)
-            .filter(|waiting| blocks.contains(&waiting.block))
-            .map(|waiting| Arc::clone(&waiting.fence))
-            .collect()
-    }
-}
-
-impl<D: Device> PendingQueue<D> {
-    /// Polls one fence: the last one, and after it has not passed the first. Returns how many fences have passed.
-    fn poll(&mut self) -> hal::Result<usize> {
-        let at = if self.polls_last { self.blocks.len() - 1 } else { 0 };
-        let passed = self.blocks[at].fence.poll()?.is_done();
-        self.polls_last = passed;
-        Ok(if passed { at + 1 } else { 0 })
-    }
-}
 
 impl<D: Device> Heap<D> {
     /// Records that `stream_state` uses an allocated block.
@@ -236,7 +89,7 @@ impl<D: Device> Heap<D> {
         // The fences are recorded even if a tracker panics.
         let _told = self.tell(TraceAction::FreeRequested, address, requested);
         self.shared.peaks.note(&self.counters);
-        unexported.map_or(Ok(()), |uses| self.mark(id, uses))
+        unexported.map_or(Ok(()), |uses| self.mark(id, uses).map(drop))
     }
 
     /// Frees a block at once, with fences of `users` as guards of its next use.
@@ -269,12 +122,12 @@ impl<D: Device> Heap<D> {
     ///
     /// During a capture no fence is recorded. The block waits for the end of the capture, or until the order of the
     /// graph permits reuse.
-    pub(crate) fn mark(&self, id: BlockId, uses: StreamUses<D>) -> hal::Result<()> {
+    pub(crate) fn mark(&self, id: BlockId, uses: StreamUses<D>) -> hal::Result<CallbackOutcome> {
         let Some(fences) = self.points(&uses).transpose() else {
             let deferred = self.deferred(id, uses);
             let mut state = self.state.lock();
             state.pending.deferred.push(deferred);
-            return Ok(());
+            return Ok(CallbackOutcome::default());
         };
         let mut state = self.state.lock();
         match fences {
@@ -284,12 +137,11 @@ impl<D: Device> Heap<D> {
                 if (uses.lent || state.policy.driver_pool) && fences.iter().all(|fence| fence.is_of(&self.shared)) =>
             {
                 let guards = fences.into_iter().map(Arc::new).collect();
-                self.become_free(state, vec![(id, guards)]);
-                Ok(())
+                Ok(self.become_free(state, vec![(id, guards)]))
             }
             Ok(fences) => {
                 state.pending.push(id, fences);
-                Ok(())
+                Ok(CallbackOutcome::default())
             }
             Err(error) => {
                 state.pending.unmarked.push((id, uses));
@@ -300,39 +152,42 @@ impl<D: Device> Heap<D> {
 
     /// Records a fence in every stream that uses a block. Returns `None` if one of them, or the heap's own stream, is
     /// captured.
+    ///
+    /// While no capture is announced, only the heap's own stream is queried. A fence in a captured stream does not pass
+    /// before the end of the capture. But it must not become a guard: a stream that waits for it would join the capture.
     fn points(&self, uses: &StreamUses<D>) -> hal::Result<Option<Vec<Fence<D>>>> {
-        for stream_state in uses.users.iter().chain([&self.stream_state]) {
+        let all = uses.lent || self.knows_of_captures() || self.policy().driver_pool;
+        for stream_state in uses.users.iter().filter(|_| all).chain([&self.stream_state]) {
             if stream_state.ask_capturing()? {
                 return Ok(None);
             }
         }
-        let fences: hal::Result<Vec<_>> = uses.users.iter().map(|stream_state| Fence::record(stream_state)).collect();
-        fences.map(Some)
+        let record = |user| if all { Fence::record(user) } else { Fence::record_unchecked(user) };
+        uses.users.iter().map(record).collect::<hal::Result<_>>().map(Some)
     }
 
     /// Records the fences of a block that was freed during a capture. Captured uses need no fence: the memory of the
     /// graph stays in its pool.
-    fn mark_after_capture(&self, id: BlockId, mut uses: StreamUses<D>) -> hal::Result<()> {
+    fn mark_after_capture(&self, id: BlockId, mut uses: StreamUses<D>) -> hal::Result<CallbackOutcome> {
         if !uses.users.iter().any(|stream_state| stream_state.is_capturing()) {
             uses.users.truncate(uses.users.len() - uses.captured);
             uses.captured = 0;
         }
         if uses.users.is_empty() {
-            self.become_free(self.state.lock(), vec![(id, Vec::new())]);
-            return Ok(());
+            return Ok(self.become_free(self.state.lock(), vec![(id, Vec::new())]));
         }
         self.mark(id, uses)
     }
 
     /// Frees pending blocks, each with the guards of its next use.
-    pub(crate) fn become_free(&self, mut state: HeapGuard<'_, D>, blocks: Vec<(BlockId, Vec<Arc<Fence<D>>>)>) {
-        let mut outcome = Vec::new();
+    pub(crate) fn become_free(&self, mut state: HeapGuard<'_, D>, blocks: Vec<GuardedBlock<D>>) -> CallbackOutcome {
+        let mut freed = Vec::new();
         for (id, guards) in blocks {
             let bytes = state.blocks.block(id).bytes();
             let block = state.blocks.block(id);
             let (kind, requested) = (block.kind, block.requested);
             let address = block.address;
-            outcome.push((address, requested));
+            freed.push((address, requested));
             state.note_free_completed(id, address, requested);
             self.counters.lower(Counted::Pending, kind, 1);
             self.counters.lower(Counted::PendingBytes, kind, bytes);
@@ -342,12 +197,9 @@ impl<D: Device> Heap<D> {
         self.flush_stats(&mut state.blocks);
         let driver_pool = state.policy.driver_pool;
         drop(state);
-        for (address, requested) in outcome {
-            self.tell(TraceAction::FreeCompleted, address, requested);
-        }
-        if driver_pool {
-            self.return_to_driver();
-        }
+        let tell = |(address, requested)| self.tell(TraceAction::FreeCompleted, address, requested);
+        let told = freed.into_iter().map(tell).fold(CallbackOutcome::default(), CallbackOutcome::and);
+        if driver_pool { told.and(CallbackOutcome::of(|| self.return_to_driver())) } else { told }
     }
 
     /// Polls one event of every stream that pending blocks wait for, and frees the blocks that wait for no other. It
@@ -360,17 +212,20 @@ impl<D: Device> Heap<D> {
             self.reuse_in_capture();
             return (self.state.lock(), processed);
         }
-        let mut done = Vec::new();
+        let polls = state.pending.next_polls();
+        drop(state);
         let polled = {
             // A stream may be captured without the allocator's knowledge, which forbids a query of an event.
             let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
-            state.pending.passed(false, &mut done)
+            ask_all(&polls)
         };
+        let mut state = self.state.lock();
+        let (done, result) = note_all(&mut state, &polls, &polled);
         if !done.is_empty() {
-            self.become_free(state, done.into_iter().map(|id| (id, Vec::new())).collect());
+            drop(self.become_free(state, done));
             state = self.state.lock();
         }
-        (state, polled)
+        (state, result)
     }
 
     /// Returns whether a fence has passed that [`process_events`](Self::process_events) has not processed. It calls no
@@ -380,7 +235,8 @@ impl<D: Device> Heap<D> {
             return Ok(false);
         }
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
-        Ok(self.state.lock().pending.has_passed())
+        let firsts = self.state.lock().pending.first_fences();
+        Ok(firsts.iter().any(|first| first.poll().is_ok_and(Progress::is_done)))
     }
 
     /// Records the fences that failed before, and frees the blocks that wait for no fence any more.
@@ -399,50 +255,53 @@ impl<D: Device> Heap<D> {
             pending.reach = Ancestors::default();
             (std::mem::take(&mut pending.unmarked), std::mem::take(&mut pending.deferred))
         };
-        for (id, uses) in unmarked {
-            result = result.and(self.mark(id, uses));
-        }
-        for Deferred { block, uses, .. } in deferred {
-            result = result.and(self.mark_after_capture(block, uses));
+        // A panic of a sink continues at the end: no other list has the blocks that come after.
+        let mut told = CallbackOutcome::default();
+        let unmarked = unmarked.into_iter().map(|(id, uses)| self.mark(id, uses));
+        let deferred = deferred.into_iter().map(|Deferred { block, uses, .. }| self.mark_after_capture(block, uses));
+        for marked in unmarked.chain(deferred) {
+            match marked {
+                Ok(more) => told = told.and(more),
+                Err(error) => result = result.and(Err(error)),
+            }
         }
         release.cancel();
-        let mut state = self.state.lock();
-        let mut done = Vec::new();
-        result = result.and(state.pending.passed(true, &mut done));
-        let done = done.into_iter().map(|id| (id, Vec::new())).collect();
-        self.become_free(state, done);
+        let mut polls = self.state.lock().pending.last_polls();
+        while !polls.is_empty() {
+            let polled = ask_all(&polls);
+            let mut state = self.state.lock();
+            let (done, noted) = note_all(&mut state, &polls, &polled);
+            let next =
+                polls.iter().zip(&polled).filter_map(|(poll, passed)| state.pending.after(poll, (*passed).ok()?));
+            polls = next.collect();
+            told = told.and(self.become_free(state, done));
+            result = result.and(noted);
+        }
+        drop(told);
         result
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use cachette_hal::Ordinal;
-    use cachette_hal_host::{HostBackend, HostConfig};
-
-    use super::*;
-    use crate::Allocator;
-
-    #[test]
-    fn a_fence_covers_only_earlier_ones_even_if_it_was_listed_last() {
-        let device = HostBackend::new(HostConfig::default()).unwrap().device(Ordinal(0)).unwrap();
-        let allocator = Allocator::new(device);
-        let stream = allocator.create_stream().unwrap();
-        let user = &stream.heap.stream_state;
-        // One thread records a fence. Another one queues work, and lists its own, later fence first.
-        let earlier = Fence::record(user).unwrap();
-        earlier.wait().unwrap();
-        let hold = allocator.device().hold(user.handle()).unwrap();
-        let later = Fence::record(user).unwrap();
-        let mut pending = PendingFrees::default();
-        pending.push(BlockId::new(1), vec![later]);
-        pending.push(BlockId::new(2), vec![earlier]);
-        for all in [false, true] {
-            let mut done = Vec::new();
-            pending.passed(all, &mut done).unwrap();
-            pending.passed(all, &mut done).unwrap();
-            assert!(!done.contains(&BlockId::new(1)), "its fence has not passed");
-        }
-        drop(hold);
-    }
+/// Polls fences. The caller holds no lock of a heap, since the driver may be slow.
+fn ask_all<D: Device>(polls: &[Poll<D>]) -> Vec<hal::Result<bool>> {
+    polls.iter().map(Poll::ask).collect()
 }
+
+/// Notes the results of polls. Returns the blocks that wait for no fence any more, and the first failure.
+fn note_all<D: Device>(
+    state: &mut HeapState<D>,
+    polls: &[Poll<D>],
+    polled: &[hal::Result<bool>],
+) -> (Vec<GuardedBlock<D>>, hal::Result<()>) {
+    let (mut done, mut result) = (Vec::new(), Ok(()));
+    for (poll, passed) in polls.iter().zip(polled) {
+        match passed {
+            Ok(passed) => state.pending.note(poll, *passed, &mut done),
+            Err(error) => result = result.and(Err(*error)),
+        }
+    }
+    (done.into_iter().map(|id| (id, Vec::new())).collect(), result)
+}
+
+/// A block that becomes free, with the guards of its next use.
+type GuardedBlock<D> = (BlockId, Vec<Arc<Fence<D>>>);

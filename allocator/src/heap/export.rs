@@ -46,9 +46,7 @@ impl<D: Device> Heap<D> {
         let (address, bytes) = (block.address, block.bytes());
         let segment = state.blocks.segment_of(id).ok_or(ExportRefusal::Free)?;
         let memory = if self.elastic.is_some() {
-            let mut chunks = state.blocks.chunks();
-            chunks.retain(|chunk| chunk.at < address + bytes && chunk.end() > address);
-            BlockMemory::Chunks(chunks)
+            BlockMemory::Chunks(state.blocks.chunks_under(address, address + bytes))
         } else {
             BlockMemory::Segment { base: segment.base, bytes: segment.bytes }
         };
@@ -75,7 +73,7 @@ impl<D: Device> Heap<D> {
         }
         let Some(uses) = state.pending.exported.remove(&id) else { return };
         if uses.users.is_empty() {
-            self.become_free(state, vec![(id, Vec::new())]);
+            drop(self.become_free(state, vec![(id, Vec::new())]));
             return;
         }
         drop(state);

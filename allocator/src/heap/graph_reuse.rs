@@ -87,7 +87,7 @@ impl<D: Device> Heap<D> {
         }
         state.pending.reach = reach;
         if !done.is_empty() {
-            self.become_free(state, done);
+            drop(self.become_free(state, done));
         }
     }
 
@@ -112,6 +112,11 @@ impl<D: Device> Heap<D> {
         }
         // The next request retries a failure.
         let _ = self.process_events();
+    }
+
+    /// Returns whether a capture is announced, or the reuse inside captures needs to know of all.
+    pub(crate) fn knows_of_captures(&self) -> bool {
+        self.shared.routed.load(Relaxed) || self.reuses_in_captures()
     }
 
     fn reuses_in_captures(&self) -> bool {

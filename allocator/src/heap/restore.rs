@@ -1,11 +1,14 @@
 //! Saving and restoring the allocations of a heap.
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use cachette_hal::{Device, StreamRef};
 
 use super::{Heap, HeapState, Request, StreamUses};
 use crate::blocks::{BlockId, BlockState};
+use crate::error::Error;
+use crate::fence::Fence;
 use crate::label::Label;
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::observe::probes;
@@ -63,25 +66,27 @@ impl<D: Device> Heap<D> {
         if self.is_exporting() {
             return Err(PoolProblem::Offered);
         }
+        let by_address = by_address(saved);
         for now in self.save()?.iter().filter(|now| !now.label.is_raw()) {
             // A restore must not free or reuse the memory of an owner.
-            if !saved.iter().any(|block| block.is_still(now)) {
+            if !by_address.get(&now.address).is_some_and(|block| block.is_still(now)) {
                 let address = now.address;
                 return Err(PoolProblem::Owned { address });
             }
         }
         let mut state = self.state.lock();
-        for block in saved {
-            let HeapState { blocks, uses, .. } = &mut *state;
-            if blocks.could_hold(block.address, block.bytes, |id| uses.contains_key(&id)) {
+        let mut used = allocated(&state);
+        used.retain(|(id, _)| state.uses.contains_key(id));
+        used.sort_unstable_by_key(|(_, now)| now.address);
+        let HeapState { blocks, uses, .. } = &mut *state;
+        let mut walk = blocks.walk();
+        for block in by_address.values() {
+            if blocks.could_hold(&mut walk, block.address, block.bytes, |id| uses.contains_key(&id)) {
                 continue;
             }
-            let range = block.address..block.address + block.bytes;
-            let mut used = allocated(&state).into_iter().filter(|(id, now)| {
-                let end = now.address + now.bytes;
-                state.uses.contains_key(id) && now.address < range.end && range.start < end
-            });
-            match used.next() {
+            // The first block in use that ends behind the start of the saved one.
+            let first = used.partition_point(|(_, now)| now.address + now.bytes <= block.address);
+            match used.get(first).filter(|(_, now)| now.address < block.address + block.bytes) {
                 Some((_, now)) if now.is_at(block) => {}
                 Some((_, now)) => {
                     let address = now.address;
@@ -91,6 +96,49 @@ impl<D: Device> Heap<D> {
                     let address = block.address;
                     return Err(PoolProblem::Changed { address });
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the next work on saved blocks that other streams use now wait for those streams. Nothing else orders it, as
+    /// these blocks are neither freed nor allocated.
+    ///
+    /// `stream_state_of` finds the stream that had borrowed a block. Fails if one of the streams is captured apart from
+    /// the other: no wait could order their work.
+    pub(crate) fn order_restored(
+        &self,
+        saved: &[SavedHeap],
+        stream_state_of: impl Fn(StreamRef) -> Option<Arc<StreamState<D>>>,
+    ) -> Result<(), Error> {
+        let by_address = by_address(saved);
+        let mut pairs = Vec::new();
+        {
+            let state = self.state.lock();
+            for (id, now) in allocated(&state) {
+                let saved = by_address.get(&now.address).filter(|block| now.label.is_raw() && now.is_at(block));
+                if let (Some(saved), Some(uses)) = (saved, state.uses.get(&id)) {
+                    pairs.extend(uses.users.iter().map(|user| (Arc::clone(user), saved.borrower, now.address)));
+                }
+            }
+        }
+        let mut ordered = HashSet::new();
+        for (user, borrower, address) in pairs {
+            let next = borrower.and_then(&stream_state_of).unwrap_or_else(|| Arc::clone(&self.stream_state));
+            if user.number() == next.number() || !ordered.insert((user.number(), next.number())) {
+                continue;
+            }
+            let captures = (user.capture()?, next.capture()?);
+            if captures.0.is_some() && captures.0 != captures.1 {
+                let pool = self.pool_id();
+                return Err(PoolProblem::Waiting { address }.of(pool));
+            }
+            if captures.0 == captures.1 && Arc::ptr_eq(user.shared(), &self.shared) {
+                Fence::order(&user, &next)?;
+            } else {
+                // The stream cannot wait on the device for work outside its capture, or of another allocator.
+                let _relaxed = self.shared.relax_capture();
+                Fence::record(&user)?.wait()?;
             }
         }
         Ok(())
@@ -106,18 +154,18 @@ impl<D: Device> Heap<D> {
         stream_state_of: impl Fn(StreamRef) -> Option<Arc<StreamState<D>>>,
     ) -> RestoredHeap {
         let mut state = self.state.lock();
-        let mut saved = saved.to_vec();
+        let mut saved = by_address(saved);
         let (mut freed, mut restored) = (Vec::new(), Vec::new());
         let (mut stays, mut behind) = (Vec::new(), Vec::new());
         for (id, now) in allocated(&state) {
             if !now.label.is_raw() {
-                saved.retain(|block| block.label.is_raw() || block.address != now.address);
+                if saved.get(&now.address).is_some_and(|block| !block.label.is_raw()) {
+                    saved.remove(&now.address);
+                }
                 continue;
             }
-            let is_used = state.uses.contains_key(&id);
-            let same = saved.iter().position(|block| now.is_at(block));
-            if let Some(same) = same.filter(|_| is_used) {
-                saved.swap_remove(same);
+            if state.uses.contains_key(&id) && saved.get(&now.address).is_some_and(|block| now.is_at(block)) {
+                saved.remove(&now.address);
                 stays.push(now.address);
                 continue;
             }
@@ -137,8 +185,9 @@ impl<D: Device> Heap<D> {
             }
         }
         let mut missing = Vec::new();
-        for block in saved {
-            let Some(id) = state.blocks.allocate_at(block.address, block.bytes) else {
+        let mut walk = state.blocks.walk();
+        for block in saved.into_values() {
+            let Some(id) = state.blocks.allocate_at(&mut walk, block.address, block.bytes) else {
                 missing.push(block.address);
                 continue;
             };
@@ -156,6 +205,7 @@ impl<D: Device> Heap<D> {
             restored.push(block);
             probes::malloc(&self.shared.device, block.address, block.requested, self.stream_state.handle());
         }
+        state.blocks.recount();
         self.flush_stats(&mut state.blocks);
         drop(state);
         self.shared.peaks.note(&self.counters);
@@ -170,7 +220,7 @@ impl<D: Device> Heap<D> {
     /// Notifies the trackers of a restore, and records the fences of the pending blocks.
     fn tell_restored(&self, freed: &[SavedHeap], behind: Vec<(BlockId, StreamUses<D>)>, allocated: &[SavedHeap]) {
         let mut outcome = CallbackOutcome::default();
-        let waits: Vec<u64> = {
+        let waits: HashSet<u64> = {
             let state = self.state.lock();
             let address = |(id, _): &(BlockId, StreamUses<D>)| state.blocks.block(*id).address;
             behind.iter().map(address).collect()
@@ -184,12 +234,17 @@ impl<D: Device> Heap<D> {
         }
         for (id, uses) in behind {
             // The next request of the heap retries a failure.
-            let _ = self.mark(id, uses);
+            outcome = outcome.and(self.mark(id, uses).unwrap_or_default());
         }
         for block in allocated {
             outcome = outcome.and(self.tell(TraceAction::Alloc, block.address, block.requested));
         }
     }
+}
+
+/// The saved allocations by address; no two have the same.
+fn by_address(saved: &[SavedHeap]) -> BTreeMap<u64, SavedHeap> {
+    saved.iter().map(|block| (block.address, *block)).collect()
 }
 
 /// The current allocations, with their blocks.

@@ -160,8 +160,8 @@ impl<D: Device> Heap<D> {
         let place = self.place(self.stream_state.handle());
         // SAFETY: 1. the stream state keeps its stream alive.
         match unsafe { source.allocate(bytes, &place) } {
-            Ok(base) if base.address().is_multiple_of(UNIT) => {
-                let ends = [base.address(), base.address().saturating_add(bytes - 1)];
+            Ok(base) if base.address().is_multiple_of(UNIT) && base.address().checked_add(bytes).is_some() => {
+                let ends = [base.address(), base.address() + bytes - 1];
                 let known = ends.into_iter().find_map(block_around);
                 let made = known.map_or_else(|| pool.note_made(base.address(), bytes), Err);
                 made.map_err(|other| overlap(source.name(), base, other))?;
@@ -170,11 +170,14 @@ impl<D: Device> Heap<D> {
             Ok(base) => {
                 // SAFETY: 1. 2. the segment was just allocated, and no other code has its address.
                 unsafe { source.free(base, bytes, &place) }?;
-                Err(SourceError::other(
-                    format!("{} gave the unaligned address {:#x}", source.name(), base.address()),
-                    "return multiples of 512",
-                )
-                .into())
+                let (name, address) = (source.name(), base.address());
+                Err(if address.is_multiple_of(UNIT) {
+                    let text = format!("{name} gave {bytes} bytes at {address:#x}, beyond the last address");
+                    SourceError::other(text, "return memory that ends below 2^64").into()
+                } else {
+                    let text = format!("{name} gave the unaligned address {address:#x}");
+                    SourceError::other(text, "return multiples of 512").into()
+                })
             }
             Err(error) if error.kind() == SourceErrorKind::OutOfMemory => Ok(None),
             Err(error) => Err(error.into()),

@@ -32,16 +32,19 @@ impl<D: Device> Heap<D> {
         self.flush_stats(&mut state.blocks);
     }
 
-    /// The fences that some blocks wait for.
-    pub(crate) fn fences_of(&self, blocks: &[BlockId]) -> Vec<Arc<Fence<D>>> {
-        self.state.lock().pending.fences_of(blocks)
+    /// The last fence in each stream that some blocks wait for, for each of several disjoint sets.
+    pub(crate) fn last_fences_of(&self, sets: &[Vec<BlockId>]) -> Vec<Vec<Arc<Fence<D>>>> {
+        self.state.lock().pending.last_fences_of(sets)
     }
 
-    /// The fences that any block waits for.
+    /// The first fence in each stream that any block waits for.
+    pub(crate) fn first_fences(&self) -> Vec<Arc<Fence<D>>> {
+        self.state.lock().pending.first_fences()
+    }
+
+    /// The last fence in each stream that any block waits for. After it, all of them are free.
     pub(crate) fn all_fences(&self) -> Vec<Arc<Fence<D>>> {
-        let state = self.state.lock();
-        let blocks: Vec<_> = state.pending.last_points().into_keys().collect();
-        state.pending.fences_of(&blocks)
+        self.state.lock().pending.last_fences()
     }
 
     /// The largest free block, in bytes.

@@ -24,7 +24,7 @@ pub(crate) struct IpcState<D: Device> {
 
 impl<D: Device> Default for IpcState<D> {
     fn default() -> Self {
-        let imports = Mutex::new(ImportTable { opened: HashMap::new(), segments: HashMap::new() });
+        let imports = Mutex::new(ImportTable { opened: HashMap::new(), segments: HashMap::new(), most: 0 });
         Self { exporter: Exporter::default(), imports }
     }
 }
@@ -63,7 +63,8 @@ impl<D: Device> ImportedMemory<D> {
     /// Returns whether the exporter still keeps the memory for this process. Always false in a forked child.
     #[must_use]
     pub fn is_kept(&self) -> bool {
-        !self.opened.state.origin.is_inherited() && self.opened.connection.is_alive()
+        let OpenMemory { state, lease, .. } = &*self.opened;
+        !state.origin.is_inherited() && lease.as_ref().is_some_and(|lease| lease.connection.is_alive())
     }
 }
 
@@ -79,6 +80,13 @@ struct OpenMemory<D: Device> {
     state: Arc<DeviceState<D>>,
     address: u64,
     bytes: u64,
+    /// `None` only during a drop.
+    lease: Option<ImportLease<D>>,
+}
+
+/// The memory of an import, and the connection that makes the exporter keep it.
+#[derive(Debug)]
+struct ImportLease<D: Device> {
     memory: ImportKind<D>,
     // The last field, so that the socket closes after the memory is unmapped. Then the exporter may reuse the block.
     connection: Connection,
@@ -86,14 +94,26 @@ struct OpenMemory<D: Device> {
 
 impl<D: Device> Drop for OpenMemory<D> {
     fn drop(&mut self) {
+        let Some(mut lease) = self.lease.take() else { return };
         // In a forked child the memory and the connection belong to the parent.
         if self.state.origin.is_inherited() {
             self.state.origin.keep(&self.state);
-            self.connection.detach();
+            lease.connection.detach();
             return;
         }
-        // It fails on a lost device, where no work runs any more.
-        let _ = self.state.device.synchronize_device();
+        if !self.wait_for_work() && !self.wait_for_work() {
+            // Work may still use the memory, so it stays mapped, and the exporter keeps it until this process ends.
+            Box::leak(Box::new(lease));
+        }
+    }
+}
+
+impl<D: Device> OpenMemory<D> {
+    /// Waits for the device. Returns whether no work runs any more: on a lost device that is so, too.
+    fn wait_for_work(&self) -> bool {
+        // Another stream may be captured, which forbids the wait.
+        let _relaxed = self.state.relax_capture();
+        self.state.device.synchronize_device().map_or_else(|error| error.kind().stops_work(), |()| true)
     }
 }
 
@@ -134,6 +154,9 @@ impl<D: Device> Drop for OpenSegment<D> {
 struct ImportTable<D: Device> {
     opened: HashMap<Vec<u8>, Weak<OpenMemory<D>>>,
     segments: HashMap<IpcToken, Weak<OpenSegment<D>>>,
+    /// The number of entries from which on those of closed memory are removed. It is twice the number of the others, so
+    /// that each open pays for a constant number of them.
+    most: usize,
 }
 
 impl<D: Device> IpcState<D> {
@@ -171,7 +194,8 @@ impl<D: Device> IpcState<D> {
         };
         let address = handle.span.address(start).ok_or(IpcError::Open(OpenError::Damaged))?;
         let state = Arc::clone(state);
-        let opened = Arc::new(OpenMemory { state, address, bytes: handle.span.bytes, memory, connection });
+        let lease = Some(ImportLease { memory, connection });
+        let opened = Arc::new(OpenMemory { state, address, bytes: handle.span.bytes, lease });
         table.opened.insert(bytes.to_vec(), Arc::downgrade(&opened));
         drop(table);
         Ok(ImportedMemory { opened })
@@ -180,7 +204,8 @@ impl<D: Device> IpcState<D> {
     /// Lets the peers of the device access all mapped memory.
     pub(crate) fn grant(&self) -> hal::Result<()> {
         let all: Vec<_> = self.imports.lock().opened.values().filter_map(Weak::upgrade).collect();
-        all.iter().try_for_each(|opened| match &opened.memory {
+        let leases = all.iter().filter_map(|opened| opened.lease.as_ref());
+        leases.map(|lease| &lease.memory).try_for_each(|memory| match memory {
             ImportKind::Chunks(mapped) => mapped.grant(),
             ImportKind::Segment(_) | ImportKind::Local => Ok(()),
         })
@@ -188,10 +213,13 @@ impl<D: Device> IpcState<D> {
 }
 
 impl<D: Device> ImportTable<D> {
-    /// Finds open memory by its handle. Removes entries of closed memory.
+    /// Finds open memory by its handle. Sometimes removes the entries of closed memory.
     fn find(&mut self, handle: &[u8]) -> Option<Arc<OpenMemory<D>>> {
-        self.opened.retain(|_, opened| opened.strong_count() > 0);
-        self.segments.retain(|_, segment| segment.strong_count() > 0);
+        if self.opened.len() + self.segments.len() >= self.most {
+            self.opened.retain(|_, opened| opened.strong_count() > 0);
+            self.segments.retain(|_, segment| segment.strong_count() > 0);
+            self.most = 2 * (self.opened.len() + self.segments.len()).max(8);
+        }
         self.opened.get(handle)?.upgrade()
     }
 

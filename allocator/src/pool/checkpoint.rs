@@ -1,5 +1,6 @@
 //! Checkpoints: the saved state of a pool, to be restored later.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,7 +18,7 @@ use crate::heap::{Heap, SavedHeap};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     pool: PoolId,
-    /// The blocks of every heap, by heap number.
+    /// The blocks of every heap, in order of heap number.
     heaps: Vec<(u32, Vec<SavedHeap>)>,
 }
 
@@ -58,7 +59,7 @@ impl<D: Device> Pool<D> {
         // Chunks of elastic segments could otherwise move, and their addresses would change.
         self.state.pinned.store(true, Relaxed);
         let mut heaps = Vec::new();
-        for heap in self.inner().heaps_of(self.id()) {
+        for heap in self.inner().heaps_of(&self.state) {
             heap.process_events()?;
             heaps.push((heap.number, heap.save().map_err(|why| why.of(self.id()))?));
         }
@@ -67,7 +68,8 @@ impl<D: Device> Pool<D> {
 
     /// Restores a state: frees the current allocations, and allocates the saved ones.
     ///
-    /// Segments obtained since then stay, unused. Memory with the same owner then and now stays unchanged. A restore
+    /// Segments obtained since then stay, unused. Memory with the same owner then and now stays unchanged. If other
+    /// streams still use saved memory that is allocated now, later work of its own stream waits for them. A restore
     /// fails while memory has an owner that the checkpoint does not contain. After an error nothing has changed, unless
     /// another thread used or released memory of the checkpoint during the call; then all other memory is restored.
     pub fn restore(&self, checkpoint: &Checkpoint) -> Result<Restored, Error> {
@@ -77,15 +79,16 @@ impl<D: Device> Pool<D> {
         }
         // A thread that puts the pool to sleep waits for the end of the restore.
         let _awake = self.state.stay_awake()?;
-        let heaps = self.inner().heaps_of(self.id());
+        let heaps = self.inner().heaps_of(&self.state);
         // An earlier pool of the same id may have had other heaps, whose memory is gone.
-        let mut gone = checkpoint.heaps.iter().filter(|(number, _)| !heaps.iter().any(|heap| heap.number == *number));
+        let known: HashSet<u32> = heaps.iter().map(|heap| heap.number).collect();
+        let mut gone = checkpoint.heaps.iter().filter(|(number, _)| !known.contains(number));
         if let Some(block) = gone.find_map(|(_, blocks)| blocks.first()) {
             return Err(PoolProblem::Changed { address: block.address }.of(self.id()));
         }
         let saved = |heap: &Heap<D>| {
-            let found = checkpoint.heaps.iter().find(|(number, _)| *number == heap.number);
-            found.map_or(&[][..], |(_, blocks)| blocks)
+            let found = checkpoint.heaps.binary_search_by_key(&heap.number, |(number, _)| *number);
+            found.map_or(&[][..], |index| &checkpoint.heaps[index].1)
         };
         for heap in &heaps {
             heap.process_events()?;
@@ -97,6 +100,7 @@ impl<D: Device> Pool<D> {
             let borrowers = saved(heap).iter().filter_map(|block| block.borrower);
             let mut borrowers = borrowers.filter_map(stream_state_of);
             borrowers.try_for_each(|stream_state| Fence::order(&heap.stream_state, &stream_state))?;
+            heap.order_restored(saved(heap), stream_state_of)?;
         }
         let (mut restored, mut missing) = (Restored::default(), Vec::new());
         for heap in &heaps {

@@ -14,12 +14,16 @@ use crate::heap::Heap;
 use crate::label::Label;
 use crate::observe::history::Level;
 use crate::pool::PoolId;
+use crate::pool::registry::IdleHeap;
 use crate::pool::route;
 use crate::pool::state::{Launches, PoolState};
 use crate::source::SourceEvent;
 use crate::state::AllocatorState;
 use crate::stream::Stream;
 use crate::stream_state::StreamState;
+
+/// How many other pools without users the release of a pool examines: memory of theirs may have been freed since.
+const EXAMINED: usize = 2;
 
 impl<D: Device> Allocator<D> {
     /// Allocates from the pool that this thread entered last, if it serves the stream.
@@ -85,17 +89,19 @@ impl<D: Device> AllocatorState<D> {
     /// Finds an empty heap of the same stream state and kind that an earlier pool left behind.
     fn idle_heap(&self, stream_state: &Arc<StreamState<D>>, elastic: bool) -> Option<&Arc<Heap<D>>> {
         let is_such = |heap: &Heap<D>| heap.elastic.is_some() == elastic;
-        let fits = |heap: &Arc<Heap<D>>| {
-            Arc::ptr_eq(&heap.stream_state, stream_state) && (is_such(heap) || heap.partner().is_some())
-        };
-        let heap = self.heaps.get(self.pools.idle_heap(|number| self.heaps.get(number).is_some_and(fits))?)?;
+        let fits = |heap: &Arc<Heap<D>>| is_such(heap) || heap.partner().is_some();
+        let fits = |number| self.heaps.get(number).is_some_and(fits);
+        let heap = self.heaps.get(self.pools.idle_heap(stream_state.number(), fits)?)?;
         if is_such(heap) { Some(heap) } else { self.heaps.get(heap.partner()?.number) }
     }
 
-    pub(crate) fn heaps_of(&self, id: PoolId) -> Vec<Arc<Heap<D>>> {
-        let mut heaps = self.heaps.all();
-        heaps.retain(|heap| heap.pool().is_some_and(|pool| pool.is(id)));
-        heaps
+    /// The heaps of a pool, in order of number. Empty in a forked child, which must not touch them.
+    pub(crate) fn heaps_of(&self, pool: &PoolState) -> Vec<Arc<Heap<D>>> {
+        if self.shared.origin.is_inherited() {
+            return Vec::new();
+        }
+        let numbers = pool.heaps();
+        numbers.into_iter().filter_map(|number| self.heaps.get(number).map(Arc::clone)).collect()
     }
 
     /// Releases the unused memory of a pool. Returns the bytes that became free.
@@ -106,7 +112,7 @@ impl<D: Device> AllocatorState<D> {
         if !state.gives_back() || !self.settle_launches(state, true)? {
             return Ok(0);
         }
-        Ok(sum_all(self.heaps_of(state.id).iter().map(|heap| heap.empty()))?)
+        Ok(sum_all(self.heaps_of(state).iter().map(|heap| heap.empty()))?)
     }
 
     /// Removes a user of a pool. Releases the pool's memory after the last user.
@@ -118,7 +124,7 @@ impl<D: Device> AllocatorState<D> {
         state.notify(SourceEvent::Released(self.shared.device.info().ordinal, state.id.pair()));
         // A destructor cannot return a failure. The next call that empties the cache retries.
         let _ = self.empty_pool(state);
-        self.forget_pools();
+        self.forget_pools(state.id, EXAMINED);
     }
 
     /// Records that a graph with memory of a pool runs in the stream of a stream state.
@@ -179,29 +185,30 @@ impl<D: Device> AllocatorState<D> {
     /// others.
     pub(crate) fn wait_for_left_graphs(&self) -> hal::Result<()> {
         let waits = !self.shared.settings.never_block.load(Relaxed);
-        let settle = |state: &Arc<PoolState>| self.settle_launches(state, waits).map(drop);
-        self.pools.released().iter().map(settle).fold(Ok(()), Result::and)
+        let mut launched: Vec<_> = self.launches.lock().keys().copied().collect();
+        launched.sort_unstable();
+        let left = launched.into_iter().filter_map(|id| self.pools.released_as(id));
+        left.map(|state| self.settle_launches(&state, waits).map(drop)).fold(Ok(()), Result::and)
     }
 
     /// Removes a pool without users and live memory, after a wait for chunks that its streams still use.
     pub(super) fn forget_lifeless(&self, id: PoolId) {
-        if !self.pools.released().iter().any(|state| state.id == id) {
-            return;
-        }
+        let Some(state) = self.pools.released_as(id) else { return };
         if !self.shared.settings.never_block.load(Relaxed) {
-            for heap in self.heaps_of(id) {
+            for heap in self.heaps_of(&state) {
                 if !heap.stream_state.is_capturing() {
                     // After a failure the pool stays.
                     let _ = heap.wait_and_unmap();
                 }
             }
         }
-        self.forget_pools();
+        self.forget_pools(id, 0);
     }
 
-    pub(crate) fn forget_pools(&self) {
-        self.pools.forget(|state| {
-            let heaps = self.heaps_of(state.id);
+    /// Removes the pool `id`, and up to `others` more pools, if they have no users and no memory.
+    pub(crate) fn forget_pools(&self, id: PoolId, others: usize) {
+        self.pools.forget(id, others, |state| {
+            let heaps = self.heaps_of(state);
             // The addresses of a pool that cannot wake are not all reserved, so no other pool can use its heaps.
             if state.is_asleep() || !heaps.iter().all(|heap| heap.is_empty()) {
                 return None;
@@ -218,7 +225,8 @@ impl<D: Device> AllocatorState<D> {
                     heap.elastic.is_none() && mutual.is_some_and(|own| Arc::ptr_eq(&own, heap))
                 }
             };
-            Some(heaps.iter().filter(leads).map(|heap| heap.number).collect())
+            let idle = |heap: &Arc<Heap<D>>| IdleHeap { stream: heap.stream_state.number(), number: heap.number };
+            Some(heaps.iter().filter(leads).map(idle).collect())
         });
     }
 

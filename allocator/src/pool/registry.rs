@@ -1,7 +1,8 @@
 //! The pools of one allocator, by id.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,8 +18,32 @@ pub(crate) struct Pools(Mutex<PoolTable>);
 #[derive(Debug, Default)]
 struct PoolTable {
     pools: HashMap<PoolId, Arc<PoolState>>,
-    /// Empty heaps that removed pools left behind, by number.
-    heaps: Vec<u32>,
+    /// The pools without users.
+    left: BTreeSet<PoolId>,
+    /// The pool without users that was examined last.
+    examined: PoolId,
+    /// Empty heaps that removed pools left behind: their numbers, by the number of their stream state.
+    heaps: HashMap<u64, Vec<u32>>,
+}
+
+/// An empty heap that a removed pool left behind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IdleHeap {
+    /// The number of its stream state.
+    pub(crate) stream: u64,
+    pub(crate) number: u32,
+}
+
+impl PoolTable {
+    /// Removes a pool without users and entries that `is_empty`. Its heaps become available to other pools.
+    fn forget(&mut self, id: PoolId, is_empty: impl Fn(&PoolState) -> Option<Vec<IdleHeap>>) -> Option<Arc<PoolState>> {
+        let state = self.pools.get(&id).filter(|state| !state.is_used() && !state.is_entered())?;
+        for IdleHeap { stream, number } in is_empty(state)? {
+            self.heaps.entry(stream).or_default().push(number);
+        }
+        self.left.remove(&id);
+        self.pools.remove(&id)
+    }
 }
 
 impl Pools {
@@ -32,12 +57,14 @@ impl Pools {
 
     /// Adds a user to the pool `id`. A released pool that still exists is opened again.
     pub(super) fn open(&self, id: PoolId) -> Result<Arc<PoolState>, Error> {
-        let table = self.0.lock();
-        let state = table.pools.get(&id).ok_or(PoolProblem::Unknown.of(id))?;
+        let PoolTable { pools, left, .. } = &mut *self.0.lock();
+        let state = pools.get(&id).ok_or(PoolProblem::Unknown.of(id))?;
         if state.is_left() {
             state.end_keep();
         }
-        state.uses.fetch_add(1, Relaxed);
+        if state.uses.fetch_add(1, Relaxed) == 0 {
+            left.remove(&id);
+        }
         Ok(Arc::clone(state))
     }
 
@@ -50,8 +77,12 @@ impl Pools {
 
     /// Removes a user. Returns whether it was the last.
     pub(super) fn release(&self, state: &PoolState) -> bool {
-        let _table = self.0.lock();
-        state.uses.fetch_sub(1, Relaxed) == 1
+        let mut table = self.0.lock();
+        let last = state.uses.fetch_sub(1, Relaxed) == 1;
+        if last {
+            table.left.insert(state.id);
+        }
+        last
     }
 
     /// Passes an event to the sources of all pools.
@@ -59,29 +90,38 @@ impl Pools {
         self.select(|_| true).iter().for_each(|state| state.notify(event));
     }
 
+    /// Returns the pools without users, in order of id.
     pub(crate) fn released(&self) -> Vec<Arc<PoolState>> {
-        self.select(|state| !state.is_used())
+        let PoolTable { pools, left, .. } = &*self.0.lock();
+        left.iter().filter_map(|id| pools.get(id)).map(Arc::clone).collect()
     }
 
-    /// Removes every pool without users and entries that `is_empty`. Its heaps become available to other pools.
-    pub(crate) fn forget(&self, is_empty: impl Fn(&PoolState) -> Option<Vec<u32>>) {
+    /// Returns the pool `id` if it has no users.
+    pub(crate) fn released_as(&self, id: PoolId) -> Option<Arc<PoolState>> {
+        self.0.lock().pools.get(&id).filter(|state| !state.is_used()).map(Arc::clone)
+    }
+
+    /// Removes the pool `id`, and `others` more pools without users, if they have no entries and are empty. The others
+    /// are examined in turn, so that each release of a pool costs the same.
+    pub(crate) fn forget(&self, id: PoolId, others: usize, is_empty: impl Fn(&PoolState) -> Option<Vec<IdleHeap>>) {
         // A pool may hold the last reference to its source, which must not be dropped under this lock.
         let mut forgotten = Vec::new();
-        let PoolTable { pools, heaps } = &mut *self.0.lock();
-        pools.retain(|_, state| {
-            let kept = state.is_used() || state.is_entered();
-            let Some(empty) = (!kept).then(|| is_empty(state)).flatten() else { return true };
-            forgotten.push(Arc::clone(state));
-            heaps.extend(empty);
-            false
-        });
+        let table = &mut *self.0.lock();
+        forgotten.extend(table.forget(id, &is_empty));
+        for _ in 0..others.min(table.left.len()) {
+            let after = (Bound::Excluded(table.examined), Bound::Unbounded);
+            let Some(next) = table.left.range(after).next().or_else(|| table.left.first()).copied() else { break };
+            table.examined = next;
+            forgotten.extend(table.forget(next, &is_empty));
+        }
     }
 
-    /// Finds an empty heap that a removed pool left behind and that `fits`.
-    pub(crate) fn idle_heap(&self, fits: impl Fn(u32) -> bool) -> Option<u32> {
+    /// Finds an empty heap of a stream state that a removed pool left behind and that `fits`.
+    pub(crate) fn idle_heap(&self, stream: u64, fits: impl Fn(u32) -> bool) -> Option<u32> {
         let heaps = &mut self.0.lock().heaps;
-        let index = heaps.iter().position(|number| fits(*number))?;
-        Some(heaps.swap_remove(index))
+        let of_stream = heaps.get_mut(&stream)?;
+        let index = of_stream.iter().rposition(|number| fits(*number))?;
+        Some(of_stream.swap_remove(index))
     }
 
     /// Returns the pools whose free blocks serve requests of other pools before those fail, by id.

@@ -153,6 +153,11 @@ impl Routes {
         Ok(pool)
     }
 
+    /// Returns whether a route leads the requests of this one stream to a pool.
+    pub(crate) fn names(&self, stream: StreamRef) -> bool {
+        self.0.read().iter().any(|(filter, _)| matches!(filter, Filter::Stream(only) if *only == stream))
+    }
+
     /// Calls `set` with whether there are routes. None begins or ends before it returns, so what several threads set
     /// agrees with the list. `set` may lock heaps: no thread that has locked one asks for routes.
     pub(crate) fn tell(&self, set: impl FnOnce(bool)) {

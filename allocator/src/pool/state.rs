@@ -1,7 +1,7 @@
 //! The state of a pool, shared by its heaps.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr;
@@ -27,6 +27,8 @@ pub(crate) struct PoolState {
     pub(crate) id: PoolId,
     /// The heap of every stream that has allocated from the pool.
     pub(crate) streams: StreamTable,
+    /// The numbers of the pool's heaps: those of `streams`, and their partners.
+    heaps: Mutex<BTreeSet<u32>>,
     /// The source of segments; `None` for the device.
     pub(crate) source: Option<Arc<dyn Source>>,
     /// Whether blocks are never split, so that each segment has one block.
@@ -55,8 +57,6 @@ pub(crate) struct PoolState {
     pub(crate) tag: String,
     /// The segments that the source has allocated: start and size. No two overlap.
     made: Mutex<BTreeMap<u64, u64>>,
-    /// Whether this is a placeholder; see [`forgotten`](Self::forgotten).
-    forgotten: bool,
     /// The number of owners, routes, captures and graphs.
     pub(super) uses: AtomicU64,
     /// The number of [`PoolEntry`]s. A guard of a thread can be forgotten, or outlive the last user.
@@ -77,19 +77,28 @@ impl PoolState {
             use_on_oom: options.use_on_oom.into(),
             tag: options.tag.clone(),
             uses: AtomicU64::new(1),
-            forgotten: false,
             ..Self::forgotten(id)
         }
     }
 
     /// Returns a placeholder that owns the heaps of a removed pool, until another pool gets them.
     pub(super) fn forgotten(id: PoolId) -> Self {
-        Self { id, forgotten: true, ..Self::default() }
+        Self { id, ..Self::default() }
     }
 
-    /// Returns whether this is the pool `id`, and not a placeholder for an earlier pool of that id.
-    pub(super) fn is(&self, id: PoolId) -> bool {
-        self.id == id && !self.forgotten
+    /// Adds a heap to the pool, or removes it.
+    pub(crate) fn list_heap(&self, number: u32, belongs: bool) {
+        let mut heaps = self.heaps.lock();
+        if belongs {
+            heaps.insert(number)
+        } else {
+            heaps.remove(&number)
+        };
+    }
+
+    /// The numbers of the pool's heaps, in order.
+    pub(super) fn heaps(&self) -> Vec<u32> {
+        self.heaps.lock().iter().copied().collect()
     }
 
     /// Passes an event to the source, if there is one. The heap passes recorded streams.

@@ -1,11 +1,13 @@
 //! The retry steps that wait for the uses of other streams.
 
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
-use cachette_hal::{self as hal, Device};
+use cachette_hal::{self as hal, Device, ErrorKind, Progress};
 
 use crate::blocks::{Block, BlockId, BlockState, SegmentCopy};
 use crate::fence::Fence;
@@ -19,81 +21,148 @@ impl<D: Device> Retry<'_, D> {
     /// Waits for the set of uses that ends first and makes a block large enough, if there is one.
     pub(super) fn wait_for_cheapest(&self) -> Step<D> {
         let sets = sufficient(&self.heap.copy(), self.kind, self.rounded);
-        let sets: Vec<_> = sets.iter().map(|set| self.heap.fences_of(set)).collect();
+        // They overlap, so each is a call.
+        let sets: Vec<_> = sets.into_iter().flat_map(|set| self.heap.last_fences_of(&[set])).collect();
         if sets.is_empty() {
             return Ok(());
         }
-        self.wait_for_any(&sets)?;
+        if !self.wait_for_any(sets.iter().map(Vec::as_slice))? {
+            return Ok(());
+        }
         self.heap.process_events()?;
         self.search()
     }
 
     /// Waits for one segment after the other to become free, in any order, until the request can be served.
     pub(super) fn wait_on(&self) -> Step<D> {
-        let mut waiting: Vec<(Arc<Heap<D>>, Points<D>)> = Vec::new();
-        for heap in self.donors() {
-            let segments = segments_to_come(&heap.copy()).into_iter();
-            waiting.extend(segments.map(|blocks| (Arc::clone(&heap), heap.fences_of(&blocks))));
-        }
+        let mut waiting: Vec<_> = self.donors().iter().flat_map(|heap| uses_to_end(heap, 0)).collect();
         while !waiting.is_empty() {
-            let sets: Vec<_> = waiting.iter().map(|(_, set)| set.clone()).collect();
+            waiting.sort_by_key(|uses| uses.last);
             let frees = self.frees();
-            let first = self.wait_for_any(&sets)?;
-            let (heap, _) = waiting.swap_remove(first);
-            heap.process_events()?;
+            let earliest = &waiting[..waiting.len().min(MOST_SETS)];
+            self.wait_for_any(earliest.iter().map(|uses| uses.fences.as_slice()))?;
+            let passed = earliest.iter().map(|uses| has_passed(&uses.fences)).collect::<hal::Result<Vec<_>>>()?;
+            let mut states = passed.iter();
+            waiting.retain(|_| states.next() != Some(&Passed::Captured));
+            let mut states = passed.iter().filter(|passed| **passed != Passed::Captured);
+            let ended: Vec<_> = waiting.extract_if(.., |_| states.next() == Some(&Passed::Yes)).collect();
+            let heaps: BTreeMap<_, _> = ended.iter().map(|uses| (uses.heap.number, &uses.heap)).collect();
+            heaps.values().try_for_each(|heap| heap.process_events())?;
             self.search()?;
-            release_whole(&heap)?;
+            heaps.values().try_for_each(|heap| release_whole(heap))?;
             if self.frees() != frees {
                 self.alloc_segment_again()?;
+            }
+            for uses in ended.iter().filter(|uses| uses.heap.elastic.is_some()) {
+                let stream = uses.fences[0].point().0;
+                waiting.extend(uses_to_end(&uses.heap, uses.last + 1).into_iter().filter(|next| next.is_in(stream)));
             }
         }
         Ok(())
     }
 
-    /// Waits until all fences of one set have passed, and returns its index. A slow set does not delay the others.
-    fn wait_for_any(&self, sets: &[Points<D>]) -> hal::Result<usize> {
+    /// Waits until all fences of one set have passed. A slow set does not delay the others. Returns `false` if none can
+    /// pass.
+    fn wait_for_any<'a>(&self, sets: impl Iterator<Item = &'a [Arc<Fence<D>>]> + Clone) -> hal::Result<bool>
+    where
+        D: 'a,
+    {
         self.shared.totals.waits.fetch_add(1, Relaxed);
-        tracing::waiting(|| first_passed(sets))
+        tracing::waiting(|| wait_for_first(&sets))
     }
 }
 
-/// Polls until all fences of one set have passed, and returns its index.
-fn first_passed<D: Device>(sets: &[Points<D>]) -> hal::Result<usize> {
-    if let [only] = sets {
-        only.iter().try_for_each(|fence| fence.wait())?;
-        return Ok(0);
+/// Uses whose end lets a heap release memory.
+struct EndingUses<D: Device> {
+    heap: Arc<Heap<D>>,
+    /// All of them must pass.
+    fences: Vec<Arc<Fence<D>>>,
+    /// The number of the last fence.
+    last: u64,
+}
+
+impl<D: Device> EndingUses<D> {
+    fn is_in(&self, stream: u64) -> bool {
+        self.fences[0].point().0 == stream
     }
+}
+
+/// Returns the pending uses of a heap whose end lets it release memory, from the fence `first` on.
+///
+/// An elastic segment releases its chunks separately, so each fence may free some. They pass in order, so the next one
+/// of each stream is enough.
+fn uses_to_end<D: Device>(heap: &Arc<Heap<D>>, first: u64) -> Vec<EndingUses<D>> {
+    let sets: Vec<_> = if heap.elastic.is_some() {
+        heap.first_fences().into_iter().map(|fence| vec![fence]).collect()
+    } else {
+        heap.last_fences_of(&segments_to_come(&heap.copy()))
+    };
+    let last_of = |fences: &[Arc<Fence<D>>]| fences.iter().map(|fence| fence.point().1).max();
+    let uses = sets.into_iter().filter_map(|fences| {
+        let last = last_of(&fences).filter(|last| *last >= first)?;
+        Some(EndingUses { heap: Arc::clone(heap), fences, last })
+    });
+    uses.collect()
+}
+
+/// Whether a set of fences has passed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Passed {
+    Yes,
+    NotYet,
+    /// One of them is in a captured stream, whose work does not run.
+    Captured,
+}
+
+fn has_passed<D: Device>(fences: &[Arc<Fence<D>>]) -> hal::Result<Passed> {
+    for fence in fences {
+        match fence.poll() {
+            Err(error) if error.kind() == ErrorKind::CaptureForbids => return Ok(Passed::Captured),
+            Ok(Progress::Pending) => return Ok(Passed::NotYet),
+            polled => _ = polled?,
+        }
+    }
+    Ok(Passed::Yes)
+}
+
+/// Waits until all fences of one set have passed. Returns `false` if each has one in a captured stream.
+fn wait_for_first<'a, D: Device + 'a>(sets: &(impl Iterator<Item = &'a [Arc<Fence<D>>]> + Clone)) -> hal::Result<bool> {
     let mut pause = Duration::from_micros(1);
     loop {
-        for (index, set) in sets.iter().enumerate() {
-            let passed: hal::Result<bool> = set.iter().try_fold(true, |all, fence| Ok(all && fence.poll()?.is_done()));
-            if passed? {
-                return Ok(index);
+        let mut waits = None;
+        for (index, set) in sets.clone().enumerate() {
+            match has_passed(set)? {
+                Passed::Yes => return Ok(true),
+                Passed::NotYet => waits = Some(if index == 0 { set } else { &[] }),
+                Passed::Captured => {}
             }
         }
-        thread::sleep(pause);
+        match waits {
+            None => return Ok(false),
+            // The driver can wait for one set, but not for the first of several.
+            Some(only @ [_, ..]) if sets.clone().nth(1).is_none() => only.iter().try_for_each(|fence| fence.wait())?,
+            Some(_) => thread::sleep(pause),
+        }
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
-
-/// Fences that must all have passed.
-type Points<D> = Vec<Arc<Fence<D>>>;
 
 const LONGEST_PAUSE: Duration = Duration::from_micros(100);
 
 /// Returns sets of blocks. Each set forms `bytes` together with its free neighbours after its uses have ended. The set
 /// whose last fence was recorded first comes first. Every set is minimal for its start.
 fn sufficient(heap: &HeapCopy, kind: SegmentKind, bytes: u64) -> Vec<Vec<BlockId>> {
-    let mut sets: Vec<(u64, Vec<BlockId>)> = Vec::new();
-    for segment in heap.blocks.segments.iter().filter(|segment| heap.blocks.elastic || segment.kind == kind) {
-        let blocks: Vec<_> = heap.blocks.blocks_of(segment).collect();
-        let runs = blocks.split(|block| !can_come_free(heap, *block));
-        sets.extend(runs.flat_map(|run| (0..run.len()).filter_map(|at| joined(heap, &run[at..], bytes))));
-    }
-    sets.sort();
-    sets.dedup();
-    sets.truncate(MOST_SETS);
-    sets.into_iter().map(|(_, set)| set).collect()
+    let segments = heap.blocks.segments.iter().filter(|segment| heap.blocks.elastic || segment.kind == kind);
+    let blocks: Vec<Vec<_>> = segments.map(|segment| heap.blocks.blocks_of(segment).collect()).collect();
+    let runs: Vec<_> = blocks.iter().flat_map(|blocks| blocks.split(|block| !can_come_free(heap, *block))).collect();
+    let mut windows: Vec<_> = runs.iter().enumerate().flat_map(|(at, run)| windows(heap, at, run, bytes)).collect();
+    windows.sort_by_key(|window| window.last);
+    windows.truncate(MOST_SETS);
+    let pending = |window: Window| {
+        let blocks = runs[window.run][window.blocks].iter().map(|(id, _)| *id);
+        blocks.filter(|id| heap.last_points.contains_key(id)).collect()
+    };
+    windows.into_iter().map(pending).collect()
 }
 
 /// The limit on the number of sets. The first set to pass is probably among these.
@@ -108,34 +177,61 @@ fn can_come_free(heap: &HeapCopy, (id, block): (BlockId, &Block)) -> bool {
     }
 }
 
-/// Returns the blocks to wait for so that the first blocks of `run` form `bytes`, and the last of their fences. Returns
-/// `None` if `run` is too short, or if no block in it is pending.
-fn joined(heap: &HeapCopy, run: &[(BlockId, &Block)], bytes: u64) -> Option<(u64, Vec<BlockId>)> {
-    let mut size = 0;
-    let (mut last, mut blocks) = (0, Vec::new());
-    for (id, block) in run {
-        size += block.bytes();
-        if let Some(point) = heap.last_points.get(id) {
-            last = last.max(*point);
-            blocks.push(*id);
-        }
-        if size >= bytes {
-            return (!blocks.is_empty()).then_some((last, blocks));
-        }
-    }
-    None
+/// Neighbours in a run of blocks, the first and the last of them pending.
+struct Window {
+    run: usize,
+    blocks: RangeInclusive<usize>,
+    /// The last fence that one of them waits for.
+    last: u64,
 }
 
-/// Returns the pending blocks of every segment that would be idle after their fences have passed. An elastic segment
-/// releases its chunks separately, so each of its blocks forms a set.
+/// Returns the pending blocks of each shortest part of `run` that forms `bytes`, as far as there are any. Two indices
+/// move over the run once.
+fn windows(heap: &HeapCopy, at: usize, run: &[(BlockId, &Block)], bytes: u64) -> Vec<Window> {
+    let mut windows: Vec<Window> = Vec::new();
+    // The pending blocks from `start` to `end`, and of these the ones with the last fences, in descending order.
+    let (mut pending, mut latest): (VecDeque<usize>, VecDeque<(usize, u64)>) = Default::default();
+    let (mut end, mut size) = (0, 0);
+    for start in 0..run.len() {
+        while size < bytes
+            && let Some((id, block)) = run.get(end)
+        {
+            size += block.bytes();
+            if let Some(point) = heap.last_points.get(id) {
+                pending.push_back(end);
+                while latest.back().is_some_and(|(_, known)| known <= point) {
+                    latest.pop_back();
+                }
+                latest.push_back((end, *point));
+            }
+            end += 1;
+        }
+        if size < bytes {
+            break;
+        }
+        if let (Some(first), Some(last), Some((_, point))) = (pending.front(), pending.back(), latest.front()) {
+            let blocks = *first..=*last;
+            if windows.last().is_none_or(|window| window.blocks != blocks) {
+                windows.push(Window { run: at, blocks, last: *point });
+            }
+        }
+        size -= run[start].1.bytes();
+        if pending.front() == Some(&start) {
+            pending.pop_front();
+        }
+        if latest.front().is_some_and(|(first, _)| *first == start) {
+            latest.pop_front();
+        }
+    }
+    windows
+}
+
+/// Returns the pending blocks of every segment that would be idle after their fences have passed.
 fn segments_to_come(heap: &HeapCopy) -> Vec<Vec<BlockId>> {
     let waiting = |segment: &SegmentCopy| -> Vec<BlockId> {
         heap.blocks.blocks_of(segment).map(|(id, _)| id).filter(|id| heap.last_points.contains_key(id)).collect()
     };
     let segments = heap.blocks.segments.iter();
-    if heap.blocks.elastic {
-        return segments.flat_map(waiting).map(|id| vec![id]).collect();
-    }
     let whole = segments.filter(|segment| heap.blocks.blocks_of(segment).all(|block| can_come_free(heap, block)));
     whole.map(waiting).filter(|waiting| !waiting.is_empty()).collect()
 }

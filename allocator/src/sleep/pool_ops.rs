@@ -1,5 +1,6 @@
 //! The operations that put pools to sleep and wake them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use cachette_hal::{Device, ErrorKind};
@@ -29,7 +30,7 @@ impl<D: Device> AllocatorState<D> {
         self.check_sleepiness(state)?;
         self.drain(state)?;
         if !state.keeps() {
-            self.heaps_of(state.id).iter().try_for_each(|heap| heap.release_where(|_| true).map(drop))?;
+            self.heaps_of(state).iter().try_for_each(|heap| heap.release_where(|_| true).map(drop))?;
         }
         state.set_asleep(true);
         let slept = self.fall_asleep(state, contents, progress);
@@ -46,7 +47,7 @@ impl<D: Device> AllocatorState<D> {
         contents: Contents,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<SleepStats, Error> {
-        let heaps = self.heaps_of(state.id);
+        let heaps = self.heaps_of(state);
         for heap in &heaps {
             heap.set_asleep(true);
         }
@@ -84,7 +85,7 @@ impl<D: Device> AllocatorState<D> {
             return Ok(0);
         }
         let _relaxed = self.shared.relax_capture();
-        self.heaps_of(state.id).iter().try_for_each(|heap| heap.process_events())?;
+        self.heaps_of(state).iter().try_for_each(|heap| heap.process_events())?;
         self.forget_freed(state);
         let mut bytes = 0;
         if let Some(offload) = self.offload(state) {
@@ -111,13 +112,13 @@ impl<D: Device> AllocatorState<D> {
             offload.lock().end(&self.store);
         }
         state.set_asleep(false);
-        for heap in self.heaps_of(state.id) {
+        for heap in self.heaps_of(state) {
             heap.set_asleep(false);
         }
     }
 
     fn check_sleepiness(&self, state: &PoolState) -> Result<(), Error> {
-        for heap in self.heaps_of(state.id) {
+        for heap in self.heaps_of(state) {
             if heap.elastic.is_none() && heap.reserved() > 0 {
                 return Err(PoolProblem::NotElastic.of(state.id));
             }
@@ -131,18 +132,19 @@ impl<D: Device> AllocatorState<D> {
         Ok(())
     }
 
-    /// Waits for all work that is queued in streams of the allocator, and for the graphs of a pool.
+    /// Waits for all work that is queued in streams of the allocator, for the graphs of a pool, and for recorded uses of
+    /// its memory in any stream.
     fn drain(&self, state: &PoolState) -> Result<(), Error> {
         if !self.settle_launches(state, true)? {
             return Err(PoolProblem::Captured.of(state.id));
         }
-        let mut done = Vec::new();
-        for heap in self.heaps.all() {
-            let stream_state = &heap.stream_state;
-            if done.contains(&stream_state.number()) {
+        let own = self.heaps.all().into_iter().map(|heap| Arc::clone(&heap.stream_state));
+        let users = self.heaps_of(state).into_iter().flat_map(|heap| heap.users());
+        let mut done = HashSet::new();
+        for stream_state in &own.chain(users).collect::<Vec<_>>() {
+            if !done.insert(stream_state.number()) {
                 continue;
             }
-            done.push(stream_state.number());
             // Captured work does not run before its graph is launched.
             if let Some(fence) = Fence::try_record(stream_state)? {
                 fence.wait()?;
@@ -150,7 +152,7 @@ impl<D: Device> AllocatorState<D> {
         }
         // The work of a stream whose capture has begun since may still use the memory.
         self.check_sleepiness(state)?;
-        Ok(self.heaps_of(state.id).iter().try_for_each(|heap| heap.process_events())?)
+        Ok(self.heaps_of(state).iter().try_for_each(|heap| heap.process_events())?)
     }
 
     /// Removes the memory of a pool that was freed while it slept. A pool without memory wakes.
@@ -169,7 +171,7 @@ impl<D: Device> AllocatorState<D> {
             offload.lock().settle_unused();
         }
         if state.gives_back() {
-            for heap in self.heaps_of(state.id) {
+            for heap in self.heaps_of(state) {
                 heap.forget_idle_chunks();
             }
         }

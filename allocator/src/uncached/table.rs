@@ -1,6 +1,7 @@
 //! The table of all memory that bypasses the cache.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
@@ -21,6 +22,12 @@ pub(super) struct Record {
     pub(super) held: HeldBy,
 }
 
+impl Record {
+    const fn is_freed(&self) -> bool {
+        matches!(self.held, HeldBy::Driver(_))
+    }
+}
+
 /// The owner of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum HeldBy {
@@ -32,13 +39,14 @@ pub(super) enum HeldBy {
 }
 
 impl UncachedTable {
-    pub(crate) fn knows(&self, address: u64) -> bool {
-        self.0.lock().contains_key(&address)
+    /// Returns the size of the uncached memory in use that begins at `address`, if any.
+    pub(crate) fn bytes_at(&self, address: u64) -> Option<u64> {
+        self.0.lock().get(&address).filter(|record| !record.is_freed()).map(|record| record.bytes)
     }
 
-    /// Returns the size of the uncached memory that begins at `address`, if any.
-    pub(crate) fn bytes_at(&self, address: u64) -> Option<u64> {
-        self.0.lock().get(&address).map(|record| record.bytes)
+    /// Returns whether uncached memory that begins at `address` was freed, but the driver failed.
+    pub(crate) fn is_freed(&self, address: u64) -> bool {
+        self.0.lock().get(&address).is_some_and(Record::is_freed)
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -83,20 +91,17 @@ impl UncachedTable {
         // SAFETY: 1. the memory came from this device and has left the table. 2. The device is idle.
         let freed = idle.and_then(|()| unsafe { device.free(record.ptr) });
         if freed.is_err() {
-            let mut records = self.0.lock();
-            let numbers = records.values().filter_map(|known| match known.held {
-                HeldBy::Driver(number) => Some(number + 1),
-                _ => None,
-            });
-            record.held = HeldBy::Driver(numbers.max().unwrap_or(0));
-            records.insert(record.ptr.address(), record);
+            /// Relaxed: a later failure of one thread has a higher number.
+            static NEXT: AtomicU64 = AtomicU64::new(0);
+            record.held = HeldBy::Driver(NEXT.fetch_add(1, Relaxed));
+            self.0.lock().insert(record.ptr.address(), record);
         }
         freed
     }
 
     /// Retries the frees that the driver failed before. Returns the bytes that became free.
     pub(crate) fn free_again<D: Device>(&self, device: &D) -> hal::Result<u64> {
-        let failed = |_: &u64, record: &mut Record| matches!(record.held, HeldBy::Driver(_));
+        let failed = |_: &u64, record: &mut Record| record.is_freed();
         let mut last_freed: Vec<Record> = self.0.lock().extract_if(failed).map(|(_, record)| record).collect();
         last_freed.sort_unstable_by_key(|record| record.held);
         sum_all(last_freed.into_iter().map(|record| self.end(device, record).map(|()| record.bytes)))

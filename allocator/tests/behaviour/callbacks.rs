@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use cachette::hal::{Call, ErrorKind};
+use cachette::hal::{Call, Device, ErrorKind};
 use cachette::{OutOfMemory, TraceAction, TraceEvent};
 use cachette_hal_host::HostConfig;
 
@@ -282,4 +282,82 @@ fn h14_a_tracker_that_panics_at_the_end_keeps_no_memory() {
         assert!(panics(|| drop((stream, side, test))));
         assert_eq!(device.physical_bytes(), 0, "{text}");
     }
+}
+
+/// Checks that no block is lost: everything is free and returned to the device.
+fn assert_nothing_lost(test: &TestAllocator, armed: &AtomicBool, text: &str) {
+    armed.store(false, SeqCst);
+    test.device.synchronize_device().unwrap();
+    for _ in 0..2 {
+        test.allocator.empty_cache().unwrap();
+    }
+    assert_eq!((test.stats().active.all.current, test.allocator.reserved_bytes()), (0, 0), "{text}");
+}
+
+#[test]
+fn h14_a_tracker_that_panics_loses_no_block_whose_fences_failed() {
+    for text in ["", ELASTIC] {
+        let (test, [stream, side]) = TestAllocator::with(text).with_streams();
+        let blocks = [(); 3].map(|()| test.allocate(10_000, &stream));
+        for block in blocks {
+            test.device.fail_next(Call::Record, 1, ErrorKind::Other);
+            assert!(block.release_after(&[&side]).is_err());
+        }
+        test.device.clear_failures();
+        let armed = panic_at(&test, TraceAction::FreeCompleted);
+        assert!(panics(|| drop(test.allocator.empty_cache())));
+        assert_nothing_lost(&test, &armed, text);
+    }
+}
+
+#[test]
+fn h14_a_tracker_that_panics_loses_no_block_of_a_capture() {
+    for text in ["", ELASTIC] {
+        let (test, [stream, side]) = TestAllocator::with(text).with_streams();
+        let (pool, capture) = test.capture(&stream);
+        let blocks = [(); 3].map(|()| test.allocate(10_000, &stream));
+        test.follow(&side, &stream);
+        for block in &blocks {
+            block.record_stream(&side);
+        }
+        test.follow(&stream, &side);
+        drop(blocks);
+        drop(capture.end().unwrap());
+        let armed = panic_at(&test, TraceAction::FreeCompleted);
+        assert!(panics(|| drop(pool)));
+        assert_nothing_lost(&test, &armed, text);
+    }
+}
+
+#[test]
+fn h14_every_free_of_a_batch_is_told_although_a_tracker_panics() {
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
+    let blocks = [(); 3].map(|()| test.allocate(10_000, &stream));
+    let hold = test.hold(&side);
+    for block in blocks {
+        block.record_stream(&side);
+    }
+    hold.release();
+    side.synchronize().unwrap();
+    let (_armed, seen) = (panic_at(&test, TraceAction::FreeCompleted), track(&test));
+    assert!(panics(|| drop(test.allocator.empty_cache())));
+    let completed = told(&seen).into_iter().filter(|(action, ..)| *action == TraceAction::FreeCompleted);
+    assert_eq!(completed.count(), 3);
+}
+
+#[test]
+fn h14_a_tracker_that_panics_in_a_restore_loses_no_block() {
+    let (test, [stream, borrower]) = TestAllocator::with("lend_across_streams:True").with_streams();
+    let pool = test.allocator.create_pool();
+    drop([(); 3].map(|()| pool.allocate(10_000, &stream).unwrap()));
+    let saved = pool.checkpoint().unwrap();
+    {
+        let _inside = pool.enter(&borrower).unwrap();
+        let _ = [(); 3].map(|()| test.allocate_raw(10_000, &borrower));
+    }
+    let armed = panic_at(&test, TraceAction::FreeCompleted);
+    assert!(panics(|| drop(pool.restore(&saved))));
+    armed.store(false, SeqCst);
+    drop(pool);
+    assert_nothing_lost(&test, &armed, "a restore");
 }

@@ -15,6 +15,8 @@ struct Scene {
     amid: fn(&Allocator, Option<Allocation>),
     /// The stream that is captured.
     captured: usize,
+    /// The stream after whose query it is.
+    queried: usize,
 }
 
 /// Begins a capture after the allocator has seen that a stream is not captured, and before it records an event there.
@@ -26,7 +28,7 @@ fn capture_amid(settings: &str, scene: &Scene) {
     let (also, stream) = (allocator.clone(), streams[scene.captured].clone());
     let captures = Arc::new(Mutex::new(None));
     let begun = Arc::clone(&captures);
-    hook.set(Call::CaptureStatus, Some(stream.handle()), move || {
+    hook.set(Call::CaptureStatus, Some(streams[scene.queried].handle()), move || {
         let pool = also.create_capture_pool();
         let capture = pool.begin_capture(&stream, CaptureMode::Relaxed);
         *begun.lock().expect("no thread panics") = Some(capture.expect("no other capture is under way"));
@@ -52,8 +54,11 @@ fn a_capture_begun_amid_a_free_keeps_no_memory() {
         memory.record_stream(other);
         Some(memory)
     };
-    for text in TEXTS {
-        capture_amid(text, &Scene { before: used_by_another, amid: |_, memory| drop(memory), captured: 1 });
+    // With reuse inside captures, all streams are queried.
+    for (text, queried) in
+        TEXTS.map(|text| (text, 0)).into_iter().chain([("graph_capture_record_stream_reuse:True", 1)])
+    {
+        capture_amid(text, &Scene { before: used_by_another, amid: |_, memory| drop(memory), captured: 1, queried });
     }
 }
 
@@ -63,7 +68,7 @@ fn a_capture_begun_amid_an_emptying_keeps_no_memory() {
         allocator.empty_cache().expect("memory of a captured stream stays");
     };
     for text in TEXTS {
-        capture_amid(text, &Scene { before: |_, _| None, amid: empty, captured: 0 });
+        capture_amid(text, &Scene { before: |_, _| None, amid: empty, captured: 0, queried: 0 });
     }
 }
 

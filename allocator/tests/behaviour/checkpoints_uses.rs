@@ -8,7 +8,7 @@ use cachette::pool::PoolProblem;
 use cachette_hal_host::Hold;
 
 use crate::checkpoints::{CONFIGS, problem, raw};
-use crate::fixture::threads::{is_waiting, start};
+use crate::fixture::threads::{PATIENCE, is_waiting, start};
 use crate::fixture::{MIB, Pool, Stream, TestAllocator};
 
 /// Memory of 12 MiB in a pool, known by its address, that another stream is held from filling with ones.
@@ -257,4 +257,44 @@ fn p15_a_block_that_comes_back_beside_guarded_memory_can_be_freed() {
         test.allocator.free_raw(address).expect(config);
         test.allocator.check().unwrap();
     }
+}
+
+#[test]
+fn p15_memory_that_a_restore_allocates_is_written_behind_the_reads_of_other_streams() {
+    for config in CONFIGS {
+        let test = TestAllocator::with(config);
+        let (stream, side, pool) = (test.stream(), test.stream(), test.allocator.create_pool());
+        let address = raw(&test, &pool, 4 * MIB, &stream);
+        let hold = use_elsewhere(&test, address, 4 * MIB, &side);
+        let saved = pool.checkpoint().unwrap();
+        let restored = pool.restore(&saved).unwrap();
+        assert_eq!((&*restored.freed, &*restored.allocated), (&[address][..], &[address][..]));
+        // The fill of the next owner comes after that of the former, which is held.
+        let transfer = test.device.transfer().unwrap();
+        let at = DevicePtr::new(address).unwrap();
+        // SAFETY: 1. the stream lives. 3. the memory is allocated.
+        unsafe { transfer.fill(at, 2, 4 * MIB, stream.handle()) }.unwrap();
+        let waits = stream.clone();
+        let waiting = start(move || waits.synchronize());
+        assert!(is_waiting(&waiting), "{config}: the write overtakes");
+        hold.release();
+        waiting.recv_timeout(PATIENCE).unwrap().unwrap();
+    }
+}
+
+#[test]
+fn p15_a_restore_waits_on_the_host_for_uses_of_another_allocators_stream() {
+    let test = TestAllocator::new();
+    let foreign = test.beside("").stream();
+    let (stream, pool) = (test.stream(), test.allocator.create_pool());
+    let memory = pool.allocate(4 * MIB, &stream).unwrap();
+    let hold = test.hold(&foreign);
+    test.fill(&memory, 1, &foreign);
+    memory.record_stream(&foreign);
+    let _ = memory.into_raw();
+    let saved = pool.checkpoint().unwrap();
+    let restoring = start(move || pool.restore(&saved).map(drop));
+    assert!(is_waiting(&restoring));
+    hold.release();
+    restoring.recv_timeout(PATIENCE).unwrap().unwrap();
 }

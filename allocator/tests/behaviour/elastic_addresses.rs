@@ -4,7 +4,7 @@ use cachette::Error;
 use cachette::hal::{Call, ErrorKind};
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{GIB, KIB, MIB, TestAllocator};
+use crate::fixture::{ELASTIC, GIB, KIB, MIB, TestAllocator};
 
 const TIB: u64 = 1 << 40;
 
@@ -197,4 +197,21 @@ fn x4_no_addresses_are_asked_for_more_than_the_device_has() {
     });
     assert_eq!(asked, 0);
     drop(kept);
+}
+
+#[test]
+fn a_request_that_fills_two_holes_around_a_free_block_can_use_both() {
+    let (test, [stream]) = TestAllocator::with(ELASTIC).with_streams();
+    let [one, two, three] = [(); 3].map(|()| test.allocate(2 * MIB, &stream));
+    let start = one.address();
+    assert_eq!([two.address(), three.address()], [start + 2 * MIB, start + 4 * MIB]);
+    drop((one, three));
+    test.allocator.empty_cache().unwrap();
+    stream.synchronize().unwrap();
+    test.allocator.empty_cache().unwrap();
+    drop(two);
+    let whole = test.allocate(6 * MIB, &stream);
+    assert_eq!(whole.address(), start, "it lies around the free block");
+    test.fill(&whole, 3, &stream);
+    assert_eq!(test.content(&whole, &stream), Some(3));
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
 use cachette::Allocator;
-use cachette::hal::{Call, CaptureMode, Device, DevicePtr};
+use cachette::hal::{Call, CaptureMode, Device, DevicePtr, ErrorKind};
 use cachette_hal_host::HostConfig;
 use cachette_hal_testing::traced::DriverCall;
 
@@ -198,4 +198,20 @@ fn a_borrower_waits_for_what_its_lender_waits_for_only_later() {
     test.device.run_until_idle();
     assert!(lent.read().unwrap().iter().all(|byte| *byte == 2));
     assert_eq!(test.allocator.stats().segment.all.current, 2, "it was lent");
+}
+
+#[test]
+fn a_failed_poll_is_no_proof_that_a_donor_is_idle() {
+    for nth in 1..40 {
+        let (test, [busy, other]) = TestAllocator::of(8 * MIB, &format!("{ELASTIC},never_block:True")).with_streams();
+        let memory = test.allocate(8 * MIB, &busy);
+        let hold = test.hold(&busy);
+        test.fill(&memory, 9, &busy);
+        drop(memory);
+        test.device.fail_next(Call::Poll, nth, ErrorKind::Other);
+        assert!(test.allocator.allocate(4 * MIB, &other).is_err(), "chunks of a stream at work were moved");
+        test.device.clear_failures();
+        hold.release();
+        busy.synchronize().expect("its work has all its memory");
+    }
 }

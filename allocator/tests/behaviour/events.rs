@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use cachette::hal::Call;
+use cachette::Error;
+use cachette::hal::{Call, CaptureMode, Device};
 use cachette_hal_host::HostConfig;
 use cachette_hal_testing::traced::Counts;
 
-use crate::fixture::{KIB, MIB, Stream, TestAllocator};
+use crate::fixture::{ELASTIC, KIB, MIB, Stream, TestAllocator};
 
 #[test]
 fn s10_a_hit_makes_no_driver_call() {
@@ -158,4 +159,65 @@ fn e3_blocks_become_free_although_later_ones_wait() {
         assert_eq!(test.stats().active.all.current, active, "after {bytes} bytes");
     }
     hold.release();
+}
+
+#[test]
+fn e2_a_free_makes_one_call_per_recorded_stream_and_one_more() {
+    for text in ["", ELASTIC] {
+        let (test, [stream, one, two, three, four]) = TestAllocator::with(text).with_streams();
+        let users = [&one, &two, &three, &four];
+        for count in 1..=users.len() {
+            let memory = test.allocate(MIB, &stream);
+            for user in &users[..count] {
+                memory.record_stream(user);
+            }
+            let creates = test.device.calls(Call::CreateEvent);
+            let calls = test.calls_during(|| drop(memory)) - (test.device.calls(Call::CreateEvent) - creates);
+            assert!(calls <= count as u64 + 1, "{text}: {calls} calls for {count} streams");
+        }
+    }
+}
+
+#[test]
+fn e2_memory_used_in_a_capture_that_was_not_announced_waits_for_its_end() {
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
+    let memory = test.allocate(12 * MIB, &stream);
+    let address = memory.address();
+    let capture = test.device.capture().unwrap();
+    // SAFETY: 1. the stream lives.
+    unsafe { capture.begin_capture(side.handle(), CaptureMode::Relaxed) }.unwrap();
+    memory.record_stream(&side);
+    drop(memory);
+    let other = test.allocate(12 * MIB, &stream);
+    assert_ne!(other.address(), address, "its stream is captured");
+    assert!(test.is_captured(&side), "the capture is whole");
+    // SAFETY: 1. the stream lives.
+    let graph = unsafe { capture.end_capture(side.handle()) }.unwrap();
+    // SAFETY: 1. it was captured just now.
+    unsafe { capture.destroy_graph(graph) }.unwrap();
+    test.allocator.empty_cache().unwrap();
+    test.allocator.empty_cache().unwrap();
+    assert_eq!(test.stats().active.all.current, 1, "only the other block is left");
+}
+
+#[test]
+fn e2_a_request_short_of_memory_waits_for_no_capture() {
+    for text in ["", ELASTIC] {
+        let (test, [stream, side]) = TestAllocator::of(32 * MIB, text).with_streams();
+        let memory = [(); 2].map(|()| test.allocate(12 * MIB, &stream));
+        let capture = test.device.capture().unwrap();
+        // SAFETY: 1. the stream lives.
+        unsafe { capture.begin_capture(side.handle(), CaptureMode::Relaxed) }.unwrap();
+        for memory in memory {
+            memory.record_stream(&side);
+        }
+        let error = test.allocator.allocate(24 * MIB, &stream).unwrap_err();
+        assert!(matches!(error, Error::OutOfMemory(_)), "{text}: {error}");
+        assert!(test.is_captured(&side), "{text}: the capture is whole");
+        // SAFETY: 1. the stream lives.
+        let graph = unsafe { capture.end_capture(side.handle()) }.unwrap();
+        // SAFETY: 1. it was captured just now.
+        unsafe { capture.destroy_graph(graph) }.unwrap();
+        assert!(test.allocator.allocate(24 * MIB, &stream).is_ok(), "{text}");
+    }
 }

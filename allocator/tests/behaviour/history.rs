@@ -307,3 +307,13 @@ fn memory_freed_after_its_allocator_is_gone_hurts_no_history() {
     drop((test, stream));
     drop(memory);
 }
+
+#[test]
+fn h3_more_events_than_any_host_can_keep_are_limited() {
+    for entries in [HistoryOptions::MOST_ENTRIES + 1, u64::MAX / 2, u64::MAX] {
+        let (test, [stream]) = TestAllocator::new().with_streams();
+        test.allocator.record_history(events_only().max_entries(entries));
+        drop(test.allocate(512, &stream));
+        assert!(!events(&test).is_empty());
+    }
+}

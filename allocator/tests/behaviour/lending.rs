@@ -149,3 +149,16 @@ fn what_is_left_of_a_lent_block_keeps_its_guards() {
     assert_eq!(test.content(&rest, &owner), Some(2), "the old use came after the new");
     drop((lent, rest));
 }
+
+#[test]
+fn pools_lend_to_no_other_pool() {
+    let (test, [one, two]) = TestAllocator::of(64 * MIB, "lend_across_streams:True").with_streams();
+    let pool = test.allocator.create_pool();
+    drop(pool.allocate(20 * MIB, &one).unwrap());
+    let memory = test.allocate(20 * MIB, &two);
+    assert_eq!(pool.stats().allocations, 0, "the default pool got memory of the pool");
+    let other = test.allocator.create_pool();
+    let also = other.allocate(20 * MIB, &two).unwrap();
+    assert_eq!(pool.stats().allocations, 0, "another pool got memory of the pool");
+    drop((memory, also));
+}

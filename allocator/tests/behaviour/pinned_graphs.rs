@@ -1,5 +1,6 @@
 //! Pinned memory in captures: memory that a graph copies from or to is not reused while the graph lives.
 
+use cachette::hal::{Call, ErrorKind};
 use cachette_hal_host::HostConfig;
 
 use crate::fixture::{Allocation, Graph, Pool, Stream, TestAllocator, begin_capture, launch};
@@ -173,4 +174,21 @@ fn n6_an_unknown_graph_keeps_its_memory_until_the_end() {
     assert_ne!(test.pin(KIB).ptr(), at, "the allocator does not know of the destruction");
     drop(stream);
     test.assert_returns_everything();
+}
+
+#[test]
+fn n6_memory_whose_capture_could_not_be_queried_counts_as_captured() {
+    let (test, [stream]) = TestAllocator::new().with_streams();
+    let pool = test.allocator.create_capture_pool();
+    let capture = begin_capture(&pool, &stream);
+    let memory = test.pin(KIB);
+    let at = memory.ptr().addr().get();
+    test.device.fail_next(Call::CaptureStatus, 1, ErrorKind::Other);
+    memory.record_stream(&stream);
+    test.device.clear_failures();
+    drop(memory);
+    let graph = capture.end().unwrap();
+    let others = scribble(&test, 4);
+    assert!(others.iter().all(|other| other.ptr().addr().get() != at), "the graph may copy from it");
+    drop(graph);
 }

@@ -210,3 +210,28 @@ fn m8_a_source_may_return_memory_of_another_allocator() {
     test.allocator.free_raw(memory.into_raw()).expect("it has one block");
     test.assert_sound();
 }
+
+#[test]
+fn m8_memory_beyond_the_last_address_is_refused() {
+    let (test, [stream]) = TestAllocator::new().with_streams();
+    for base in [u64::MAX - 511, u64::MAX - MIB + 1, u64::MAX - 2 * MIB + 1] {
+        let at = DevicePtr::new(base).unwrap();
+        // SAFETY: 1. 2. 3. the address is never used.
+        let source = unsafe { FunctionSource::new("far", move |_, _| Ok(at), |_, _, _| Ok(())) };
+        let pool = test.allocator.create_pool_with(PoolOptions::new().source(Arc::new(source))).unwrap();
+        let error = pool.allocate(512, &stream).unwrap_err().to_string();
+        assert!(error.contains("beyond the last address"), "{base:#x}: {error}");
+    }
+}
+
+#[test]
+fn m8_memory_that_ends_inside_known_memory_is_refused() {
+    let (test, [stream]) = TestAllocator::new().with_streams();
+    let known = test.allocate(20 * MIB, &stream);
+    let base = DevicePtr::new(known.address() - 10 * MIB).unwrap();
+    // SAFETY: 1. 2. 3. the address is never used.
+    let source = unsafe { FunctionSource::new("overlaps", move |_, _| Ok(base), |_, _, _| Ok(())) };
+    let pool = test.allocator.create_pool_with(PoolOptions::new().source(Arc::new(source))).unwrap();
+    let error = pool.allocate(20 * MIB, &stream).unwrap_err().to_string();
+    assert!(error.contains("overlaps memory of this allocator"), "{error}");
+}

@@ -4,8 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use cachette::hal::Call;
+use cachette::Error;
+use cachette::hal::{Call, CaptureMode, Device};
 use cachette::history::HistoryOptions;
+use cachette::pool::PoolProblem;
 use cachette::sleep::Contents;
 use cachette_hal_host::HostConfig;
 
@@ -48,4 +50,29 @@ fn z_a_sleeping_pool_serves_no_stream_that_it_met_while_it_fell_asleep() {
         pools.push(pool);
     }
     assert_eq!(served, 0, "of {ROUNDS}");
+}
+
+#[test]
+fn a_capture_that_begins_during_the_last_wait_of_a_sleep_is_seen() {
+    let (test, hook) = TestAllocator::hooked(HostConfig::default(), ELASTIC);
+    let stream = test.stream();
+    let pool = test.allocator.create_pool();
+    let memory = pool.allocate(2 * MIB, &stream).unwrap();
+    let (device, handle, again) = (test.device.clone(), stream.handle(), Arc::clone(&hook));
+    // The pool waits for its streams twice: before and after it stops serving requests.
+    hook.set(Call::Wait, None, move || {
+        again.set(Call::Wait, None, move || {
+            // SAFETY: 1. the stream lives.
+            unsafe { device.capture().unwrap().begin_capture(handle, CaptureMode::Relaxed) }.unwrap();
+        });
+    });
+    let slept = pool.sleep(Contents::Keep);
+    assert!(matches!(slept, Err(Error::Pool { why: PoolProblem::Captured, .. })), "{slept:?}");
+    assert!(test.is_captured(&stream), "the capture is whole");
+    let capture = test.device.capture().unwrap();
+    // SAFETY: 1. the stream lives.
+    let graph = unsafe { capture.end_capture(stream.handle()) }.unwrap();
+    // SAFETY: 1. it was captured just now.
+    unsafe { capture.destroy_graph(graph) }.unwrap();
+    drop(memory);
 }

@@ -11,7 +11,7 @@ use cachette_hal_host::{HostConfig, HostDevice};
 use cachette_hal_testing::{Checked, Traced};
 
 use crate::elastic_turns::waiting_sink;
-use crate::fixture::threads::{in_time, start};
+use crate::fixture::threads::{PATIENCE, in_time, is_waiting, start};
 use crate::fixture::{ELASTIC, MIB, Pool, Stream, TestAllocator, assert_consistent};
 use crate::hook::Hook;
 
@@ -130,4 +130,24 @@ fn a_sink_that_hears_of_a_release_stops_no_sleep() {
     drop(held);
     assert_eq!(slept, Some(Ok(())), "the sleep waits for the sink");
     emptied.recv().unwrap().unwrap();
+}
+
+#[test]
+fn a_sleep_waits_for_recorded_uses_of_another_allocators_stream() {
+    for frees in [false, true] {
+        let (test, [stream]) = TestAllocator::with(ELASTIC).with_streams();
+        let foreign = test.beside("").stream();
+        let pool = test.allocator.create_pool();
+        let (memory, kept) = (pool.allocate(4 * MIB, &stream).unwrap(), pool.allocate(4 * MIB, &stream).unwrap());
+        let hold = test.hold(&foreign);
+        test.fill(&memory, 7, &foreign);
+        memory.record_stream(&foreign);
+        let memory = (!frees).then_some(memory);
+        let sleeper = start(move || (pool.sleep(Contents::Keep).map(drop), pool));
+        assert!(is_waiting(&sleeper), "freed: {frees}");
+        hold.release();
+        foreign.synchronize().expect("its work has all its memory");
+        assert_eq!(sleeper.recv_timeout(PATIENCE).unwrap().0, Ok(()), "freed: {frees}");
+        drop((memory, kept));
+    }
 }

@@ -1,10 +1,14 @@
 //! Memory belongs to a stream; recorded uses of other streams delay its reuse.
 
+use std::collections::HashSet;
+
 use cachette::Error;
 use cachette::hal::{Call, Device, StreamRef};
+use cachette_hal_host::HostConfig;
 
 use crate::fixture::memory::Interface;
-use crate::fixture::{GIB, KIB, MIB, TestAllocator};
+use crate::fixture::threads::{PATIENCE, is_waiting, start};
+use crate::fixture::{GIB, KIB, MIB, Stream, TestAllocator};
 
 #[test]
 fn s10_s18_a_freed_block_serves_its_stream_without_a_call() {
@@ -329,4 +333,61 @@ fn a_stream_destroyed_too_early_costs_nothing_but_a_wait() {
         let report = test.allocator.allocate(2 * GIB, &stream);
         assert!(matches!(report, Err(Error::OutOfMemory(_))), "{report:?}");
     }
+}
+
+#[test]
+fn e10_a_dropped_stream_without_work_and_memory_serves_again() {
+    for text in ["", "expandable_segments:True"] {
+        let test = TestAllocator::on(HostConfig::default().phantom(true).stepped(1), text);
+        for _ in 0..100 {
+            let stream = test.stream();
+            drop(test.allocate(512, &stream));
+        }
+        assert_eq!(test.device.live().streams, 1, "{text}");
+        let streams: [Stream; 3] = test.streams();
+        assert_eq!(test.device.live().streams, 3, "{text}");
+        let handles: HashSet<_> = streams.iter().map(Stream::handle).collect();
+        assert_eq!(handles.len(), 3, "streams that are in use are not shared");
+        drop(streams);
+        test.assert_returns_everything();
+    }
+}
+
+#[test]
+fn e10_a_dropped_stream_with_work_or_memory_serves_no_other() {
+    let test = TestAllocator::new();
+    let (busy, used, pooled, clone) = (test.stream(), test.stream(), test.stream(), test.stream());
+    let before = [&busy, &used, &pooled, &clone].map(Stream::handle);
+    let hold = test.hold(&busy);
+    let memory = test.allocate(512, &used);
+    let pool = test.allocator.create_pool();
+    let in_pool = pool.allocate(512, &pooled).unwrap();
+    let kept = clone.clone();
+    drop((busy, used, pooled, clone));
+    let others: Vec<_> = (0..8).map(|_| test.stream()).collect();
+    assert!(others.iter().all(|stream| !before.contains(&stream.handle())));
+    hold.release();
+    test.device.synchronize_device().unwrap();
+    drop((memory, in_pool, kept));
+    let after: Vec<_> = (0..4).map(|_| test.stream()).collect();
+    assert!(after.iter().all(|stream| before.contains(&stream.handle())), "all of them serve again");
+    assert_eq!(after.iter().map(Stream::handle).collect::<HashSet<_>>().len(), 4);
+    drop(others);
+}
+
+#[test]
+fn work_of_a_stream_destroyed_too_early_is_waited_for() {
+    let (test, [stream, busy]) = TestAllocator::new().with_streams();
+    let early = test.device.create_stream().unwrap();
+    // SAFETY: 1. the stream lives. 2. this test breaks that promise, and uses no memory of the stream.
+    let adopted = unsafe { test.allocator.adopt_stream(early.borrow()) }.unwrap();
+    let memory = test.allocate(4 * MIB, &stream);
+    memory.record_stream(&adopted);
+    let hold = test.hold(&busy);
+    // SAFETY: 1. the stream was created above.
+    unsafe { test.device.destroy_stream(early) }.unwrap();
+    let freeing = start(move || drop(memory));
+    assert!(is_waiting(&freeing), "the device is not waited for");
+    hold.release();
+    freeing.recv_timeout(PATIENCE).unwrap();
 }

@@ -122,3 +122,12 @@ fn t2_every_segment_from_and_to_the_device_is_counted() {
     assert_eq!(stats.segment.all.freed, 5);
     assert_eq!(stats.num_alloc_retries, 0);
 }
+
+#[test]
+fn t2_every_emptying_counts_as_a_wait_for_all_streams() {
+    let test = TestAllocator::new();
+    for count in 1..4 {
+        test.allocator.empty_cache().unwrap();
+        assert_eq!(test.stats().num_sync_all_streams, count);
+    }
+}

@@ -218,3 +218,16 @@ fn m23_memory_whose_free_failed_serves_the_next_request() {
     drop(test.allocate(40 * MIB, &stream));
     assert_eq!(test.device.physical_bytes(), 0);
 }
+
+#[test]
+fn m23_memory_whose_free_failed_is_not_in_use() {
+    let (test, [stream, side]) = TestAllocator::with("caching:False").with_streams();
+    let address = test.allocate_raw(4 * MIB, &stream);
+    assert_eq!(test.allocator.bytes_at(address), Ok(4 * MIB));
+    test.device.fail_next(Call::Free, 1, ErrorKind::Other);
+    assert!(test.allocator.free_raw(address).is_err());
+    let freed = Error::InvalidPointer { address, why: PointerProblem::FreedTwice };
+    assert_eq!(test.allocator.bytes_at(address), Err(freed.clone()));
+    // SAFETY: 1. 2. the stream is this allocator's own.
+    assert_eq!(unsafe { test.allocator.record_stream_raw(address, side.handle()) }, Err(freed));
+}

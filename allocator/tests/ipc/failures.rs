@@ -1,6 +1,10 @@
 //! Every driver call of sharing and opening fails once, in turn, and nothing is lost by it.
 
-use cachette::hal::{Call, ErrorKind, Sharing};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use cachette::hal::{Call, Device, ErrorKind, Sharing};
 use cachette_hal_host::HostConfig;
 
 use crate::bytes::{from_hex, holds, put};
@@ -147,4 +151,54 @@ fn an_import_takes_no_more_addresses_than_it_needs() {
     assert_eq!(test.device.live().reservations, 20);
     assert_eq!(test.device.live().backings, 0, "mappings alone keep it");
     assert!(ends.iter().all(|(_, bytes)| *bytes == 2 * MIB));
+}
+
+#[test]
+fn an_import_is_closed_behind_work_that_uses_it() {
+    let exporter = TestAllocator::new(ELASTIC);
+    let memory = exporter.allocate(4 * MIB);
+    let shared = exporter.allocator.share(&memory).unwrap();
+    let test = TestAllocator::new(ELASTIC);
+    let import = test.allocator.open_shared(&shared.handle()).unwrap();
+    let hold = test.device.hold(test.stream.handle()).unwrap();
+    let (at, bytes) = (import.ptr().unwrap(), import.bytes());
+    // SAFETY: 1. the stream lives. 3. the memory is mapped until the work has ended.
+    unsafe { test.device.transfer().unwrap().fill(at, 9, bytes, test.stream.handle()) }.unwrap();
+    let (tell, told) = mpsc::channel();
+    let closer = thread::spawn(move || {
+        drop(import);
+        tell.send(()).unwrap();
+    });
+    // The wait for the device is the next call of the import.
+    let mut closed = false;
+    eventually("the import waits", || {
+        closed = told.try_recv().is_ok();
+        closed || test.device.calls(Call::SynchronizeDevice) > 0
+    });
+    assert!(!closed, "unmapped under work");
+    hold.release();
+    told.recv_timeout(Duration::from_secs(60)).unwrap();
+    closer.join().unwrap();
+    test.stream.synchronize().expect("its work has all its memory");
+}
+
+#[test]
+fn an_import_whose_work_cannot_be_waited_for_stays_mapped() {
+    let exporter = TestAllocator::new(ELASTIC);
+    let memory = exporter.allocate(4 * MIB);
+    let shared = exporter.allocator.share(&memory).unwrap();
+    let test = TestAllocator::new(ELASTIC);
+    let import = test.allocator.open_shared(&shared.handle()).unwrap();
+    let hold = test.device.hold(test.stream.handle()).unwrap();
+    let (at, bytes) = (import.ptr().unwrap(), import.bytes());
+    // SAFETY: 1. the stream lives. 3. the memory stays mapped.
+    unsafe { test.device.transfer().unwrap().fill(at, 9, bytes, test.stream.handle()) }.unwrap();
+    for nth in 1..=2 {
+        test.device.fail_next(Call::SynchronizeDevice, nth, ErrorKind::Other);
+    }
+    drop(import);
+    test.device.clear_failures();
+    hold.release();
+    test.stream.synchronize().expect("its work has all its memory");
+    assert_eq!(shared.readers(), 1, "the exporter keeps the block");
 }

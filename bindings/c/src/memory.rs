@@ -38,12 +38,13 @@ pub unsafe extern "C" fn cachette_free(allocator: *mut AllocatorHandle, address:
     call!([any_handle(allocator)], free(&allocator.inner, address_of(address))?)
 }
 
-/// Frees memory, and withdraws it before if a tensor of PyTorch over it was shared with other processes.
+/// Frees memory, and then withdraws it if a tensor of PyTorch over it was shared with other processes.
 #[inline]
 pub(crate) fn free(allocator: &Allocator, address: u64) -> Result<(), cachette::Error> {
+    let freed = allocator.free_raw(address);
     #[cfg(feature = "torch")]
-    cachette_torch::adapter::withdraw(address);
-    allocator.free_raw(address)
+    cachette_torch::adapter::withdraw_freed(address, &freed);
+    freed
 }
 
 /// Records that `stream` uses the memory too.

@@ -47,6 +47,7 @@ pub use pools::{
 };
 pub use shares::{
     Opened, cachette_adapter_close_shared, cachette_adapter_open_shared, cachette_adapter_share, withdraw,
+    withdraw_freed,
 };
 pub use watching::{
     cachette_adapter_on_out_of_memory, cachette_adapter_on_pressure, cachette_adapter_on_rejection,

@@ -93,8 +93,8 @@ fn of_request(allocator: &Allocator, error: cachette::Error) -> Box<Error> {
 fn free(address: u64, device: c_int) -> Result<(), Box<Error>> {
     let allocator = usize::try_from(device).ok().and_then(process::find);
     let allocator = allocator.ok_or(Error::Unopened { device: device.into() })?;
-    shares::withdraw(address);
     let freed = allocator.free_raw(address);
+    shares::withdraw_freed(address, &freed);
     freed.map_err(|error| of_memory(allocator, error).into())
 }
 

@@ -208,3 +208,21 @@ fn visitors_come_at_any_moment_and_nothing_is_lost() {
         assert_eq!(*total.lock(), worked + visited, "pause {pause}");
     }
 }
+
+#[test]
+fn a_thread_inside_one_lock_does_not_become_the_owner_of_another() {
+    let (outer, inner) = (Lock::new(0_u64), Lock::new(0_u64));
+    add(&outer, MANY);
+    if !owns(&outer) {
+        // Without the barrier of the kernel, no lock has an owner.
+        return;
+    }
+    let held = outer.lock();
+    add(&inner, MANY);
+    assert!(!owns(&inner), "its slot says that it is inside the other lock");
+    drop(held);
+    // The mark of the outer lock was not lost: it can be taken by another thread.
+    thread::scope(|scope| scope.spawn(|| add(&outer, 1)).join().expect("it ends"));
+    add(&inner, MANY);
+    assert!(owns(&inner));
+}

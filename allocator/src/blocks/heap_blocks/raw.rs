@@ -1,6 +1,6 @@
 //! Finding a block by its first address.
 
-use crate::blocks::{BlockId, BlockState, HeapBlocks, SegmentId};
+use crate::blocks::{Block, BlockId, BlockState, HeapBlocks, SegmentId};
 use crate::label::Label;
 use crate::size::UNIT;
 
@@ -28,9 +28,15 @@ impl<G> HeapBlocks<G> {
     /// The allocated raw block that begins at `address` in `segment`.
     #[inline(always)]
     pub(crate) fn find_raw(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
+        self.if_raw_at(self.hint(segment, address)?, address)
+    }
+
+    /// The indexed block that may begin at `address` in `segment`.
+    #[inline(always)]
+    fn hint(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
         let record = self.segments.get(segment)?;
         let grain = u32::try_from(address.checked_sub(record.base)? / UNIT).ok()?;
-        self.if_raw_at(record.starts.hint(grain), address)
+        Some(record.starts.hint(grain))
     }
 
     /// The block that the last search returned, if it is allocated, raw and begins at `address`.
@@ -46,10 +52,14 @@ impl<G> HeapBlocks<G> {
         (block.address == address && is_raw).then_some(id)
     }
 
-    /// The block in use that begins at `address` in `segment`.
+    /// The block in use that begins at `address` in `segment`. Only blocks that were never raw need a walk.
     pub(crate) fn find(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
-        let segment = self.segments.get(segment)?;
-        let (id, block) = self.blocks_of(segment).find(|(_, block)| block.address == address)?;
-        matches!(block.state, BlockState::Allocated | BlockState::Pending).then_some(id)
+        let is_such = |(_, block): &(BlockId, &Block)| {
+            block.address == address && matches!(block.state, BlockState::Allocated | BlockState::Pending)
+        };
+        let hint = self.hint(segment, address)?;
+        let indexed = self.blocks.get(hint).map(|block| (hint, block)).filter(is_such);
+        let walk = || self.blocks_of(self.segments.get(segment)?).find(is_such);
+        indexed.or_else(walk).map(|(id, _)| id)
     }
 }

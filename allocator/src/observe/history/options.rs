@@ -51,6 +51,9 @@ impl Default for HistoryOptions {
 }
 
 impl HistoryOptions {
+    /// The most events that a history keeps.
+    pub const MOST_ENTRIES: u64 = 100_000_000;
+
     /// Records the last 100,000 events, each with its stack.
     pub fn new() -> Self {
         Self::default()
@@ -62,9 +65,14 @@ impl HistoryOptions {
         self
     }
 
-    /// Sets the number of kept events, at least one. Older events are overwritten.
+    /// Sets the number of kept events, between one and [`MOST_ENTRIES`](Self::MOST_ENTRIES). Older events are
+    /// overwritten. Each kept event takes about 100 bytes of host memory, once it was recorded.
     pub const fn max_entries(mut self, entries: u64) -> Self {
-        self.max_entries = if entries == 0 { 1 } else { entries };
+        self.max_entries = match entries {
+            0 => 1,
+            1..=Self::MOST_ENTRIES => entries,
+            _ => Self::MOST_ENTRIES,
+        };
         self
     }
 

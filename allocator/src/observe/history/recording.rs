@@ -1,5 +1,6 @@
 //! The state of an active history.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use cachette_snapshot::{Event, StackId, TextId};
@@ -174,8 +175,7 @@ impl Recording {
         reason = "what each heap wrote is in order already, and only a stable sort makes use of that"
     )]
     fn newest(&self, most: u64) -> impl ExactSizeIterator<Item = Option<[u64; WORDS]>> {
-        let mut keys = Vec::with_capacity(self.ring.slots());
-        keys.extend(self.ring.all().map(|written| (written.words[0], written.ticket)));
+        let mut keys: Vec<_> = self.ring.all().map(|written| (written.words[0], written.ticket)).collect();
         keys.sort();
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let older = keys.len().saturating_sub(most);
@@ -204,28 +204,37 @@ fn event_of([ticks, address, bytes, stream, what, said]: [u64; WORDS], scale: &S
 
 /// The pools of events. An event stores the index in this list; the first is the default pool.
 #[derive(Clone, Debug)]
-pub(crate) struct PoolNumbers(Arc<Mutex<Vec<PoolId>>>);
+pub(crate) struct PoolNumbers(Arc<Mutex<NumberedPools>>);
+
+#[derive(Debug)]
+struct NumberedPools {
+    pools: Vec<PoolId>,
+    /// The index of every pool in `pools`.
+    numbers: HashMap<PoolId, u32>,
+}
 
 impl Default for PoolNumbers {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(vec![PoolId::DEFAULT])))
+        let numbers = HashMap::from([(PoolId::DEFAULT, 0)]);
+        Self(Arc::new(Mutex::new(NumberedPools { pools: vec![PoolId::DEFAULT], numbers })))
     }
 }
 
 impl PoolNumbers {
     pub(crate) fn number_of(&self, pool: PoolId) -> u32 {
-        let mut pools = self.0.lock();
-        let number = pools.iter().position(|known| *known == pool);
-        let number = number.unwrap_or_else(|| {
-            if pools.len() < MOST_POOLS {
-                pools.push(pool);
-            }
-            pools.len() - 1
-        });
-        u32::try_from(number).unwrap_or(0)
+        let NumberedPools { pools, numbers } = &mut *self.0.lock();
+        if let Some(number) = numbers.get(&pool) {
+            return *number;
+        }
+        if pools.len() < MOST_POOLS {
+            pools.push(pool);
+        }
+        let number = u32::try_from(pools.len() - 1).unwrap_or(0);
+        numbers.insert(pool, number);
+        number
     }
 
     pub(crate) fn all(&self) -> Vec<PoolId> {
-        self.0.lock().clone()
+        self.0.lock().pools.clone()
     }
 }

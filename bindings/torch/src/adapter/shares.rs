@@ -35,6 +35,15 @@ pub fn withdraw(address: u64) {
     }
 }
 
+/// Withdraws the export of an allocation after its free, unless the address was wrong. Its block is not reused before
+/// the export ends, so no other allocation has the address yet.
+#[inline]
+pub fn withdraw_freed(address: u64, freed: &Result<(), cachette::Error>) {
+    if !matches!(freed, Err(cachette::Error::InvalidPointer { .. })) {
+        withdraw(address);
+    }
+}
+
 #[cold]
 fn withdraw_exported(address: u64) {
     // The lock of the parent may never be released in a forked child.

@@ -1,0 +1,90 @@
+use cachette_hal::Ordinal;
+use cachette_hal_host::{HostBackend, HostConfig};
+
+use super::*;
+use crate::Allocator;
+
+fn allocator() -> Allocator<cachette_hal_host::HostDevice> {
+    Allocator::new(HostBackend::new(HostConfig::default()).unwrap().device(Ordinal(0)).unwrap())
+}
+
+/// Polls as a request does, or with `all` as a processing of events does. Returns the blocks that became free.
+fn poll<D: Device>(pending: &mut PendingFrees<D>, all: bool) -> (Vec<BlockId>, usize) {
+    let (mut done, mut count) = (Vec::new(), 0);
+    let mut polls = if all { pending.last_polls() } else { pending.next_polls() };
+    while !polls.is_empty() {
+        count += polls.len();
+        let mut next = Vec::new();
+        for poll in &polls {
+            let passed = poll.ask().unwrap();
+            pending.note(poll, passed, &mut done);
+            next.extend(pending.after(poll, passed).filter(|_| all));
+        }
+        polls = next;
+    }
+    (done, count)
+}
+
+#[test]
+fn a_fence_covers_only_earlier_ones_even_if_it_was_listed_last() {
+    let allocator = allocator();
+    let stream = allocator.create_stream().unwrap();
+    let user = &stream.heap.stream_state;
+    // One thread records a fence. Another one queues work, and lists its own, later fence first.
+    let earlier = Fence::record(user).unwrap();
+    earlier.wait().unwrap();
+    let hold = allocator.device().hold(user.handle()).unwrap();
+    let later = Fence::record(user).unwrap();
+    let mut pending = PendingFrees::default();
+    pending.push(BlockId::new(1), vec![later]);
+    pending.push(BlockId::new(2), vec![earlier]);
+    for all in [false, true] {
+        for _ in 0..2 {
+            assert!(!poll(&mut pending, all).0.contains(&BlockId::new(1)), "its fence has not passed");
+        }
+    }
+    drop(hold);
+}
+
+#[test]
+fn all_fences_that_have_passed_are_found_by_few_polls() {
+    let allocator = allocator();
+    let stream = allocator.create_stream().unwrap();
+    let user = &stream.heap.stream_state;
+    for passed in [0, 1, 2, 3, 5, 64, 100, 999, 1000] {
+        let mut pending = PendingFrees::default();
+        let blocks: Vec<_> = (0..1000).map(BlockId::new).collect();
+        for block in &blocks[..passed] {
+            pending.push(*block, vec![Fence::record(user).unwrap()]);
+        }
+        stream.synchronize().unwrap();
+        let hold = allocator.device().hold(user.handle()).unwrap();
+        for block in &blocks[passed..] {
+            pending.push(*block, vec![Fence::record(user).unwrap()]);
+        }
+        let (done, polls) = poll(&mut pending, true);
+        assert_eq!(done, blocks[..passed]);
+        assert!(polls <= 24, "{polls} polls found {passed}");
+        drop(hold);
+        stream.synchronize().unwrap();
+    }
+}
+
+#[test]
+fn a_request_polls_some_of_many_streams_and_all_in_turn() {
+    let allocator = allocator();
+    let mut pending = PendingFrees::default();
+    let streams: Vec<_> = (0..40).map(|_| allocator.create_stream().unwrap()).collect();
+    for (stream, block) in streams.iter().zip(0..) {
+        pending.push(BlockId::new(block), vec![Fence::record(&stream.heap.stream_state).unwrap()]);
+        stream.synchronize().unwrap();
+    }
+    let mut done = Vec::new();
+    for _ in 0..3 {
+        let (more, polls) = poll(&mut pending, false);
+        assert!(polls <= POLLED);
+        done.extend(more);
+    }
+    assert_eq!(done.len(), 40);
+    assert!(!pending.has_pending_events());
+}
