@@ -9,7 +9,8 @@ use cachette_hal_testing::traced::{DriverCall, Observer};
 
 use crate::fixture::{MIB, Stream, TestAllocator};
 
-/// Counts the calls that name a destroyed stream, except queries.
+/// Counts the calls that name a destroyed stream, except queries and records: a backend refuses those before they reach
+/// the driver, and a free with recorded uses makes no other call first.
 #[derive(Default)]
 struct Watch {
     gone: AtomicUsize,
@@ -20,8 +21,8 @@ impl Observer for Watch {
     fn call(&self, _: &DriverCall) {}
 
     fn before(&self, call: Call, _: u64, _: u64, stream: Option<StreamRef>) {
-        let is_query = matches!(call, Call::CaptureStatus | Call::Frontier);
-        if !is_query && stream.is_some_and(|stream| stream.raw() == self.gone.load(Ordering::Relaxed)) {
+        let is_refused = matches!(call, Call::CaptureStatus | Call::Frontier | Call::Record);
+        if !is_refused && stream.is_some_and(|stream| stream.raw() == self.gone.load(Ordering::Relaxed)) {
             self.calls.fetch_add(1, Ordering::Relaxed);
         }
     }
