@@ -8,6 +8,7 @@ mod case;
 
 use serde::Serialize;
 
+pub(crate) use callgrind::count_run;
 pub use callgrind::{CallgrindError, count};
 pub use case::Case;
 

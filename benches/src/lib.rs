@@ -6,10 +6,12 @@
 //! | [`suite`] | the rows of `cachette bench`, made of those loops |
 //! | [`trace`], [`replay`] | memory and time of recorded programs |
 //! | [`instructions`] | instructions a pair, counted by callgrind |
+//! | [`growth`] | the same of other operations, as the number of things around them grows |
 //!
 //! The loops draw the same numbers in the same order as the programs that measure other allocators, so rows
 //! of the same name can be compared.
 
+pub mod growth;
 pub mod instructions;
 pub mod random;
 pub mod replay;

@@ -16,8 +16,8 @@ const LONGEST_RUN: u64 = 64;
 /// The divisor of the kept entries that limits a run.
 const RUNS: u64 = 2048;
 
-/// The words from one slot to the next: a cache line, so that no two events share one.
-const STRIDE: usize = 8;
+/// The words of a slot: a version and those of an event, in the size of a cache line.
+pub(crate) type RingSlot = [AtomicU64; 8];
 
 /// The event in one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,15 +31,9 @@ pub struct RingEntry<const WORDS: usize> {
 /// A bounded ring of events of some words each.
 #[derive(Debug)]
 pub struct Ring<const WORDS: usize> {
-    /// The slots, each a version and the words of its event. They begin at `first`.
-    ///
-    /// A version is zero if the slot was never written, and odd while it is. Otherwise it is twice the ticket of its
-    /// event, plus two.
-    words: Box<[AtomicU64]>,
-    /// The first word that begins a cache line.
-    first: usize,
-    /// The number of slots.
-    length: usize,
+    /// The first word of each is its version: zero if the slot was never written, and odd while it is. Otherwise it is
+    /// twice the ticket of its event, plus two.
+    slots: Box<[RingSlot]>,
     /// The number of slots claimed so far. Relaxed: tickets must differ, and versions order everything else.
     claimed: AtomicU64,
     /// The number of slots that a writer claims at once.
@@ -52,8 +46,7 @@ pub struct Ring<const WORDS: usize> {
 #[derive(Debug, Default)]
 pub struct RingWriter {
     ticket: u64,
-    /// Where the next slot begins.
-    start: usize,
+    place: usize,
     left: u64,
 }
 
@@ -74,17 +67,8 @@ impl<const WORDS: usize> Ring<WORDS> {
 
     /// A ring of `length` slots, a multiple of `run`. Others may claim `patience` slots before a writer drops its run.
     pub(crate) fn with(length: u64, run: u64, patience: u64) -> Self {
-        const { assert!(WORDS < STRIDE, "an event and its version fit a cache line") };
-        let length = index(length);
-        let words = zeroed((length + 1) * STRIDE);
-        let line = STRIDE * size_of::<u64>();
-        let first = (line - words.as_ptr().addr() % line) % line / size_of::<u64>();
-        Self { words, first, length, claimed: AtomicU64::new(0), run, patience }
-    }
-
-    /// Where a slot begins.
-    pub(crate) const fn start(&self, place: usize) -> usize {
-        self.first + place * STRIDE
+        const { assert!(WORDS < 8, "an event and its version fit a slot") };
+        Self { slots: zeroed(index(length)), claimed: AtomicU64::new(0), run, patience }
     }
 
     /// Writes an event.
@@ -94,11 +78,11 @@ impl<const WORDS: usize> Ring<WORDS> {
             if pen.left == 0 || self.is_late(pen) {
                 *pen = self.claim();
             }
-            let (ticket, start) = (pen.ticket, pen.start);
+            let (ticket, place) = (pen.ticket, pen.place);
             pen.ticket += 1;
-            pen.start += STRIDE;
+            pen.place += 1;
             pen.left -= 1;
-            if self.put(start, ticket, words) {
+            if self.put(place, ticket, words) {
                 return;
             }
             pen.left = 0;
@@ -114,12 +98,12 @@ impl<const WORDS: usize> Ring<WORDS> {
     #[cold]
     fn claim(&self) -> RingWriter {
         let ticket = self.claimed.fetch_add(self.run, Ordering::Relaxed);
-        RingWriter { ticket, start: self.start(index(ticket % self.length as u64)), left: self.run }
+        RingWriter { ticket, place: index(ticket % self.slots.len() as u64), left: self.run }
     }
 
-    /// Writes the slot that begins at `start`; `false` if another writer writes it or has a later ticket for it.
-    pub(crate) fn put(&self, start: usize, ticket: u64, words: [u64; WORDS]) -> bool {
-        let [version, to @ ..] = &self.words[start..=start + WORDS] else { return false };
+    /// Writes one slot; `false` if another writer writes it or has a later ticket for it.
+    pub(crate) fn put(&self, place: usize, ticket: u64, words: [u64; WORDS]) -> bool {
+        let [version, to @ ..] = &self.slots[place];
         let before = version.load(Ordering::Relaxed);
         let allocated = before % 2 == 1 || before > 2 * ticket;
         // Acquire pairs with the release below of the previous writer: its words are stored before these.
@@ -139,10 +123,7 @@ impl<const WORDS: usize> Ring<WORDS> {
 
     /// The event in a slot; `None` if the slot is empty or is being written.
     pub fn read(&self, place: usize) -> Option<RingEntry<WORDS>> {
-        let start = self.start(place);
-        let [version, words @ ..] = self.words.get(start..=start + WORDS).filter(|_| place < self.length)? else {
-            return None;
-        };
+        let [version, words @ ..] = self.slots.get(place)?;
         let before = version.load(Ordering::Acquire);
         if before == 0 || before % 2 == 1 {
             return None;
@@ -155,13 +136,13 @@ impl<const WORDS: usize> Ring<WORDS> {
 
     /// The event with a ticket, if it is still in the ring.
     pub fn find(&self, ticket: u64) -> Option<RingEntry<WORDS>> {
-        let written = self.read(index(ticket % self.length as u64))?;
+        let written = self.read(index(ticket % self.slots.len() as u64))?;
         (written.ticket == ticket).then_some(written)
     }
 
     /// All events, roughly in the order of their tickets; slots that are being written are skipped.
     pub fn all(&self) -> impl Iterator<Item = RingEntry<WORDS>> + '_ {
-        let (length, claimed) = (self.length, self.claimed.load(Ordering::Relaxed));
+        let (length, claimed) = (self.slots.len(), self.claimed.load(Ordering::Relaxed));
         let oldest = index(claimed % length as u64);
         // In the first round no slot from here on was claimed.
         let older = if claimed < length as u64 { length } else { oldest };

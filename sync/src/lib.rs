@@ -30,11 +30,11 @@ const LONGEST: u32 = 10;
 /// From this round on the thread yields, since the holder of the lock may be waiting for a processor.
 const YIELD_FROM: u32 = 12;
 
-/// Atomics of zeroes. The kernel provides the memory of a long list when it is first written.
-pub(crate) fn zeroed(length: usize) -> Box<[AtomicU64]> {
-    let words = Box::into_raw(vec![0_u64; length].into_boxed_slice());
+/// The empty slots of a ring. The kernel provides the memory of many when it is first written.
+pub(crate) fn zeroed(length: usize) -> Box<[event_ring::RingSlot]> {
+    let words = Box::into_raw(vec![[0_u64; 8]; length].into_boxed_slice());
     // SAFETY: an atomic has the size and the alignment of its integer, and no other pointer to the memory is left.
-    unsafe { Box::from_raw(words as *mut [AtomicU64]) }
+    unsafe { Box::from_raw(words as *mut [event_ring::RingSlot]) }
 }
 
 /// Repeats an attempt to take a lock until it succeeds, and waits twice as long before each. The first wait has the

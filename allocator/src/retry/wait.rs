@@ -26,7 +26,7 @@ impl<D: Device> Retry<'_, D> {
         if sets.is_empty() {
             return Ok(());
         }
-        if !self.wait_for_any(sets.iter().map(Vec::as_slice))? {
+        if !self.wait_for_any(&sets.iter().map(Vec::as_slice))? {
             return Ok(());
         }
         self.heap.process_events()?;
@@ -40,7 +40,7 @@ impl<D: Device> Retry<'_, D> {
             waiting.sort_by_key(|uses| uses.last);
             let frees = self.frees();
             let earliest = &waiting[..waiting.len().min(MOST_SETS)];
-            self.wait_for_any(earliest.iter().map(|uses| uses.fences.as_slice()))?;
+            self.wait_for_any(&earliest.iter().map(|uses| uses.fences.as_slice()))?;
             let passed = earliest.iter().map(|uses| has_passed(&uses.fences)).collect::<hal::Result<Vec<_>>>()?;
             let mut states = passed.iter();
             waiting.retain(|_| states.next() != Some(&Passed::Captured));
@@ -63,12 +63,12 @@ impl<D: Device> Retry<'_, D> {
 
     /// Waits until all fences of one set have passed. A slow set does not delay the others. Returns `false` if none can
     /// pass.
-    fn wait_for_any<'a>(&self, sets: impl Iterator<Item = &'a [Arc<Fence<D>>]> + Clone) -> hal::Result<bool>
+    fn wait_for_any<'a>(&self, sets: &(impl Iterator<Item = &'a [Arc<Fence<D>>]> + Clone)) -> hal::Result<bool>
     where
         D: 'a,
     {
         self.shared.totals.waits.fetch_add(1, Relaxed);
-        tracing::waiting(|| wait_for_first(&sets))
+        tracing::waiting(|| wait_for_first(sets))
     }
 }
 

@@ -30,20 +30,24 @@ pub enum CallgrindError {
 ///
 /// It is started with the arguments `--run NAME`, and `--twice` for twice the pairs.
 pub fn count(case: Case, twice: bool) -> Result<u64, CallgrindError> {
+    let twice = twice.then_some("--twice");
+    count_run(case.name(), None, &["--run", case.name()].into_iter().chain(twice).collect::<Vec<_>>())
+}
+
+/// Instructions of this program with `arguments`; with `within` only those of calls of the function.
+pub(crate) fn count_run(name: &'static str, within: Option<&str>, arguments: &[&str]) -> Result<u64, CallgrindError> {
     let program = env::current_exe().map_err(CallgrindError::Start)?;
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
-    command.arg(program).args(["--run", case.name()]);
-    if twice {
-        command.arg("--twice");
-    }
+    command.args(within.map(|function| format!("--toggle-collect=*{function}*")));
+    command.arg(program).args(arguments);
     let output = command.output().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => CallgrindError::Missing,
         _ => CallgrindError::Start(error),
     })?;
     let text = String::from_utf8_lossy(&output.stderr);
     let count = output.status.success().then(|| collected(&text)).flatten();
-    count.ok_or_else(|| CallgrindError::NoCount { case: case.name(), output: text.into_owned() })
+    count.ok_or_else(|| CallgrindError::NoCount { case: name, output: text.into_owned() })
 }
 
 /// The count in what callgrind writes at its end, as in `==17== Collected : 12345`.

@@ -1,0 +1,298 @@
+//! The operations whose growth is counted.
+
+use std::sync::Arc;
+use std::thread;
+
+use cachette::history::HistoryOptions;
+use cachette::{Allocation, Allocator, Config, Pool, Stream};
+use cachette_hal::{AnyDevice, Call, CaptureMode, Ordinal};
+use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
+
+use super::measured;
+
+/// The error of a case.
+type Stopped = Box<dyn std::error::Error>;
+
+/// Room for 32,000 segments of each kind.
+const CAPACITY: u64 = 16 << 40;
+const SMALL: u64 = 512;
+const LARGE: u64 = 12 << 20;
+const DIRECT: &str = "expandable_segments:False";
+
+/// Declares [`Growing`] from a table.
+macro_rules! cases {
+    ($($variant:ident = $name:literal, $run:expr, $reason:expr;)*) => {
+        /// One operation, made as often as there are things of one kind, on a host device with phantom memory.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[expect(missing_docs, reason = "the names say it")]
+        pub enum Growing {
+            $($variant,)*
+        }
+
+        impl Growing {
+            /// Every case.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The name that tables and options use.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            /// Why it may grow, if it may.
+            #[must_use]
+            pub const fn reason(self) -> Option<&'static str> {
+                match self {
+                    $(Self::$variant => $reason,)*
+                }
+            }
+
+            /// Makes the operation `number` times.
+            pub fn run(self, number: u32) -> Result<(), Stopped> {
+                match self {
+                    $(Self::$variant => $run(number),)*
+                }
+            }
+        }
+    };
+}
+
+const EVENTS: Option<&str> = Some("the host device looks at all held streams for each event");
+const PEAKS: Option<&str> = Some("a new peak adds up the counters of all heaps, so that hits share no counter");
+
+cases! {
+    Lookups = "blocks: size, use and free by address", lookups, None;
+    Pending = "pending blocks: a request short of memory, per block", pending, None;
+    Frees = "pending blocks: free after a recorded use", frees, None;
+    Users = "streams that use one heap: free after a recorded use", users, EVENTS;
+    Segments = "segments: allocated, freed and released", segments, None;
+    Chunks = "elastic segment: chunks mapped for blocks in use", chunks, None;
+    DroppedStreams = "streams: made, used and dropped", dropped_streams, None;
+    LiveStreams = "streams: made and used, all live", |number| live_streams(number, DIRECT), PEAKS;
+    ElasticStreams = "streams: the same, elastic", |number| live_streams(number, ""), PEAKS;
+    Pools = "pools: made, used and dropped in turn", pools, None;
+    PoolsInUse = "pools: dropped, their memory in use", pools_in_use, None;
+    Events = "events of a history, and its snapshot", events, None;
+    Checkpoints = "checkpoints: blocks saved and restored", checkpoints, None;
+    Exports = "exports: shared and ended", exports, None;
+    Captures = "captures: begun, used and ended", captures, None;
+}
+
+impl Growing {
+    /// The case called `name`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|case| case.name() == name)
+    }
+}
+
+fn on(capacity: u64, text: &str) -> Result<(HostDevice, Allocator), Stopped> {
+    let host = HostConfig::default().phantom(true).capacity(capacity).stepped(1);
+    let device = HostBackend::new(host)?.device(Ordinal(0))?;
+    let allocator = Allocator::with_config(Arc::new(device.clone()) as AnyDevice, &text.parse::<Config>()?);
+    Ok((device, allocator))
+}
+
+/// Calls `act`, which is counted, and returns its result.
+fn count<T>(act: impl FnOnce() -> T) -> Option<T> {
+    let (mut act, mut result) = (Some(act), None);
+    measured(&mut || result = act.take().map(|act| act()));
+    result
+}
+
+fn raw_blocks(allocator: &Allocator, stream: &Stream, number: u32, bytes: u64) -> Result<Vec<u64>, Stopped> {
+    // SAFETY: 1. 2. the stream is this allocator's own.
+    let raw = (0..number).map(|_| unsafe { allocator.allocate_raw(bytes, stream.handle()) });
+    Ok(raw.collect::<Result<_, _>>()?)
+}
+
+fn blocks(allocator: &Allocator, stream: &Stream, number: u32, bytes: u64) -> Result<Vec<Allocation>, Stopped> {
+    Ok((0..number).map(|_| allocator.allocate(bytes, stream)).collect::<Result<_, _>>()?)
+}
+
+fn lookups(number: u32) -> Result<(), Stopped> {
+    let (_, allocator) = on(CAPACITY, "")?;
+    let [stream, side] = [allocator.create_stream()?, allocator.create_stream()?];
+    let raw = raw_blocks(&allocator, &stream, number, SMALL)?;
+    let served = count(|| {
+        raw.iter().all(|address| {
+            // SAFETY: 1. 2. the stream is this allocator's own.
+            let used = unsafe { allocator.record_stream_raw(*address, side.handle()) };
+            let size = allocator.bytes_at(*address);
+            used.is_ok() && size.is_ok() && allocator.free_raw(*address).is_ok()
+        })
+    });
+    if served == Some(true) { Ok(()) } else { Err("a block was not found".into()) }
+}
+
+fn pending(number: u32) -> Result<(), Stopped> {
+    const MIB: u64 = 1 << 20;
+    let host = HostConfig::default().phantom(true).capacity(64 * MIB);
+    let device = HostBackend::new(host)?.device(Ordinal(0))?;
+    let allocator = Allocator::new(Arc::new(device.clone()) as AnyDevice);
+    let [stream, side] = [allocator.create_stream()?, allocator.create_stream()?];
+    let small = blocks(&allocator, &stream, number, SMALL)?;
+    let _rest = allocator.allocate(64 * MIB - allocator.reserved_bytes(), &stream)?;
+    let hold = device.hold(side.handle())?;
+    for block in small {
+        block.record_stream(&side);
+    }
+    // The request waits for the stream, whose work ends as soon as it does.
+    let calls = |device: &HostDevice| device.calls(Call::Poll) + device.calls(Call::Wait);
+    let before = calls(&device);
+    let releaser = thread::spawn(move || {
+        while calls(&device) < before + 2 {
+            thread::yield_now();
+        }
+        hold.release();
+    });
+    let served = count(|| allocator.allocate(u64::from(number) * SMALL / 2, &stream).map(drop));
+    releaser.join().map_err(|_| "the thread that ends the work panicked")?;
+    served.ok_or("it was not run")??;
+    Ok(())
+}
+
+fn frees(number: u32) -> Result<(), Stopped> {
+    let (device, allocator) = on(CAPACITY, "")?;
+    let [stream, side] = [allocator.create_stream()?, allocator.create_stream()?];
+    let _hold = device.hold(side.handle())?;
+    let blocks = blocks(&allocator, &stream, number, SMALL)?;
+    count(|| {
+        for block in blocks {
+            block.record_stream(&side);
+            drop(block);
+        }
+    });
+    Ok(())
+}
+
+fn users(number: u32) -> Result<(), Stopped> {
+    let (device, allocator) = on(CAPACITY, DIRECT)?;
+    let stream = allocator.create_stream()?;
+    let users = (0..number).map(|_| allocator.create_stream()).collect::<Result<Vec<_>, _>>()?;
+    let _holds = users.iter().map(|user| device.hold(user.handle())).collect::<Result<Vec<_>, _>>()?;
+    let blocks = blocks(&allocator, &stream, number, SMALL)?;
+    count(|| {
+        for (block, user) in blocks.into_iter().zip(&users) {
+            block.record_stream(user);
+            drop(block);
+            // A hit polls some events.
+            drop(allocator.allocate(SMALL, &stream));
+        }
+    });
+    Ok(())
+}
+
+fn segments(number: u32) -> Result<(), Stopped> {
+    let (_, allocator) = on(CAPACITY, DIRECT)?;
+    let stream = allocator.create_stream()?;
+    let released = count(|| {
+        drop(blocks(&allocator, &stream, number, LARGE)?);
+        Ok::<_, Stopped>(allocator.empty_cache()?)
+    });
+    released.ok_or("it was not run")?.map(drop)
+}
+
+fn chunks(number: u32) -> Result<(), Stopped> {
+    let (_, allocator) = on(CAPACITY, "")?;
+    let stream = allocator.create_stream()?;
+    count(|| blocks(&allocator, &stream, number, 2 << 20)).ok_or("it was not run")?.map(drop)
+}
+
+fn dropped_streams(number: u32) -> Result<(), Stopped> {
+    let (_, allocator) = on(CAPACITY, "")?;
+    let made = count(|| {
+        for _ in 0..number {
+            drop(allocator.allocate(SMALL, &allocator.create_stream()?)?);
+        }
+        Ok::<_, Stopped>(())
+    });
+    made.ok_or("it was not run")?
+}
+
+fn live_streams(number: u32, text: &str) -> Result<(), Stopped> {
+    // No more than they need, since each elastic segment reserves addresses for a part of it.
+    let (_, allocator) = on(64 << 30, text)?;
+    let made = count(|| {
+        let use_new = |_| {
+            let stream = allocator.create_stream()?;
+            let memory = allocator.allocate(SMALL, &stream)?;
+            Ok::<_, Stopped>((memory, stream))
+        };
+        (0..number).map(use_new).collect::<Result<Vec<_>, _>>()
+    });
+    made.ok_or("it was not run")?.map(drop)
+}
+
+fn pools(number: u32) -> Result<(), Stopped> {
+    let (_, allocator) = on(CAPACITY, "")?;
+    let stream = allocator.create_stream()?;
+    let made = count(|| {
+        for _ in 0..number {
+            drop(allocator.create_pool().allocate(SMALL, &stream)?);
+        }
+        Ok::<_, Stopped>(())
+    });
+    made.ok_or("it was not run")?
+}
+
+fn pools_in_use(number: u32) -> Result<(), Stopped> {
+    let (_, allocator) = on(CAPACITY, DIRECT)?;
+    let stream = allocator.create_stream()?;
+    let pools: Vec<Pool> = (0..number).map(|_| allocator.create_pool()).collect();
+    let _memory = pools.iter().map(|pool| pool.allocate(SMALL, &stream)).collect::<Result<Vec<_>, _>>()?;
+    count(|| drop(pools));
+    Ok(())
+}
+
+fn events(number: u32) -> Result<(), Stopped> {
+    let (_, allocator) = on(CAPACITY, "")?;
+    let stream = allocator.create_stream()?;
+    drop(allocator.allocate(SMALL, &stream)?);
+    allocator.record_history(HistoryOptions::new().stacks(false).max_entries(u64::from(number)));
+    let recorded = count(|| {
+        for _ in 0..number / 3 {
+            drop(allocator.allocate(SMALL, &stream)?);
+        }
+        Ok::<_, Stopped>(allocator.snapshot())
+    });
+    recorded.ok_or("it was not run")?.map(drop)
+}
+
+fn checkpoints(number: u32) -> Result<(), Stopped> {
+    let (_, allocator) = on(CAPACITY, "")?;
+    let stream = allocator.create_stream()?;
+    let pool = allocator.create_pool();
+    {
+        let _inside = pool.enter(&stream)?;
+        raw_blocks(&allocator, &stream, number, SMALL)?;
+    }
+    let restored = count(|| pool.restore(&pool.checkpoint()?));
+    restored.ok_or("it was not run")??;
+    Ok(())
+}
+
+fn exports(number: u32) -> Result<(), Stopped> {
+    let (_, allocator) = on(CAPACITY, DIRECT)?;
+    let stream = allocator.create_stream()?;
+    let blocks = blocks(&allocator, &stream, number, SMALL)?;
+    let shared = count(|| blocks.iter().map(|block| allocator.share(block)).collect::<Result<Vec<_>, _>>().map(drop));
+    Ok(shared.ok_or("it was not run")??)
+}
+
+fn captures(number: u32) -> Result<(), Stopped> {
+    let (_, allocator) = on(CAPACITY, "")?;
+    let stream = allocator.create_stream()?;
+    let captured = count(|| {
+        let pool = allocator.create_capture_pool();
+        let capture = |_| {
+            let capture = pool.begin_capture(&stream, CaptureMode::Relaxed)?;
+            drop(allocator.allocate(SMALL, &stream)?);
+            Ok::<_, Stopped>(capture.end()?)
+        };
+        (0..number).map(capture).collect::<Result<Vec<_>, _>>().map(drop)
+    });
+    captured.ok_or("it was not run")?
+}
