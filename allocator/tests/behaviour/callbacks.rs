@@ -285,13 +285,13 @@ fn h14_a_tracker_that_panics_at_the_end_keeps_no_memory() {
 }
 
 /// Checks that no block is lost: everything is free and returned to the device.
-fn assert_nothing_lost(test: &TestAllocator, armed: &AtomicBool, text: &str) {
+fn assert_nothing_lost(test: &TestAllocator, armed: &AtomicBool, case: &str) {
     armed.store(false, SeqCst);
-    test.device.synchronize_device().unwrap();
+    test.device.synchronize_device().expect("the device is idle in the end");
     for _ in 0..2 {
-        test.allocator.empty_cache().unwrap();
+        test.allocator.empty_cache().expect("the device frees memory");
     }
-    assert_eq!((test.stats().active.all.current, test.allocator.reserved_bytes()), (0, 0), "{text}");
+    assert_eq!((test.stats().active.all.current, test.allocator.reserved_bytes()), (0, 0), "{case}");
 }
 
 #[test]

@@ -11,9 +11,9 @@ use crate::fixture::threads::{PATIENCE, in_time, is_waiting, start};
 use crate::fixture::{MIB, TestAllocator};
 
 /// An allocator with elastic segments on a device of 64 MiB, whose default stream is busy while the hold lives.
-fn busy(text: &str) -> (TestAllocator, Hold) {
+fn busy(further: &str) -> (TestAllocator, Hold) {
     let host = HostConfig::default().capacity(64 * MIB).mapping_with_wait();
-    let test = TestAllocator::on(host, &format!("expandable_segments:True{text}"));
+    let test = TestAllocator::on(host, &format!("expandable_segments:True{further}"));
     let hold = test.device.hold(StreamRef::DEFAULT).expect("the default stream takes work");
     (test, hold)
 }

@@ -165,7 +165,7 @@ fn an_import_is_closed_behind_work_that_uses_it() {
     // SAFETY: 1. the stream lives. 3. the memory is mapped until the work has ended.
     unsafe { test.device.transfer().unwrap().fill(at, 9, bytes, test.stream.handle()) }.unwrap();
     let (tell, told) = mpsc::channel();
-    let closer = thread::spawn(move || {
+    let dropping = thread::spawn(move || {
         drop(import);
         tell.send(()).unwrap();
     });
@@ -178,7 +178,7 @@ fn an_import_is_closed_behind_work_that_uses_it() {
     assert!(!closed, "unmapped under work");
     hold.release();
     told.recv_timeout(Duration::from_secs(60)).unwrap();
-    closer.join().unwrap();
+    dropping.join().unwrap();
     test.stream.synchronize().expect("its work has all its memory");
 }
 

@@ -82,6 +82,6 @@ fn row(growth: &Growth) -> [String; 9] {
         row[at + 1] = count(at);
     }
     row[7] = format!("{:.2}", growth.largest());
-    row[8] = if growth.holds() { "" } else { "exceeded" }.to_owned();
+    row[8] = String::from(if growth.holds() { "" } else { "exceeded" });
     row
 }

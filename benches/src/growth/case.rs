@@ -120,8 +120,8 @@ fn lookups(number: u32) -> Result<(), Stopped> {
         raw.iter().all(|address| {
             // SAFETY: 1. 2. the stream is this allocator's own.
             let used = unsafe { allocator.record_stream_raw(*address, side.handle()) };
-            let size = allocator.bytes_at(*address);
-            used.is_ok() && size.is_ok() && allocator.free_raw(*address).is_ok()
+            let found = allocator.bytes_at(*address);
+            used.is_ok() && found.is_ok() && allocator.free_raw(*address).is_ok()
         })
     });
     if served == Some(true) { Ok(()) } else { Err("a block was not found".into()) }
