@@ -72,7 +72,7 @@ impl<D: Device> Heap<D> {
     ) -> Self {
         let shared = Arc::clone(stream_state.shared());
         let blocks = if elastic { HeapBlocks::elastic() } else { HeapBlocks::default() };
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(Counters::of(number));
         shared.peaks.enlist(&counters);
         lock::prepare();
         let heap = Self {
@@ -204,6 +204,15 @@ impl<D: Device> Heap<D> {
         }
         self.counters.set_split(split.map(|(now, _)| now));
         blocks.set_watermark(self.counters.split_watermark());
+    }
+
+    /// Parks the heap: until its state is locked again, the peak tracker does not look at its counters.
+    pub(crate) fn park(&self) {
+        let mut state = self.state.lock_parked();
+        if state.parked.is_none() && !state.closed {
+            self.shared.peaks.park(&self.counters);
+            state.parked = Some(Arc::clone(&self.counters));
+        }
     }
 
     /// Records that the allocator is dropped. The heap ends with its last allocation.

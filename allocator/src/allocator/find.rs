@@ -30,6 +30,7 @@ impl<D: Device> AllocatorState<D> {
             None if heap.state.lock().redirect.route => self.find_by_route(heap, request)?,
             None => self.find_in_pool(heap, request)?,
         };
+        self.park_surplus();
         pass_guards(&mut found, &heap.stream_state)?;
         // Nothing can fail any more, so the address may become known.
         if label.is_raw() {

@@ -15,7 +15,7 @@ use crate::stream::Stream;
 use crate::stream_state::StreamState;
 use crate::sync::thread;
 
-/// How many dropped streams the creation of a stream examines.
+/// How many dropped streams or active heaps the creation of a stream examines.
 const EXAMINED: usize = 2;
 
 impl<D: Device> Allocator<D> {
@@ -109,7 +109,16 @@ impl<D: Device> AllocatorState<D> {
         let policy = HeapPolicy::of(&self.shared.settings.config());
         let heap = self.heaps.add(|number| Heap::new(Arc::clone(stream_state), &policy, number, elastic, listed))?;
         stream_state.list_heap(heap.number);
+        self.park_surplus();
         Some(heap)
+    }
+
+    /// Parks some heaps if there are many. The caller holds no lock of a heap.
+    pub(super) fn park_surplus(&self) {
+        for _ in 0..EXAMINED {
+            let Some(heap) = self.shared.peaks.surplus().and_then(|number| self.heaps.get(number)) else { return };
+            heap.park();
+        }
     }
 
     pub(crate) fn is_elastic(&self) -> bool {

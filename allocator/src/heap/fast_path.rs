@@ -49,6 +49,13 @@ impl<D: Device> HeapLock<D> {
     /// Locks the state for any change.
     #[inline]
     pub(crate) fn lock(&self) -> HeapGuard<'_, D> {
+        let mut guard = self.lock_parked();
+        guard.unpark();
+        guard
+    }
+
+    /// Locks the state of a heap that may be parked, and stays so.
+    pub(super) fn lock_parked(&self) -> HeapGuard<'_, D> {
         HeapGuard(self.0.lock())
     }
 
@@ -90,7 +97,9 @@ impl<'a, D: Device> FastGuard<'a, D> {
     /// Continues with a guard for any change.
     #[inline]
     pub(super) fn slow(self) -> HeapGuard<'a, D> {
-        HeapGuard(self.0)
+        let mut guard = HeapGuard(self.0);
+        guard.unpark();
+        guard
     }
 }
 

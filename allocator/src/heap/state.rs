@@ -15,6 +15,7 @@ use crate::heap::history::{HeapHistory, Stacks};
 use crate::heap::pending::PendingFrees;
 use crate::heap_policy::HeapPolicy;
 use crate::observe::callbacks::TraceAction;
+use crate::stats::Counters;
 use crate::stream_state::StreamState;
 
 /// The state under a heap's lock.
@@ -34,6 +35,8 @@ pub(crate) struct HeapState<D: Device> {
     pub(super) closed: bool,
     /// Where requests may be redirected.
     pub(crate) redirect: Redirect,
+    /// The counters of the heap while the peak tracker has it parked.
+    pub(super) parked: Option<Arc<Counters>>,
     /// The history of this heap, while one is recorded.
     pub(super) history_state: Option<Box<HeapHistory>>,
     /// The stacks that a history has recorded. They stay when the history stops.
@@ -54,6 +57,7 @@ impl<D: Device> HeapState<D> {
             keepalive: None,
             closed: false,
             redirect: Redirect::default(),
+            parked: None,
             history_state: None,
             stacks: Box::default(),
             shared,
@@ -68,6 +72,7 @@ impl<D: Device> HeapState<D> {
         let last_freed = self.history_state.is_none()
             && self.keepalive.is_some()
             && !self.closed
+            && self.parked.is_none()
             && !self.redirect.any()
             && !self.policy.ages
             && !self.policy.driver_pool
@@ -75,6 +80,14 @@ impl<D: Device> HeapState<D> {
             && !self.shared.callbacks.wants(TraceAction::Alloc)
             && self.shared.totals.max_split == u64::MAX;
         FastPath { last_freed, search: last_freed && !self.pending.has_pending_events() }
+    }
+
+    /// Ends the parking of the heap: its counters may change now.
+    #[inline]
+    pub(super) fn unpark(&mut self) {
+        if let Some(counters) = self.parked.take() {
+            self.shared.peaks.unpark(&counters);
+        }
     }
 
     /// Removes and returns the streams that use a block besides the heap's own; `None` if there are none.

@@ -71,6 +71,8 @@ struct Bound {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
+    /// The number of the heap.
+    heap: u32,
     /// The counters of both kinds are adjacent, so that a sum reads one cache line.
     cells: [[Cell; 2]; Counted::COUNT],
     /// The bounds of every row.
@@ -83,6 +85,16 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// The counters of the heap with this number.
+    pub(crate) fn of(heap: u32) -> Self {
+        Self { heap, ..Self::default() }
+    }
+
+    /// The number of the heap.
+    pub(crate) const fn heap(&self) -> u32 {
+        self.heap
+    }
+
     /// Counts an allocated block. Returns `true` if the peak tracker must look for a new peak.
     #[inline(always)]
     pub(crate) fn allocated(&self, kind: SegmentKind, bytes: u64, requested: u64) -> bool {
@@ -229,6 +241,20 @@ impl Counters {
     pub(crate) fn add_totals(&self, other: &Self) {
         for (cell, other) in self.cells.as_flattened().iter().zip(other.cells.as_flattened()) {
             cell.total.fetch_add(other.total.load(Relaxed), Relaxed);
+        }
+    }
+
+    /// Adds the values and the sums of increases of another heap, or subtracts them.
+    pub(crate) fn add(&self, other: &Self, adds: bool) {
+        for (cell, other) in self.cells.as_flattened().iter().zip(other.cells.as_flattened()) {
+            for (sum, part) in [(&cell.now, &other.now), (&cell.total, &other.total)] {
+                let part = part.load(Relaxed);
+                if adds {
+                    sum.fetch_add(part, Relaxed)
+                } else {
+                    sum.fetch_sub(part, Relaxed)
+                };
+            }
         }
     }
 

@@ -16,6 +16,9 @@
 //! rise and fall below an old peak never call the tracker. The limits of a new heap are zero, so it does not change the
 //! limits of the others.
 //!
+//! With thousands of heaps an addition would take long. So heaps beyond the first [`MOST_ACTIVE`] are *parked*: their
+//! values are constant and are part of one sum. A change of a parked heap takes the slow path, which ends that.
+//!
 //! The peaks are exact in any sequence of operations that do not overlap in time. If operations overlap, a peak is a
 //! sum of values that were each current during the addition. Only the peak of free parts of segments is a lower
 //! bound: a block that is freed and allocated again at once is never listed in between.
@@ -88,13 +91,19 @@ pub(crate) struct HighestAllocated {
     pub(crate) bytes: u64,
 }
 
+/// The most heaps whose values are added up one by one.
+const MOST_ACTIVE: usize = 256;
+
 /// The peaks over a list of heaps.
 #[derive(Debug, Default)]
 pub(crate) struct PeakTracker(Mutex<PeakState>);
 
 #[derive(Debug, Default)]
 struct PeakState {
+    /// The heaps that are not parked, the longest active first.
     heaps: Vec<Arc<Counters>>,
+    /// The sums over all parked heaps.
+    parked: Counters,
     /// The position of the heap that gave up part of its limit last.
     donor: usize,
     figures: [[Figure; Counted::COUNT]; 3],
@@ -125,15 +134,39 @@ impl PeakTracker {
         state.retired.add_totals(counters);
     }
 
+    /// The number of the heap to park next, if there are more than enough.
+    pub(crate) fn surplus(&self) -> Option<u32> {
+        let state = self.0.lock();
+        state.heaps.first().filter(|_| state.heaps.len() > MOST_ACTIVE).map(|heap| heap.heap())
+    }
+
+    /// Parks a heap, whose lock the caller holds. Nothing may change its values before [`unpark`](Self::unpark).
+    pub(crate) fn park(&self, counters: &Arc<Counters>) {
+        let mut state = self.0.lock();
+        state.note(counters);
+        for (group, row) in GROUPS.into_iter().flat_map(|group| Row::EVERY.map(|row| (group, row))) {
+            for counted in group {
+                counters.set_limit(row, *counted, counters.now(row, *counted));
+            }
+        }
+        state.heaps.retain(|heap| !Arc::ptr_eq(heap, counters));
+        state.donor = 0;
+        state.parked.add(counters, true);
+    }
+
+    /// Ends the parking of a heap, whose lock the caller holds.
+    #[cold]
+    pub(crate) fn unpark(&self, counters: &Arc<Counters>) {
+        let mut state = self.0.lock();
+        state.parked.add(counters, false);
+        state.heaps.push(Arc::clone(counters));
+    }
+
     /// Looks for new peaks of the measures whose limits a heap exceeds.
     #[cold]
     pub(crate) fn note(&self, heap: &Counters) {
         let mut state = self.0.lock();
-        for group in GROUPS {
-            for row in passed(group, heap) {
-                state.cover(group, row, heap);
-            }
-        }
+        state.note(heap);
         // A block that was freed since the heap passed a limit must not be counted again without a look at the limits.
         heap.distrust_freed_last();
     }
@@ -170,7 +203,7 @@ impl PeakTracker {
         for (group, row) in GROUPS.into_iter().flat_map(|group| Row::EVERY.map(|row| (group, row))) {
             let mut sums = [0; 2];
             for (sum, counted) in sums.iter_mut().zip(group) {
-                *sum = state.heaps.iter().map(|heap| heap.now(row, *counted)).sum();
+                *sum = state.all().map(|heap| heap.now(row, *counted)).sum();
             }
             state.deal(group, row, sums, None);
         }
@@ -190,10 +223,26 @@ impl PeakTracker {
 }
 
 impl PeakState {
+    /// The counters of every active heap, and the sums of the parked ones.
+    fn all(&self) -> impl Iterator<Item = &Counters> {
+        self.heaps.iter().map(|heap| &**heap).chain([&self.parked])
+    }
+
+    fn note(&mut self, heap: &Counters) {
+        for group in GROUPS {
+            for row in passed(group, heap) {
+                self.cover(group, row, heap);
+            }
+        }
+    }
+
     /// Covers the values of a heap by its limits, with what other heaps do not use of theirs. The sum of all limits then
     /// stays the same. If they do not use enough, raises the peaks of the group and distributes the slack below them.
     fn cover(&mut self, group: &Group, row: Row, heap: &Counters) {
         let (mut sums, mut any_spares) = ([0; 2], false);
+        for (sum, counted) in sums.iter_mut().zip(group) {
+            *sum = self.parked.now(row, *counted);
+        }
         let (before, after) = self.heaps.split_at(self.donor);
         for (step, donor) in after.iter().chain(before).enumerate() {
             let spares = donor.spares(row, group[0]);
@@ -244,7 +293,7 @@ impl PeakState {
 
     fn sum(&self, row: Row, measure: Counted) -> u64 {
         let parts = parts(measure);
-        self.heaps.iter().flat_map(|heap| parts.iter().map(|part| heap.now(row, *part))).sum()
+        self.all().flat_map(|heap| parts.iter().map(|part| heap.now(row, *part))).sum()
     }
 
     /// The sum of increases. A block is allocated before it becomes active, so only the first part counts.
@@ -254,8 +303,7 @@ impl PeakState {
 
     /// The sum of increases of one counter.
     fn total_of(&self, row: Row, counted: Counted) -> u64 {
-        let heaps = self.heaps.iter().map(|heap| &**heap).chain([&self.retired]);
-        heaps.map(|heap| heap.total(row, counted)).sum()
+        self.all().chain([&self.retired]).map(|heap| heap.total(row, counted)).sum()
     }
 
     fn stat(&self, row: Row, measure: Counted) -> Stat {

@@ -2,7 +2,7 @@
 
 use cachette::{Stat, StatArray};
 
-use crate::fixture::{KIB, MIB, TestAllocator};
+use crate::fixture::{GIB, KIB, MIB, TestAllocator};
 
 #[test]
 fn t1_t3_an_allocation_moves_every_figure_by_what_it_is() {
@@ -220,4 +220,38 @@ fn the_table_names_every_figure() {
     }
     assert!(table.contains("12.00 MiB"), "{table}");
     drop(memory);
+}
+
+#[test]
+fn t1_peaks_are_exact_with_many_streams() {
+    const STREAMS: u64 = 700;
+    for text in ["", "expandable_segments:True"] {
+        let test = TestAllocator::phantom(8 * GIB, text);
+        let streams: Vec<_> = (0..STREAMS).map(|_| test.stream()).collect();
+        let memory: Vec<_> = streams.iter().map(|stream| test.allocate(KIB, stream)).collect();
+        let figures = || {
+            let stats = test.stats();
+            let of = |stat: Stat| (stat.current, stat.peak, stat.allocated);
+            (of(stats.allocation.all), of(stats.allocated_bytes.all))
+        };
+        let bytes = STREAMS * KIB;
+        assert_eq!(figures(), ((STREAMS, STREAMS, STREAMS), (bytes, bytes, bytes)), "{text}");
+        let mut memory = memory.into_iter();
+        drop(memory.by_ref().take(500).collect::<Vec<_>>());
+        assert_eq!(figures().0, (200, STREAMS, STREAMS), "{text}");
+        // Fewer than before, in streams of any age.
+        let more: Vec<_> = streams.iter().step_by(2).map(|stream| test.allocate(KIB, stream)).collect();
+        assert_eq!(figures().0, (550, STREAMS, STREAMS + 350), "{text}");
+        // One more than ever.
+        let most: Vec<_> = streams.iter().rev().take(151).map(|stream| test.allocate(KIB, stream)).collect();
+        assert_eq!(figures().0, (701, 701, STREAMS + 501), "{text}");
+        test.allocator.reset_peaks();
+        drop((memory, more));
+        assert_eq!(figures().0, (151, 701, STREAMS + 501), "{text}");
+        test.allocator.reset_peaks();
+        assert_eq!(figures().0, (151, 151, STREAMS + 501), "{text}");
+        drop(most);
+        drop(streams);
+        test.assert_returns_everything();
+    }
 }
