@@ -73,7 +73,7 @@ impl PyAllocator {
         Ok(PyAllocation::new(self.inner.clone(), allocation))
     }
 
-    /// Creates a stream of the device. It lives as long as the allocator, so use one again rather than create many.
+    /// Creates a stream of the device. One that was dropped is returned again, once it is idle and its memory is free.
     fn create_stream(&self) -> PyResult<PyStream> {
         let stream = self.inner.create_stream();
         Ok(PyStream { inner: stream.map_err(error::of_allocator)? })

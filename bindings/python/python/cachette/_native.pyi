@@ -245,7 +245,7 @@ class Allocator:
         stream must stay alive until the allocator and the memory are gone.
         """
     def create_stream(self) -> Stream:
-        """Creates a stream of the device. It lives as long as the allocator, so use one again rather than create many."""
+        """Creates a stream of the device. One that was dropped is returned again, once it is idle and its memory is free."""
     def create_pool(
         self, source: str | None = None, *, no_split: bool = False, use_on_oom: bool = False, tag: str = ""
     ) -> Pool:
