@@ -21,7 +21,7 @@ use crate::last_error::{self, quietly};
 use crate::library::{Behind, Vendor};
 use crate::memory;
 use crate::served::{self, Served};
-use crate::status::{INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Refusal, SUCCESS, Status};
+use crate::status::{INVALID_HANDLE, NOT_SUPPORTED, Refusal, SUCCESS, Status};
 use streams::{begin_capture, create_stream, destroy_stream, end_capture};
 
 /// A stream, pool or graph of the driver.
@@ -152,6 +152,14 @@ unsafe fn allocate_from(
     unsafe { memory::allocate(served, out, bytes, stream) }
 }
 
+/// The refusal of memory in stream order, for which the driver has another status of an unknown stream.
+fn ordered(refusal: Refusal) -> Refusal {
+    match refusal {
+        Refusal::Stream => Refusal::Status(INVALID_HANDLE),
+        refusal => refusal,
+    }
+}
+
 impl VendorCalls for Calls {
     const UNKNOWN_STREAM: Status = CONTEXT_IS_DESTROYED;
 
@@ -179,29 +187,25 @@ front! {
         /// Memory for a stream.
         fn hipMallocAsync(out: *mut u64, bytes: usize, stream: Handle) |thread, calls| {
             // SAFETY: 1. and 2. are the caller's promises.
-            unsafe { allocate(thread, calls, out, bytes, stream) }
+            unsafe { allocate(thread, calls, out, bytes, stream) }.map_err(ordered)
         }
 
         /// Memory of a pool of the driver, for a stream.
         fn hipMallocFromPoolAsync(out: *mut u64, bytes: usize, pool: Handle, stream: Handle) |thread, calls| {
             // SAFETY: 1. and 2. are the caller's promises.
-            unsafe { allocate_from(thread, calls, out, bytes, pool, stream) }
+            unsafe { allocate_from(thread, calls, out, bytes, pool, stream) }.map_err(ordered)
         }
 
         /// Frees behind the work of a stream.
         fn hipFreeAsync(address: u64, stream: Handle) |thread, calls| {
             // SAFETY: 1. is the caller's promise.
-            unsafe { free_on(thread, calls, address, stream) }
+            unsafe { free_on(thread, calls, address, stream) }.map_err(ordered)
         }
 
         /// The allocation that an address lies in.
         fn hipMemGetAddressRange(base: *mut u64, bytes: *mut usize, address: u64) |thread, _| {
             // SAFETY: they are null or valid.
-            unsafe { memory::write_range(thread, base, bytes, address) }.map_err(|refusal| match refusal {
-                // The driver's own status for an address between allocations.
-                Refusal::Status(INVALID_VALUE) => Refusal::Status(NOT_FOUND),
-                refusal => refusal,
-            })
+            unsafe { memory::write_range(thread, base, bytes, address) }
         }
 
         /// Free and total memory; what Cachette holds idle is free.

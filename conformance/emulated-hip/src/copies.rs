@@ -47,10 +47,12 @@ fn place(machine: &Machine, address: u64, bytes: u64, by: usize) -> Answer<Place
 
 /// Whether the library can know the memory of a range; refuses one that is longer than it.
 ///
-/// The sizes of what other processes share, and of what a bad pool gives out, are not in the tables.
+/// The sizes of what other processes share, of what graphs allocate and of what a bad pool gives out are not in the tables.
 pub(crate) fn is_known(machine: &Machine, address: u64, bytes: u64) -> Answer<bool> {
     let is_in_tables = place(machine, address, bytes, 0)? != Place::Unknown;
-    Ok(is_in_tables || machine.has_bad_pool || !machine.state().opened.is_empty())
+    let state = machine.state();
+    let of_graphs = !(state.recorded.is_empty() && state.graphs.is_empty() && state.execs.is_empty());
+    Ok(is_in_tables || machine.has_bad_pool || of_graphs || !state.opened.is_empty())
 }
 
 /// Copies on the host, behind the work of a stream.

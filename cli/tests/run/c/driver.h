@@ -22,12 +22,11 @@ typedef void *handle;
         }                                                                                    \
     } while (0)
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, UNKNOWN_STREAM = 709, NOT_SUPPORTED = 801 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NOT_ALLOCATED = 500, UNKNOWN_STREAM = 709, NOT_SUPPORTED = 801 };
 
 #ifdef CUDA
 #define LIBRARY "libcuda.so"
 #define ASK "cuGetProcAddress_v2"
-#define NOT_ALLOCATED INVALID_VALUE
 /* Our name, the symbol, the name without a version. */
 #define CALLS(call)                                                                          \
     call(init, cuInit, "cuInit", (unsigned))                                                 \
@@ -70,7 +69,6 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, U
 #else
 #define LIBRARY "libamdhip64.so"
 #define ASK "hipGetProcAddress"
-#define NOT_ALLOCATED 500
 #define CALLS(call)                                                                          \
     call(init, hipInit, NULL, (unsigned))                                                    \
     call(allocate, hipMalloc, "hipMalloc", (address *, size_t))                              \
