@@ -234,9 +234,11 @@ impl<'a, D: Device> Retry<'a, D> {
         let own = self.heap.pool();
         let id = own.as_ref().map(|pool| pool.id);
         let gives = |heap: &Heap<D>| (own.is_none() || Some(heap.pool_id()) == id) && gives(heap, own.as_ref());
-        let mut donors = ChunkDonors { heaps: Vec::new(), holders: 0 };
-        // One look at the counters of most heaps, since there may be thousands.
-        for heap in self.inner.heaps.iter().filter(|heap| heap.has_memory()) {
+        // There may be thousands of heaps, so those that are parked with little memory are only counted.
+        let (numbers, holders) = self.shared.peaks.with_spare(elastic::SMALLEST_PAGE);
+        let mut donors = ChunkDonors { heaps: Vec::new(), holders };
+        let heaps = numbers.into_iter().filter_map(|number| self.inner.heaps.get(number));
+        for heap in heaps.filter(|heap| heap.has_memory()) {
             let may_give = heap.may_have_idle_chunks();
             if (may_give || donors.holders < elastic::MANY_HEAPS) && gives(heap) {
                 donors.holders += 1;

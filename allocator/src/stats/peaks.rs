@@ -23,6 +23,7 @@
 //! sum of values that were each current during the addition. Only the peak of free parts of segments is a lower
 //! bound: a block that is freed and allocated again at once is never listed in between.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::stats::counters::{Counted, Counters, Row};
@@ -60,6 +61,12 @@ fn passed(group: &Group, heap: &Counters) -> impl Iterator<Item = Row> {
         }
     }
     Row::EVERY.into_iter().filter(move |row| passed[*row as usize])
+}
+
+/// The bytes of a heap that no block uses, and its number; `None` if it has no memory.
+fn holder(counters: &Counters) -> Option<(u64, u32)> {
+    let [reserved, allocated] = [Counted::ReservedBytes, Counted::AllocatedBytes].map(|of| counters.now(Row::All, of));
+    (reserved > 0).then(|| (reserved.saturating_sub(allocated), counters.heap()))
 }
 
 /// Distributes the slack: each heap gets what it needs to reach its previous high, and the rest evenly. If the slack
@@ -104,6 +111,8 @@ struct PeakState {
     heaps: Vec<Arc<Counters>>,
     /// The sums over all parked heaps.
     parked: Counters,
+    /// The parked heaps that have memory: the bytes that no block uses, and the number.
+    holders: BTreeSet<(u64, u32)>,
     /// The position of the heap that gave up part of its limit last.
     donor: usize,
     figures: [[Figure; Counted::COUNT]; 3],
@@ -142,8 +151,8 @@ impl PeakTracker {
 
     /// Parks a heap, whose lock the caller holds. Nothing may change its values before [`unpark`](Self::unpark).
     pub(crate) fn park(&self, counters: &Arc<Counters>) {
+        self.note(counters);
         let mut state = self.0.lock();
-        state.note(counters);
         for (group, row) in GROUPS.into_iter().flat_map(|group| Row::EVERY.map(|row| (group, row))) {
             for counted in group {
                 counters.set_limit(row, *counted, counters.now(row, *counted));
@@ -152,6 +161,19 @@ impl PeakTracker {
         state.heaps.retain(|heap| !Arc::ptr_eq(heap, counters));
         state.donor = 0;
         state.parked.add(counters, true);
+        state.holders.extend(holder(counters));
+    }
+
+    /// Returns the numbers of all active heaps and of the parked ones that have at least `spare` unused bytes, in order,
+    /// and the number of the other parked heaps that have memory.
+    pub(crate) fn with_spare(&self, spare: u64) -> (Vec<u32>, usize) {
+        let state = self.0.lock();
+        let mut numbers: Vec<u32> = state.heaps.iter().map(|heap| heap.heap()).collect();
+        let active = numbers.len();
+        numbers.extend(state.holders.range((spare, 0)..).map(|(_, number)| *number));
+        let others = state.holders.len() - (numbers.len() - active);
+        numbers.sort_unstable();
+        (numbers, others)
     }
 
     /// Ends the parking of a heap, whose lock the caller holds.
@@ -159,6 +181,9 @@ impl PeakTracker {
     pub(crate) fn unpark(&self, counters: &Arc<Counters>) {
         let mut state = self.0.lock();
         state.parked.add(counters, false);
+        if let Some(holder) = holder(counters) {
+            state.holders.remove(&holder);
+        }
         state.heaps.push(Arc::clone(counters));
     }
 
@@ -166,7 +191,11 @@ impl PeakTracker {
     #[cold]
     pub(crate) fn note(&self, heap: &Counters) {
         let mut state = self.0.lock();
-        state.note(heap);
+        for group in GROUPS {
+            for row in passed(group, heap) {
+                state.cover(group, row, heap);
+            }
+        }
         // A block that was freed since the heap passed a limit must not be counted again without a look at the limits.
         heap.distrust_freed_last();
     }
@@ -228,21 +257,10 @@ impl PeakState {
         self.heaps.iter().map(|heap| &**heap).chain([&self.parked])
     }
 
-    fn note(&mut self, heap: &Counters) {
-        for group in GROUPS {
-            for row in passed(group, heap) {
-                self.cover(group, row, heap);
-            }
-        }
-    }
-
     /// Covers the values of a heap by its limits, with what other heaps do not use of theirs. The sum of all limits then
     /// stays the same. If they do not use enough, raises the peaks of the group and distributes the slack below them.
     fn cover(&mut self, group: &Group, row: Row, heap: &Counters) {
         let (mut sums, mut any_spares) = ([0; 2], false);
-        for (sum, counted) in sums.iter_mut().zip(group) {
-            *sum = self.parked.now(row, *counted);
-        }
         let (before, after) = self.heaps.split_at(self.donor);
         for (step, donor) in after.iter().chain(before).enumerate() {
             let spares = donor.spares(row, group[0]);
@@ -254,6 +272,9 @@ impl PeakState {
                 *sum += donor.now(row, *counted);
                 any_spares |= donor.spares(row, *counted);
             }
+        }
+        for (sum, counted) in sums.iter_mut().zip(group) {
+            *sum += self.parked.now(row, *counted);
         }
         self.deal(group, row, sums, if any_spares { None } else { Some(heap) });
     }

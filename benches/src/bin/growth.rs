@@ -82,6 +82,8 @@ fn row(growth: &Growth) -> [String; 9] {
         row[at + 1] = count(at);
     }
     row[7] = format!("{:.2}", growth.largest());
-    row[8] = String::from(if growth.holds() { "" } else { "exceeded" });
+    if !growth.holds() {
+        "exceeded".clone_into(&mut row[8]);
+    }
     row
 }

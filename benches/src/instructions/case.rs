@@ -60,7 +60,7 @@ cases! {
     PairTwoStreams = "pair 1KiB, two streams in turn", Some(2030);
     PairManyStreams = "pair 1KiB, 16 streams in turn", Some(2030);
     PairPending = "pair 1KiB while a block is pending", Some(191);
-    PairHistory = "pair 1KiB with history", Some(985);
+    PairHistory = "pair 1KiB with history", Some(1005);
     PairHistoryCallers = "pair 1KiB with history and callers", None;
     Churn1k = "churn 512B-64MiB, 1k live", Some(605);
     Churn10k = "churn 512B-64MiB, 10k live", Some(600);
