@@ -15,7 +15,7 @@
 //! | a failed map reports success before 7.14 | `virtual_memory.rs`: the driver is asked what is mapped |
 //! | every refused right has one status, also if the kernel has no memory | `virtual_memory.rs`: the driver is asked what is mapped |
 //! | setting rights adds up all mappings of a reservation, 7.0 to 7.13 | `VirtualMemory::mixes_sizes`: mappings have one size |
-//! | a descriptor leaks with every exportable backing, 7.14 | `probe.rs`: backings are not exportable unless the user asks |
+//! | a descriptor leaks with every exportable backing, 7.14 | `limits.rs`: only so many backings are exportable |
 //! | an unmap of unmapped addresses crashes, or reports success | `ledger.rs`: only whole mappings are unmapped |
 //! | a descriptor is passed by pointer before 7.1 and by value since, when 0 is null | `virtual_memory.rs`: passes a copy, which is never 0 |
 //! | a capture that ends without a graph stays on its streams | `capture.rs`: a second, empty capture detaches it |
@@ -34,7 +34,6 @@
 //! |---|---|
 //! | `CACHETTE_HIP_LIBRARY` | path of the only library to use |
 //! | `CACHETTE_HIP_FORCE_VIRTUAL_MEMORY` | 1: use virtual memory in spite of a guard |
-//! | `CACHETTE_HIP_FORCE_DESCRIPTORS` | 1: create backings that other processes can open in spite of a guard |
 //! | `CACHETTE_HIP_FORCE_ALIASES` | 1: let elastic memory move although the caches may be incoherent |
 //! | `CACHETTE_HIP_FORCE_STREAM_ORDERED` | 1: use the stream-ordered pool without a test and in spite of a guard |
 //!
@@ -92,4 +91,4 @@ pub use backend::HipBackend;
 pub use cachette_hal::load::Candidate;
 pub use device::HipDevice;
 pub use library::{LIBRARY_VARIABLE, OLDEST, candidates};
-pub use probe::{FORCE_ALIASES, FORCE_DESCRIPTORS, FORCE_STREAM_ORDERED, FORCE_VIRTUAL_MEMORY};
+pub use probe::{FORCE_ALIASES, FORCE_STREAM_ORDERED, FORCE_VIRTUAL_MEMORY};

@@ -16,8 +16,6 @@ use crate::types::{ATTRIBUTE_MEMORY_POOLS, ATTRIBUTE_VIRTUAL_MEMORY};
 pub const FORCE_VIRTUAL_MEMORY: &str = "CACHETTE_HIP_FORCE_VIRTUAL_MEMORY";
 /// Set to 1, it overrides the guard and the test of the stream-ordered pool.
 pub const FORCE_STREAM_ORDERED: &str = "CACHETTE_HIP_FORCE_STREAM_ORDERED";
-/// Set to 1, it overrides the guard of descriptors.
-pub const FORCE_DESCRIPTORS: &str = "CACHETTE_HIP_FORCE_DESCRIPTORS";
 /// Set to 1, it overrides the guard of memory that is mapped at two addresses.
 pub const FORCE_ALIASES: &str = "CACHETTE_HIP_FORCE_ALIASES";
 
@@ -44,10 +42,6 @@ const SUM: Reason = Reason::Guarded(
 );
 /// The runtimes that never close the descriptor of an exportable backing.
 const LEAKS: Range<Version> = Version::new(7, 14)..Version::new(7, 15);
-const LEAK: Reason = Reason::Guarded(
-    "HIP 7.14 leaks a descriptor for every backing that can be exported; update to ROCm 10.0, or set \
-     CACHETTE_HIP_FORCE_DESCRIPTORS=1 to share elastic memory between processes",
-);
 const LOST_STORES: Reason = Reason::Guarded(
     "stores to freshly mapped memory are lost on gfx1201; set CACHETTE_HIP_FORCE_VIRTUAL_MEMORY=1 to use \
      it all the same",
@@ -139,9 +133,9 @@ pub(crate) fn mixes_sizes(found: Version) -> Result<(), Reason> {
     if SUMS.contains(&found) { Err(SUM) } else { Ok(()) }
 }
 
-/// Returns whether backings are created for descriptors, unless the user forces it.
-pub(crate) fn check_descriptors(found: Version) -> Result<(), Reason> {
-    if LEAKS.contains(&found) && !is_forced(FORCE_DESCRIPTORS) { Err(LEAK) } else { Ok(()) }
+/// Returns whether the runtime never closes the descriptor of an exportable backing.
+pub(crate) fn leaks_descriptors(found: Version) -> bool {
+    LEAKS.contains(&found)
 }
 
 /// Fails if the runtime is older than `needs`.
@@ -247,8 +241,8 @@ mod tests {
             [mixes_sizes(Version::new(6, 4)), mixes(0), mixes(13), mixes(14)],
             [Ok(()), Err(SUM), Err(SUM), Ok(())]
         );
-        let descriptors = |minor| check_descriptors(Version::new(7, minor));
-        assert_eq!([descriptors(13), descriptors(14), descriptors(15)], [Ok(()), Err(LEAK), Ok(())]);
+        let leaks = |minor| leaks_descriptors(Version::new(7, minor));
+        assert_eq!([leaks(13), leaks(14), leaks(15)], [false, true, false]);
     }
 
     #[test]
@@ -264,7 +258,6 @@ mod tests {
         assert!(OLD_DRM.to_string().contains(FORCE_VIRTUAL_MEMORY));
         assert!(OLD_RUNTIME.to_string().contains(FORCE_VIRTUAL_MEMORY));
         assert!(NEW_RUNTIME.to_string().contains(FORCE_VIRTUAL_MEMORY));
-        assert!(LEAK.to_string().contains(FORCE_DESCRIPTORS));
         assert!(LOST_STORES.to_string().contains(FORCE_VIRTUAL_MEMORY));
         assert!(BAD_POOL.to_string().contains(FORCE_STREAM_ORDERED));
     }

@@ -43,8 +43,8 @@ pub(crate) struct HipVirtualMemory {
     granularity: Granularity,
     /// Whether a failed map reports success.
     swallows_failures: bool,
-    /// Whether backings can be created for descriptors, or why not.
-    descriptors: Result<(), Reason>,
+    /// Whether every exportable backing leaks a descriptor.
+    leaks_descriptors: bool,
     /// Whether memory that is mapped at two addresses is coherent, or why not.
     aliases: Result<(), Reason>,
 }
@@ -66,7 +66,7 @@ impl HipVirtualMemory {
             addresses,
             granularity,
             swallows_failures: version < REPORTS_FAILURES,
-            descriptors: probe::check_descriptors(version),
+            leaks_descriptors: probe::leaks_descriptors(version),
             aliases: probe::check_aliases(architecture),
         })
     }
@@ -225,8 +225,7 @@ impl VirtualMemory for HipVirtualMemory {
     /// Fabric handles are not used: HIP has none before 7.14, and those of 7.14 are untested.
     fn shares(&self, sharing: Sharing) -> Result<(), Reason> {
         match sharing {
-            Sharing::Private => Ok(()),
-            Sharing::FileDescriptor => self.descriptors,
+            Sharing::Private | Sharing::FileDescriptor => Ok(()),
             _ => Err(Reason::NotImplemented),
         }
     }
@@ -275,7 +274,7 @@ impl VirtualMemory for HipVirtualMemory {
         self.check_granularity(call, bytes)?;
         let handles = match sharing {
             Sharing::Private => MEM_HANDLE_TYPE_NONE,
-            Sharing::FileDescriptor if self.descriptors.is_ok() => DESCRIPTOR,
+            Sharing::FileDescriptor if !self.leaks_descriptors || limits::may_leak() => DESCRIPTOR,
             Sharing::Fabric => return Err(Error::new(ErrorKind::NoFabric, call)),
             _ => return Err(Error::new(ErrorKind::Unsupported, call)),
         };

@@ -29,8 +29,12 @@ fn a_request_gets_a_direct_segment_instead_of_a_wait_for_the_default_stream() {
     });
     assert_eq!(mapped, 0);
     drop(hold);
-    let mapped = test.calls_of(Call::Map, || drop(test.allocate(30 * MIB, &stream)));
-    assert!(mapped > 0, "an idle default stream is no reason for direct segments");
+    // The thread of the default stream may be late on a busy machine.
+    let maps = (0..1000).any(|_| {
+        test.allocator.empty_cache().expect("the device frees memory");
+        test.calls_of(Call::Map, || drop(test.allocate(30 * MIB, &stream))) > 0
+    });
+    assert!(maps, "an idle default stream is no reason for direct segments");
     drop(stream);
     test.assert_returns_everything();
 }
