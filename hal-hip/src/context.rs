@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, MutexGuard};
 
-use cachette_hal::{CaptureLock, Reason, Result, StreamRef};
+use cachette_hal::{CaptureLock, Error, ErrorKind, Reason, Result, StreamRef};
 
 use crate::capture::{check_live, is_idle};
 use crate::library::Driver;
@@ -69,6 +69,16 @@ impl Context {
     pub(crate) fn call(&self, call: &'static str, make: impl FnOnce() -> Status) -> Result<()> {
         let _entered = self.enter()?;
         self.check(call, make())
+    }
+
+    /// The start and the size of the allocation or mapping that contains an address.
+    pub(crate) fn address_range(&self, at: u64) -> Result<(u64, u64)> {
+        let call = "hipMemGetAddressRange";
+        let calls = self.symbols().addresses.map_err(|_| Error::new(ErrorKind::Unsupported, call))?;
+        let (mut base, mut bytes) = (0, 0);
+        // SAFETY: the driver writes an address and a size.
+        self.call(call, || unsafe { (calls.hipMemGetAddressRange)(&raw mut base, &raw mut bytes, at) })?;
+        Ok((base, bytes))
     }
 
     /// [`enter`](Self::enter) for a call that names a stream: no other call uses the stream's capture meanwhile.

@@ -21,13 +21,7 @@ impl HipIpc {
 
     /// Returns the start of the allocation that contains `at`.
     fn base(&self, at: DevicePtr) -> Result<u64> {
-        let (call, at) = ("hipMemGetAddressRange", at.address());
-        let (mut base, mut bytes) = (0, 0);
-        let look_up = self.context.symbols().addresses.map_err(|_| Error::new(ErrorKind::Unsupported, call))?;
-        let look_up = look_up.hipMemGetAddressRange;
-        // SAFETY: the driver writes an address and a size.
-        self.context.call(call, || unsafe { look_up(&raw mut base, &raw mut bytes, at) })?;
-        Ok(base)
+        self.context.address_range(at.address()).map(|(base, _)| base)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::ledger::{Ledger, Mapping, MappingState};
 use crate::limits;
 use crate::probe::{self, Property};
 use crate::status::NOT_FOUND;
-use crate::symbols::{AddressCalls, VirtualMemoryCalls};
+use crate::symbols::VirtualMemoryCalls;
 use crate::types::{
     MEM_ACCESS_NONE, MEM_ACCESS_READ, MEM_ACCESS_READ_WRITE, MEM_GRANULARITY_MINIMUM, MEM_GRANULARITY_RECOMMENDED,
     MEM_HANDLE_TYPE_FILE_DESCRIPTOR as DESCRIPTOR, MEM_HANDLE_TYPE_NONE, MemAccessDesc, MemAllocationProp,
@@ -39,7 +39,6 @@ const FLOOR: u64 = 2 << 20;
 pub(crate) struct HipVirtualMemory {
     context: Arc<Context>,
     calls: VirtualMemoryCalls,
-    addresses: AddressCalls,
     granularity: Granularity,
     /// Whether a failed map reports success.
     swallows_failures: bool,
@@ -53,7 +52,7 @@ impl HipVirtualMemory {
     /// Checks the requirements of the group, and reads the granularity. The device is current.
     pub(crate) fn probe(context: &Arc<Context>, architecture: Option<&str>) -> Result<Self, Reason> {
         let calls = context.symbols().virtual_memory?;
-        let addresses = context.symbols().addresses?;
+        context.symbols().addresses?;
         Property::VIRTUAL_MEMORY.need(context)?;
         probe::check_virtual_memory(&context.driver().info, architecture)?;
         let failed = Reason::SelfTestFailed("hipMemGetAllocationGranularity did not answer");
@@ -63,7 +62,6 @@ impl HipVirtualMemory {
         Ok(Self {
             context: Arc::clone(context),
             calls,
-            addresses,
             granularity,
             swallows_failures: version < REPORTS_FAILURES,
             leaks_descriptors: probe::leaks_descriptors(version),
@@ -166,13 +164,8 @@ impl HipVirtualMemory {
     ///
     /// Before 7.14 no other call tells: a failed map reports success, and a refused right may have any cause.
     fn look(&self, at: u64, bytes: u64) -> Found {
-        let (mut base, mut found) = (0, 0);
-        let look_up = self.addresses.hipMemGetAddressRange;
-        // SAFETY: the driver writes an address and a size.
-        let answer =
-            self.context.call("hipMemGetAddressRange", || unsafe { look_up(&raw mut base, &raw mut found, at) });
-        match answer {
-            Ok(()) if (base, found) == (at, bytes) => Found::Exact,
+        match self.context.address_range(at) {
+            Ok(range) if range == (at, bytes) => Found::Exact,
             Err(error) if error.status() == Some(NOT_FOUND) => Found::Nothing,
             _ => Found::Other,
         }

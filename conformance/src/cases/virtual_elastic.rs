@@ -161,17 +161,26 @@ fn rights_to_one_mapping_leave_its_neighbours(on: &Subject) -> Verdict {
     on.round_trip(Span::joined(&mappings), 1, "the mappings together")
 }
 
-/// Maps backings of these sizes, in chunks, one after the other, and checks the memory of each after its right was set.
-fn grant_one_by_one(on: &Subject, sizes: &[u64]) -> Verdict {
-    let chunk = on.chunk()?;
-    let reservation = on.reservation(sizes.iter().sum::<u64>() * chunk)?;
-    let mut mappings = Vec::new();
-    let mut offset = 0;
+/// Reserves addresses for backings of these sizes, in chunks.
+fn reserve_for(on: &Subject, sizes: &[u64]) -> Verdict<Reservation> {
+    Ok(on.reservation(sizes.iter().sum::<u64>() * on.chunk()?)?)
+}
+
+/// Maps backings of these sizes, in chunks, one after the other, without rights.
+fn map_in_a_row<'r>(on: &Subject, reservation: &'r Reservation, sizes: &[u64]) -> Verdict<Vec<Mapping<'r>>> {
+    let (chunk, mut mappings, mut offset) = (on.chunk()?, Vec::new(), 0);
     for size in sizes {
         let backing = on.backing(size * chunk, Sharing::Private)?;
         mappings.push(reservation.map(offset, &backing)?);
         offset += size * chunk;
     }
+    Ok(mappings)
+}
+
+/// Maps backings of these sizes, in chunks, and checks the memory of each after its right was set.
+fn grant_one_by_one(on: &Subject, sizes: &[u64]) -> Verdict {
+    let reservation = reserve_for(on, sizes)?;
+    let mappings = map_in_a_row(on, &reservation, sizes)?;
     // Neither in the order of their addresses nor in the reverse.
     let (even, odd): (Vec<_>, Vec<_>) = mappings.iter().enumerate().partition(|(index, _)| index % 2 == 0);
     for (index, mapping) in odd.into_iter().rev().chain(even) {
@@ -195,17 +204,10 @@ fn mappings_of_several_sizes_get_their_rights_one_by_one(on: &Subject) -> Verdic
 }
 
 fn mappings_of_several_sizes_get_their_rights_in_one_call(on: &Subject) -> Verdict {
-    let (chunk, sizes) = (on.chunk()?, [1, 3, 2]);
-    let bytes = sizes.iter().sum::<u64>() * chunk;
-    let reservation = on.reservation(bytes)?;
-    let mut mappings = Vec::new();
-    let mut offset = 0;
-    for size in sizes {
-        let backing = on.backing(size * chunk, Sharing::Private)?;
-        mappings.push(reservation.map(offset, &backing)?);
-        offset += size * chunk;
-    }
-    reservation.set_access(0, bytes, &on.read_write())?;
+    let sizes = [1, 3, 2];
+    let reservation = reserve_for(on, &sizes)?;
+    let mappings = map_in_a_row(on, &reservation, &sizes)?;
+    reservation.set_access(0, reservation.bytes(), &on.read_write())?;
     for mapping in &mappings {
         on.round_trip(mapping.span().part(0, PART), 3, "one of several mappings")?;
     }
