@@ -142,8 +142,6 @@ mod allocator;
 pub mod backends;
 mod blocks;
 mod buffer;
-#[cfg(all(debug_assertions, not(test)))]
-mod compiled;
 mod device_state;
 mod elastic;
 mod error;
