@@ -11,7 +11,6 @@ use crate::blocks::BlockId;
 use crate::error::Error;
 use crate::heap::{Allocated, Heap};
 use crate::label::Label;
-use crate::observe::probes;
 use crate::pool::state::AwakeState;
 use crate::stream::Stream;
 use crate::stream_state::StreamState;
@@ -243,7 +242,6 @@ impl<D: Device> Answer<D> for Allocation<D> {
 
     #[inline(always)]
     fn of_block(heap: &Arc<Heap<D>>, allocated: &Allocated, requested: u64, stream: StreamRef) -> Self {
-        probes::malloc(&heap.shared.device, allocated.address, requested, stream);
         Self {
             home: NonNull::from(&**heap).cast(),
             address: allocated.address,

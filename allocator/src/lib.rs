@@ -132,7 +132,6 @@
 //! | `history` | stacks of native callers in histories, and snapshots as files; on by default |
 //! | `cudarc` | streams of the crate cudarc are accepted by NVIDIA's devices |
 //! | `tracing` | rare events go to the subscriber of the crate tracing |
-//! | `probes` | static probes `cachette:malloc` and `cachette:free` on Linux, for bpftrace, perf and gdb |
 //!
 //! `ARCHITECTURE.md` lists the functions that an allocation and a free pass through, under "The walk of an allocation".
 

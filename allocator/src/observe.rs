@@ -1,9 +1,8 @@
-//! Observation of an allocator: callbacks, histories, snapshots, metrics, probes and tracing.
+//! Observation of an allocator: callbacks, histories, snapshots, metrics and tracing.
 
 pub(crate) mod callbacks;
 pub mod history;
 mod metrics;
-pub(crate) mod probes;
 pub mod snapshot;
 pub(crate) mod tracing;
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
 use crate::device_state::DeviceState;
-use crate::observe::probes;
 use table::{HeldBy, Record};
 
 #[derive(Debug)]
@@ -25,7 +24,6 @@ impl<D: Device> Uncached<D> {
             shared.device.allocate(bytes)?
         };
         shared.uncached.0.lock().insert(ptr.address(), Record { ptr, bytes, stream, held: HeldBy::Owner });
-        probes::malloc(&shared.device, ptr.address(), bytes, stream);
         Ok(Self { shared: Arc::clone(shared), ptr: Some(ptr) })
     }
 
@@ -53,7 +51,6 @@ impl<D: Device> Drop for Uncached<D> {
             return;
         }
         if let Some(ptr) = self.ptr.take() {
-            probes::free(|| ptr.address());
             // A destructor cannot return a failure. The next call that empties the cache then frees the memory.
             let _ = self.shared.uncached.free(&self.shared.device, ptr.address());
         }

@@ -12,7 +12,6 @@ use crate::blocks::{Block, BlockId, BlockState, SegmentId};
 use crate::error::{Error, PointerProblem};
 use crate::heap::{Allocated, FastGuard, Heap, Request};
 use crate::label::Label;
-use crate::observe::probes;
 use crate::pool::{PoolId, route};
 use crate::size::TOO_LARGE;
 use crate::state::AllocatorState;
@@ -28,8 +27,7 @@ impl<D: Device> Answer<D> for Address {
     }
 
     #[inline(always)]
-    fn of_block(heap: &Arc<Heap<D>>, block: &Allocated, requested: u64, stream: StreamRef) -> Self {
-        probes::malloc(&heap.shared.device, block.address, requested, stream);
+    fn of_block(_heap: &Arc<Heap<D>>, block: &Allocated, _requested: u64, _stream: StreamRef) -> Self {
         Self(block.address)
     }
 
@@ -83,7 +81,7 @@ impl<D: Device> Allocator<D> {
         };
         let request = Request { requested: bytes, label };
         match heap.allocate_last_freed(request) {
-            Ok(allocated) => Ok(Address::of_block(heap, &allocated, bytes, stream).0),
+            Ok(allocated) => Ok(allocated.address),
             Err(held) => self.allocate_raw_slowly(held, request, heap, convert),
         }
     }
@@ -139,8 +137,7 @@ impl<D: Device> Allocator<D> {
         let heap = self.inner().known_heap(stream)?;
         let allocated = heap.allocate_last_freed(Request { requested: bytes, label }).ok()?;
         thread::set_last_heap(heap.number);
-        let Address(address) = Answer::<D>::of_block(heap, &allocated, bytes, stream);
-        Some(address)
+        Some(allocated.address)
     }
 
     /// Frees memory from [`allocate_raw`](Self::allocate_raw) or [`Allocation::into_raw`](crate::Allocation::into_raw).

@@ -15,7 +15,6 @@ use crate::fork::ProcessGuard;
 use crate::heap::{Heap, HeapState};
 use crate::heap_policy::HeapPolicy;
 use crate::label::Label;
-use crate::observe::probes;
 use crate::size;
 use crate::sync::lock::{self, Lock, LockGuard};
 
@@ -304,10 +303,7 @@ impl<D: Device> Heap<D> {
         let fast_path = state.fast_path();
         let (blocks, _) = state.blocks();
         match blocks.last_found_raw(address) {
-            Some(id) if fast_path && self.set_last_freed(blocks, id) => {
-                probes::free(|| address);
-                Ok(())
-            }
+            Some(id) if fast_path && self.set_last_freed(blocks, id) => Ok(()),
             _ => Err(Some(state)),
         }
     }
@@ -351,7 +347,6 @@ impl<D: Device> Heap<D> {
     fn free_locked(&self, mut state: FastGuard<'_, D>, id: BlockId) -> Freed<D> {
         let fast_path = state.fast_path();
         let (blocks, _) = state.blocks();
-        probes::free(|| blocks.block(id).address);
         if fast_path && self.set_last_freed(blocks, id) {
             return Freed::DONE;
         }

@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::fence::Fence;
 use crate::label::Label;
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
-use crate::observe::probes;
 use crate::pool::PoolProblem;
 use crate::stream_state::StreamState;
 
@@ -169,7 +168,6 @@ impl<D: Device> Heap<D> {
                 stays.push(now.address);
                 continue;
             }
-            probes::free(|| now.address);
             freed.push(now);
             match state.take_uses(id) {
                 Some(uses) => {
@@ -203,7 +201,6 @@ impl<D: Device> Heap<D> {
                 state.uses.insert(id, StreamUses { users, lent: true, borrower, ..StreamUses::default() });
             }
             restored.push(block);
-            probes::malloc(&self.shared.device, block.address, block.requested, self.stream_state.handle());
         }
         state.blocks.recount();
         self.flush_stats(&mut state.blocks);

@@ -8,7 +8,6 @@ use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
 use crate::error::sum_all;
 use crate::observe::callbacks::LeakedAllocation;
-use crate::observe::probes;
 use crate::sync::Mutex;
 
 #[derive(Debug, Default)]
@@ -67,7 +66,6 @@ impl UncachedTable {
     /// Frees raw memory at `address`. Returns `None` if there is none. If the driver fails, a later call frees it.
     pub(crate) fn free_raw<D: Device>(&self, device: &D, address: u64) -> Option<hal::Result<()>> {
         let record = self.remove(address, |held| held == HeldBy::Address)?;
-        probes::free(|| address);
         Some(self.end(device, record))
     }
 
