@@ -193,7 +193,7 @@ impl<D: Device> Allocator<D> {
         if bypasses_cache && !self.inner.serves_graphs(heap) {
             return self.allocate_uncached(bytes, stream);
         }
-        let FoundBlock { heap, allocated, .. } = self.inner.find_block_slow(heap, request, allocated)?;
+        let FoundBlock { heap, allocated } = self.inner.find_block_slow(heap, request, allocated)?;
         Ok(A::of_block(&heap, &allocated, bytes, stream))
     }
 

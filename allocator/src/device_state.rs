@@ -213,7 +213,6 @@ pub(crate) struct Settings {
     /// The limit on bytes reserved from the device; `u64::MAX` for no limit.
     pub(crate) limit: AtomicU64,
     pub(crate) never_block: AtomicBool,
-    pub(crate) lends: AtomicBool,
     pub(crate) caches: AtomicBool,
     /// Whether memory that is freed in a capture may be reused inside it, although other streams used it.
     pub(crate) reuses_in_captures: AtomicBool,
@@ -238,13 +237,12 @@ impl Settings {
     /// Applies a changed configuration, except for the limit, which is read once.
     pub(crate) fn apply(&self, config: &Config) {
         self.never_block.store(config.never_block(), Relaxed);
-        self.lends.store(config.lend_across_streams(), Relaxed);
         self.caches.store(config.caching(), Relaxed);
         self.reuses_in_captures.store(config.graph_capture_record_stream_reuse(), Relaxed);
         self.elastic.store(config.expandable_segments(), Relaxed);
         self.rdma.store(config.gpu_direct_rdma(), Relaxed);
         self.rejects.store(config.throw_on_driver_oom(), Relaxed);
-        *self.tuning.write() = Tuning::of(config);
+        *self.tuning.write() = Tuning::of_setting(config.elastic_setting());
         *self.config.write() = config.clone();
     }
 

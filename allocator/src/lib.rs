@@ -77,20 +77,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **Lend.** With `lend_across_streams:True`, a request that would need a new segment uses a block that is idle on
-//! another stream. Its stream waits for the other stream on the device. The block returns in the same way.
-//!
-//! ```
-//! # use cachette::{Allocator, Backends};
-//! let lends = "lend_across_streams:True".parse()?;
-//! let allocator = Allocator::with_config(Backends::open("host")?, &lends);
-//! let (lender, borrower) = (allocator.create_stream()?, allocator.create_stream()?);
-//! let address = allocator.allocate(1 << 20, &lender)?.address();
-//! let lent = allocator.allocate(1 << 20, &borrower)?;
-//! assert_eq!((lent.address(), lent.stream()), (address, borrower.handle()));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
 //! A [`Buffer`] needs none of them for its own calls: it orders its copies itself.
 //!
 //! # Errors

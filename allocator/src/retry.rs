@@ -4,7 +4,6 @@
 //! |---|---|---|
 //! | free-memory callbacks | asks the program's callbacks to free memory | no |
 //! | garbage collect | releases old idle segments, above the configured threshold | yes |
-//! | borrow | allocates a block that is idle on another stream, behind a wait on the device (opt-in) | no |
 //! | `alloc_direct` | where mapping would wait for the default stream now: requests a direct segment instead | no |
 //! | `alloc_segment` | requests a segment from the device, within the limit | only if its driver does |
 //! | release enough | releases unsplittable segments of this stream, as many as the request needs | yes |
@@ -50,13 +49,11 @@ use crate::stream_state::StreamState;
 pub(crate) struct FoundBlock<D: Device> {
     pub(crate) heap: Arc<Heap<D>>,
     pub(crate) allocated: Allocated,
-    /// The fence that the next use must wait for, besides the guards of the block itself.
-    pub(crate) guard: Option<Fence<D>>,
 }
 
 impl<D: Device> FoundBlock<D> {
     pub(crate) fn of(heap: &Arc<Heap<D>>, allocated: Allocated) -> Self {
-        Self { heap: Arc::clone(heap), allocated, guard: None }
+        Self { heap: Arc::clone(heap), allocated }
     }
 }
 
@@ -160,7 +157,6 @@ impl<'a, D: Device> Retry<'a, D> {
         if self.shared.settings.rejects.load(Relaxed) && !self.within_limit() {
             return Ok(());
         }
-        self.borrow()?;
         let mut frees = self.frees();
         if let Some(busy) = self.mapping_would_wait()? {
             self.alloc_direct()?;
@@ -281,36 +277,6 @@ impl<'a, D: Device> Retry<'a, D> {
         self.shared.room(self.segment) >= self.segment
     }
 
-    /// Allocates a block that is idle on another stream, and makes this stream wait for that one.
-    fn borrow(&self) -> Step<D> {
-        // Captured work cannot wait for work outside the capture.
-        if !self.shared.settings.lends.load(Relaxed) || self.heap.stream_state.ask_capturing()? {
-            return Ok(());
-        }
-        let pool = self.heap.pool().map(|pool| pool.id);
-        for other in self.inner.heaps.iter().filter(|heap| heap.has_memory()) {
-            // An elastic heap lends no blocks after elastic segments are switched off.
-            let off = other.elastic.is_some() && other.is_retired();
-            let apart = other.pool().map(|pool| pool.id) != pool;
-            if Arc::ptr_eq(other, self.heap) || off || apart || other.stream_state.ask_capturing()? {
-                continue;
-            }
-            let Some(allocated) = other.allocate_after_events(self.request)? else { continue };
-            match Fence::try_record(&other.stream_state) {
-                Ok(Some(fence)) => {
-                    other.lend(allocated.id, &self.heap.stream_state);
-                    let heap = Arc::clone(other);
-                    return Err(StepEnd::Found(FoundBlock { heap, allocated, guard: Some(fence) }));
-                }
-                unmarked => {
-                    other.put_back(allocated, other.guards_of(&allocated, &self.heap.stream_state));
-                    unmarked?;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Requests a segment from the device, unless the limit or the device refuses. An elastic heap fills unmapped ranges
     /// instead. When `pressed`, it uses every idle chunk.
     fn alloc_segment(&self, pressed: bool) -> Step<D> {
@@ -369,8 +335,7 @@ fn gives<D: Device>(heap: &Heap<D>, own: Option<&Arc<PoolState>>) -> bool {
 /// Makes later work in `stream_state` wait for the guards of the block. After a failure the block is freed.
 #[cold]
 pub(crate) fn pass_guards<D: Device>(found: &mut FoundBlock<D>, stream_state: &StreamState<D>) -> hal::Result<()> {
-    let mut guards = found.heap.guards_of(&found.allocated, stream_state);
-    guards.extend(found.guard.take().map(Arc::new));
+    let guards = found.heap.guards_of(&found.allocated, stream_state);
     if guards.is_empty() {
         return Ok(());
     }

@@ -80,14 +80,6 @@ pub(super) const CLOSED_FRACTION: Format<f64> = Format {
     rule: |_| "a number from 0 to 1, such as 0.5".into(),
 };
 
-/// A fraction below 1, stored in thousandths.
-pub(super) const THOUSANDTHS: Format<u64> = Format {
-    read: thousandths,
-    write: thousandths_text,
-    allows: |thousandths, _| thousandths < 1000,
-    rule: |_| "a number from 0 to 0.999 with at most three decimals, such as 0.02".into(),
-};
-
 pub(super) const THREADS: Format<u32> = Format {
     read: |word| whole(word)?.try_into().ok(),
     write: |threads| threads.to_string(),
@@ -122,22 +114,6 @@ pub(super) fn mebibytes_text(bytes: u64) -> String {
 /// Reads a decimal number; not an infinity or a NaN.
 pub(super) fn decimal(text: &str) -> Option<f64> {
     text.parse().ok().filter(|value: &f64| value.is_finite())
-}
-
-/// Reads a number with at most three decimals, in thousandths.
-pub(super) fn thousandths(text: &str) -> Option<u64> {
-    let (units, decimals) = text.split_once('.').unwrap_or((text, "0"));
-    if units.is_empty() || decimals.is_empty() || decimals.len() > 3 {
-        return None;
-    }
-    let decimals = whole(&format!("{decimals:0<3}"))?;
-    whole(units)?.checked_mul(1000)?.checked_add(decimals)
-}
-
-/// Writes thousandths as a number.
-pub(super) fn thousandths_text(thousandths: u64) -> String {
-    let text = format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// `fraction` of `bytes`, rounded down; `None` if the result is negative or does not fit.

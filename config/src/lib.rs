@@ -23,8 +23,7 @@ mod text;
 mod values;
 
 use format::{
-    CLOSED_FRACTION, MEBIBYTE, MEBIBYTES_FROM_LARGE_SEGMENT, OPEN_FRACTION, SIZE, SWITCH, THOUSANDTHS, THREADS,
-    mebibytes_from,
+    CLOSED_FRACTION, MEBIBYTE, MEBIBYTES_FROM_LARGE_SEGMENT, OPEN_FRACTION, SIZE, SWITCH, THREADS, mebibytes_from,
 };
 use roundup::DIVISIONS;
 use table::settings;
@@ -122,18 +121,6 @@ settings! {
     pub elastic_setting: ElasticSetting = ElasticSetting::Default,
         "elastic_setting": ELASTIC_SETTING, "`default` or `compact`", "`default`";
 
-    /// The largest chunk of elastic segments, in whole MiB; `None` for the value of the elastic setting.
-    pub elastic_largest_chunk_bytes: Option<u64> = None,
-        "elastic_largest_chunk_mb": mebibytes_from::<2>(), "MiB, from 2", "from `elastic_setting`";
-
-    /// How far the memory of elastic segments may exceed the peak in use, in thousandths, before idle memory must be
-    /// reused; `None` for the value of the elastic setting.
-    pub elastic_slack_thousandths: Option<u64> = None,
-        "elastic_slack": THOUSANDTHS, "number from 0, below 1", "from `elastic_setting`";
-
-    /// Whether idle memory of elastic segments is moved to where it is needed.
-    pub elastic_recycling: bool = true, "elastic_recycling": SWITCH, "switch", "`True`";
-
     /// Whether other devices, such as network cards, can access the memory of elastic segments directly.
     ///
     /// They can without this key where the backend finds such a card.
@@ -141,9 +128,6 @@ settings! {
 
     /// Whether the allocator skips every step that would wait for the device when memory runs short.
     pub never_block: bool = false, "never_block": SWITCH, "switch", "`False`";
-
-    /// Whether a request may use a block that is idle on another stream.
-    pub lend_across_streams: bool = false, "lend_across_streams": SWITCH, "switch", "`False`";
 
     /// Whether freed memory is kept for reuse; if not, every call goes to the device.
     pub caching: bool = true, "caching": SWITCH, "switch", "`True`";
@@ -168,6 +152,14 @@ const UNSUPPORTED: [(&str, &str); 1] = [(
     "Cachette has no stream classes; use expandable_segments_reserve, which applies to all streams",
 )];
 
+/// Keys that Cachette had, and what replaces each.
+const REMOVED: [(&str, &str); 4] = [
+    ("elastic_largest_chunk_mb", "elastic_setting chooses the sizes of chunks"),
+    ("elastic_slack", "elastic_setting:compact holds the least memory"),
+    ("elastic_recycling", "idle memory always moves; expandable_segments:False has direct segments"),
+    ("lend_across_streams", "elastic segments, the default, move idle memory between streams"),
+];
+
 impl ConfigKey {
     const fn name(&self) -> &'static str {
         self.spellings[0]
@@ -177,7 +169,14 @@ impl ConfigKey {
         KEYS.iter().find(|key| key.spellings.contains(&word))
     }
 
+    fn is_removed(word: &str) -> bool {
+        REMOVED.iter().any(|(key, _)| *key == word)
+    }
+
     fn unknown(word: &str) -> ConfigError {
+        if let Some((_, instead)) = REMOVED.iter().find(|(key, _)| *key == word) {
+            return ConfigError::new(format!("{word} was removed and has no effect: {instead}; delete the key"));
+        }
         if let Some((_, why)) = UNSUPPORTED.iter().find(|(key, _)| *key == word) {
             return ConfigError::new(format!("{word} is not supported: {why}"));
         }

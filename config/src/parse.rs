@@ -21,8 +21,29 @@ pub(super) struct ConfigEntry {
     pub(super) pairs: Option<Vec<(Token, Token)>>,
 }
 
-/// Reads every entry in order; no key comes twice. The error of an unknown key goes to `skipped`, if given.
-pub(super) fn parse(text: &str, skipped: Option<&mut Vec<ConfigError>>) -> Result<Vec<ConfigEntry>, ConfigError> {
+/// The keys that are not known and may be skipped.
+pub(super) struct Skipped {
+    may_skip: fn(&str) -> bool,
+    /// The error of each skipped key.
+    pub(super) errors: Vec<ConfigError>,
+}
+
+impl Skipped {
+    pub(super) const fn none() -> Self {
+        Self { may_skip: |_| false, errors: Vec::new() }
+    }
+
+    pub(super) const fn removed() -> Self {
+        Self { may_skip: ConfigKey::is_removed, errors: Vec::new() }
+    }
+
+    pub(super) const fn all() -> Self {
+        Self { may_skip: |_| true, errors: Vec::new() }
+    }
+}
+
+/// Reads every entry in order; no key comes twice. The error of an unknown key goes to `skipped` if it may be skipped.
+pub(super) fn parse(text: &str, skipped: &mut Skipped) -> Result<Vec<ConfigEntry>, ConfigError> {
     let mut parser = Parser { tokens: lex(text), next: 0, skipped };
     let mut entries: Vec<ConfigEntry> = Vec::new();
     while parser.peek().is_some() {
@@ -90,7 +111,7 @@ const fn is_symbol(c: char) -> bool {
 struct Parser<'a> {
     tokens: Vec<Token>,
     next: usize,
-    skipped: Option<&'a mut Vec<ConfigError>>,
+    skipped: &'a mut Skipped,
 }
 
 impl Parser<'_> {
@@ -137,10 +158,10 @@ impl Parser<'_> {
         let key = ConfigKey::find(&text);
         if key.is_none() {
             let error = ConfigKey::unknown(&text).at(&span);
-            match &mut self.skipped {
-                Some(skipped) => skipped.push(error),
-                None => return Err(error),
+            if !(self.skipped.may_skip)(&text) {
+                return Err(error);
             }
+            self.skipped.errors.push(error);
         }
         let colon = self.symbol(':', "':' and a value after the key")?;
         let (value, pairs) = match self.next_if(|token| token.is('[')) {

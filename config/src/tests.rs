@@ -20,8 +20,8 @@ const FULL: &str = "backend:cudaMallocAsync,large_segment_size_mb:25,max_split_s
     graph_capture_record_stream_reuse:True,pinned_use_hip_host_register:True,\
     pinned_num_register_threads:8,pinned_reserve_segment_size_mb:64,\
     pinned_use_background_threads:True,pinned_free_catch_all:True,memory_limit:40G,\
-    elastic_setting:compact,elastic_largest_chunk_mb:32,elastic_slack:0.015,elastic_recycling:False,\
-    gpu_direct_rdma:True,never_block:True,lend_across_streams:True,caching:False";
+    elastic_setting:compact,\
+    gpu_direct_rdma:True,never_block:True,caching:False";
 
 fn config(text: &str) -> Config {
     text.parse().unwrap()

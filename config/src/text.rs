@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::parse::{ConfigEntry, parse};
+use super::parse::{ConfigEntry, Skipped, parse};
 use super::{Config, ConfigError, KEYS, Roundup};
 
 /// Cachette's variable; it is not read if it is empty.
@@ -30,7 +30,7 @@ impl Config {
         skipped.into_iter().next().map_or(Ok(config), Err)
     }
 
-    /// Reads the configuration from the environment, and skips unknown keys in PyTorch's variables.
+    /// Reads the configuration from the environment. It skips unknown keys in PyTorch's variables, and removed ones.
     ///
     /// The skipped keys are returned; see [`update_known`](Self::update_known).
     pub fn from_env_known() -> Result<(Self, Vec<ConfigError>), ConfigError> {
@@ -47,7 +47,8 @@ impl Config {
     pub(super) fn read(&mut self, lookup: impl Fn(&str) -> Option<String>) -> Result<Vec<ConfigError>, ConfigError> {
         let mut skipped = Vec::new();
         if let Some(text) = lookup(CACHETTE).filter(|text| !text.trim().is_empty()) {
-            self.update(&text).map_err(|error| error.in_variable(CACHETTE))?;
+            let removed = self.update_but(&text, Skipped::removed()).map_err(|error| error.in_variable(CACHETTE))?;
+            skipped.extend(removed.into_iter().map(|error| error.in_variable(CACHETTE)));
         } else if let Some((name, text)) = PYTORCH.into_iter().find_map(|name| Some((name, lookup(name)?))) {
             let unknown = self.update_known(&text).map_err(|error| error.in_variable(name))?;
             skipped.extend(unknown.into_iter().map(|error| error.in_variable(name)));
@@ -64,7 +65,7 @@ impl Config {
     /// `roundup_power2_divisions` return to their defaults unless `text` names them. All other keys keep their values.
     /// After an error nothing has changed.
     pub fn update(&mut self, text: &str) -> Result<(), ConfigError> {
-        self.try_update(text, None).map_err(|error| error.in_text(text))
+        self.update_but(text, Skipped::none()).map(drop)
     }
 
     /// Applies the settings in `text`, and skips unknown keys.
@@ -72,12 +73,15 @@ impl Config {
     /// Use it for text that PyTorch has accepted, so that a key of a newer PyTorch does not stop a program. The skipped
     /// keys are returned, each as the error of [`update`](Self::update). Other mistakes are still errors.
     pub fn update_known(&mut self, text: &str) -> Result<Vec<ConfigError>, ConfigError> {
-        let mut skipped = Vec::new();
-        self.try_update(text, Some(&mut skipped)).map_err(|error| error.in_text(text))?;
-        Ok(skipped.into_iter().map(|error| error.in_text(text)).collect())
+        self.update_but(text, Skipped::all())
     }
 
-    fn try_update(&mut self, text: &str, skipped: Option<&mut Vec<ConfigError>>) -> Result<(), ConfigError> {
+    fn update_but(&mut self, text: &str, mut skipped: Skipped) -> Result<Vec<ConfigError>, ConfigError> {
+        self.try_update(text, &mut skipped).map_err(|error| error.in_text(text))?;
+        Ok(skipped.errors.into_iter().map(|error| error.in_text(text)).collect())
+    }
+
+    fn try_update(&mut self, text: &str, skipped: &mut Skipped) -> Result<(), ConfigError> {
         let mut entries = parse(text, skipped)?;
         // The size of large segments bounds other values, wherever it stands in the text.
         entries.sort_by_key(|entry| entry.key.name() != "large_segment_size_mb");

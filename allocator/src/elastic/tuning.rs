@@ -1,6 +1,6 @@
 //! The parameters that trade the cost of moving chunks against the memory saved.
 
-use crate::config::{Config, ElasticSetting};
+use crate::config::ElasticSetting;
 
 const MIB: u64 = 1 << 20;
 
@@ -42,19 +42,5 @@ impl Tuning {
     /// The same, for a device on which all chunks must have one size: that of a page, which holds the least memory.
     pub(crate) const fn with_one_size(self) -> Self {
         Self { largest: 0, whole: false, ..self }
-    }
-
-    /// The parameters of a configuration: its setting, with its changes.
-    pub(crate) fn of(config: &Config) -> Self {
-        let mut tuning = Self::of_setting(config.elastic_setting());
-        if let Some(bytes) = config.elastic_largest_chunk_bytes() {
-            tuning.largest = bytes;
-        }
-        if let Some(slack) = config.elastic_slack_thousandths() {
-            tuning.slack = slack;
-            tuning.calm = 0;
-        }
-        tuning.recycles = config.elastic_recycling();
-        tuning
     }
 }

@@ -33,20 +33,12 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Records that `stream_state` allocated a block instead of the heap's own stream.
-    pub(crate) fn lend(&self, id: BlockId, stream_state: &Arc<StreamState<D>>) {
-        self.note_use(id, stream_state, true);
-        if let Some(uses) = self.state.lock().uses.get_mut(&id) {
-            uses.borrower = Some(stream_state.handle());
-        }
-    }
-
     /// Records that the next use of a block, which is about to be freed, waits on the device for `stream_state`.
     pub(crate) fn free_behind(&self, id: BlockId, stream_state: &Arc<StreamState<D>>) {
         self.note_use(id, stream_state, true);
     }
 
-    fn note_use(&self, id: BlockId, stream_state: &Arc<StreamState<D>>, lent: bool) {
+    fn note_use(&self, id: BlockId, stream_state: &Arc<StreamState<D>>, guarded: bool) {
         if stream_state.number() == self.stream_state.number() {
             return;
         }
@@ -55,7 +47,7 @@ impl<D: Device> Heap<D> {
         let mut state = self.state.lock();
         state.blocks.block_mut(id).slow_free = true;
         let uses = state.uses.entry(id).or_default();
-        uses.lent |= lent;
+        uses.guarded |= guarded;
         if let Some(at) = uses.users.iter().position(|known| Arc::ptr_eq(known, stream_state)) {
             let was_captured = at >= uses.users.len() - uses.captured;
             if captured || !was_captured {
@@ -134,7 +126,8 @@ impl<D: Device> Heap<D> {
             // A fence of another allocator's stream is polled, so the block does not become free at once. The driver's
             // pool needs no poll: the free waits on the device.
             Ok(fences)
-                if (uses.lent || state.policy.driver_pool) && fences.iter().all(|fence| fence.is_of(&self.shared)) =>
+                if (uses.guarded || state.policy.driver_pool)
+                    && fences.iter().all(|fence| fence.is_of(&self.shared)) =>
             {
                 let guards = fences.into_iter().map(Arc::new).collect();
                 Ok(self.become_free(state, vec![(id, guards)]))
@@ -156,7 +149,7 @@ impl<D: Device> Heap<D> {
     /// While no capture is announced, only the heap's own stream is queried. A fence in a captured stream does not pass
     /// before the end of the capture. But it must not become a guard: a stream that waits for it would join the capture.
     fn points(&self, uses: &StreamUses<D>) -> hal::Result<Option<Vec<Fence<D>>>> {
-        let all = uses.lent || self.knows_of_captures() || self.policy().driver_pool;
+        let all = uses.guarded || self.knows_of_captures() || self.policy().driver_pool;
         for stream_state in uses.users.iter().filter(|_| all).chain([&self.stream_state]) {
             if stream_state.ask_capturing()? {
                 return Ok(None);

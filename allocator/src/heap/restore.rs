@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use cachette_hal::{Device, StreamRef};
+use cachette_hal::Device;
 
 use super::{Heap, HeapState, Request, StreamUses};
 use crate::blocks::{BlockId, BlockState};
@@ -12,7 +12,6 @@ use crate::fence::Fence;
 use crate::label::Label;
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::pool::PoolProblem;
-use crate::stream_state::StreamState;
 
 /// A saved allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +20,6 @@ pub(crate) struct SavedHeap {
     pub(crate) bytes: u64,
     pub(crate) requested: u64,
     pub(crate) label: Label,
-    /// The stream that allocated it, if that was not the heap's own.
-    pub(crate) borrower: Option<StreamRef>,
 }
 
 /// The addresses of the blocks that a restore of one heap has changed.
@@ -103,28 +100,22 @@ impl<D: Device> Heap<D> {
     /// Makes the next work on saved blocks that other streams use now wait for those streams. Nothing else orders it, as
     /// these blocks are neither freed nor allocated.
     ///
-    /// `stream_state_of` finds the stream that had borrowed a block. Fails if one of the streams is captured apart from
-    /// the other: no wait could order their work.
-    pub(crate) fn order_restored(
-        &self,
-        saved: &[SavedHeap],
-        stream_state_of: impl Fn(StreamRef) -> Option<Arc<StreamState<D>>>,
-    ) -> Result<(), Error> {
+    /// Fails if one of the streams is captured apart from the heap's own: no wait could order their work.
+    pub(crate) fn order_restored(&self, saved: &[SavedHeap]) -> Result<(), Error> {
         let by_address = by_address(saved);
-        let mut pairs = Vec::new();
+        let (mut users, next) = (Vec::new(), &self.stream_state);
         {
             let state = self.state.lock();
             for (id, now) in allocated(&state) {
-                let saved = by_address.get(&now.address).filter(|block| now.label.is_raw() && now.is_at(block));
-                if let (Some(saved), Some(uses)) = (saved, state.uses.get(&id)) {
-                    pairs.extend(uses.users.iter().map(|user| (Arc::clone(user), saved.borrower, now.address)));
+                let stays = now.label.is_raw() && by_address.get(&now.address).is_some_and(|block| now.is_at(block));
+                if let Some(uses) = state.uses.get(&id).filter(|_| stays) {
+                    users.extend(uses.users.iter().map(|user| (Arc::clone(user), now.address)));
                 }
             }
         }
         let mut ordered = HashSet::new();
-        for (user, borrower, address) in pairs {
-            let next = borrower.and_then(&stream_state_of).unwrap_or_else(|| Arc::clone(&self.stream_state));
-            if user.number() == next.number() || !ordered.insert((user.number(), next.number())) {
+        for (user, address) in users {
+            if !ordered.insert(user.number()) {
                 continue;
             }
             let captures = (user.capture()?, next.capture()?);
@@ -133,7 +124,7 @@ impl<D: Device> Heap<D> {
                 return Err(PoolProblem::Waiting { address }.of(pool));
             }
             if captures.0 == captures.1 && Arc::ptr_eq(user.shared(), &self.shared) {
-                Fence::order(&user, &next)?;
+                Fence::order(&user, next)?;
             } else {
                 // The stream cannot wait on the device for work outside its capture, or of another allocator.
                 let _relaxed = self.shared.relax_capture();
@@ -145,13 +136,7 @@ impl<D: Device> Heap<D> {
 
     /// Frees the current allocations and allocates the saved ones. Memory that its owner still has is kept, and so is a
     /// block in use by other streams that was saved unchanged. Other such blocks become pending.
-    ///
-    /// `stream_state_of` finds the stream that had borrowed a block.
-    pub(crate) fn restore(
-        self: &Arc<Self>,
-        saved: &[SavedHeap],
-        stream_state_of: impl Fn(StreamRef) -> Option<Arc<StreamState<D>>>,
-    ) -> RestoredHeap {
+    pub(crate) fn restore(self: &Arc<Self>, saved: &[SavedHeap]) -> RestoredHeap {
         let mut state = self.state.lock();
         let mut saved = by_address(saved);
         let (mut freed, mut restored) = (Vec::new(), Vec::new());
@@ -195,11 +180,6 @@ impl<D: Device> Heap<D> {
             self.mark_allocated_slow(&mut state, id, request);
             // A guard of a neighbour may have become part of the block; those of its own bytes were ruled out before.
             state.blocks.make_raw(id, label);
-            if let Some(stream_state) = block.borrower.and_then(&stream_state_of) {
-                state.blocks.block_mut(id).slow_free = true;
-                let (borrower, users) = (block.borrower, vec![stream_state]);
-                state.uses.insert(id, StreamUses { users, lent: true, borrower, ..StreamUses::default() });
-            }
             restored.push(block);
         }
         state.blocks.recount();
@@ -254,7 +234,6 @@ fn allocated<D: Device>(state: &HeapState<D>) -> Vec<(BlockId, SavedHeap)> {
                 bytes: block.bytes(),
                 requested: block.requested,
                 label: block.label,
-                borrower: state.uses.get(&id).and_then(|uses| uses.borrower),
             };
             (id, saved)
         })

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::{Device, StreamRef};
+use cachette_hal::Device;
 
 use crate::blocks::{BlockId, HeapBlocks};
 use crate::device_state::DeviceState;
@@ -126,15 +126,13 @@ pub(crate) struct StreamUses<D: Device> {
     /// How many of them, counted from the end, were recorded during a capture.
     pub(super) captured: usize,
     /// Whether the next use of the block waits on the device for these streams, so that it is free at once.
-    pub(super) lent: bool,
-    /// The stream that allocated the block instead of the heap's own.
-    pub(super) borrower: Option<StreamRef>,
+    pub(super) guarded: bool,
     /// How many exports to other processes are open. The block is not reused before the last one ends.
     pub(super) exports: u32,
 }
 
 impl<D: Device> Default for StreamUses<D> {
     fn default() -> Self {
-        Self { users: Vec::new(), captured: 0, lent: false, borrower: None, exports: 0 }
+        Self { users: Vec::new(), captured: 0, guarded: false, exports: 0 }
     }
 }

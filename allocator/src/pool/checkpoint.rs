@@ -1,14 +1,12 @@
 //! Checkpoints: the saved state of a pool, to be restored later.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::Device;
 
 use super::{Pool, PoolId, PoolProblem};
 use crate::error::Error;
-use crate::fence::Fence;
 use crate::heap::{Heap, SavedHeap};
 
 /// The allocations of a pool at one moment: addresses and sizes.
@@ -94,17 +92,12 @@ impl<D: Device> Pool<D> {
             heap.process_events()?;
             heap.check_restore(saved(heap)).map_err(|why| why.of(self.id()))?;
         }
-        let stream_state_of = |stream| Some(Arc::clone(&self.inner().heap_of_raw(stream).ok()?.stream_state));
         for heap in &heaps {
-            // The remaining work of the heap's own stream on a borrowed block must precede the borrower's next use.
-            let borrowers = saved(heap).iter().filter_map(|block| block.borrower);
-            let mut borrowers = borrowers.filter_map(stream_state_of);
-            borrowers.try_for_each(|stream_state| Fence::order(&heap.stream_state, &stream_state))?;
-            heap.order_restored(saved(heap), stream_state_of)?;
+            heap.order_restored(saved(heap))?;
         }
         let (mut restored, mut missing) = (Restored::default(), Vec::new());
         for heap in &heaps {
-            let of_heap = heap.restore(saved(heap), stream_state_of);
+            let of_heap = heap.restore(saved(heap));
             restored.freed.extend(of_heap.freed);
             restored.allocated.extend(of_heap.allocated);
             missing.extend(of_heap.missing);

@@ -207,22 +207,6 @@ fn buffers_of_two_allocators_are_not_copied() {
 }
 
 #[test]
-fn lent_memory_is_copied_in_order_too() {
-    let (test, [owner, borrower]) = TestAllocator::with("lend_across_streams:True").with_streams();
-    let address = test.buffer(&owner, &[1_u8; 5000]).ptr();
-    let from = test.buffer(&borrower, &[2_u8; 5000]);
-    assert_eq!(from.ptr(), address);
-    let hold = test.hold(&owner);
-    let mut to = test.allocator.allocate_buffer::<u8>(5000, &owner).unwrap();
-    to.copy_from(&from).unwrap();
-    drop(from);
-    let mut next = test.allocator.allocate_buffer::<u8>(5000, &owner).unwrap();
-    next.fill(3).unwrap();
-    hold.release();
-    assert_eq!(to.read().unwrap(), [2; 5000]);
-}
-
-#[test]
 fn memory_past_the_cache_serves_as_well() {
     let (test, [stream, side]) = TestAllocator::with("caching:False").with_streams();
     let from = test.buffer(&stream, &[1_u64, 2, 3]);

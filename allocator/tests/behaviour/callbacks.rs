@@ -347,13 +347,13 @@ fn h14_every_free_of_a_batch_is_told_although_a_tracker_panics() {
 
 #[test]
 fn h14_a_tracker_that_panics_in_a_restore_loses_no_block() {
-    let (test, [stream, borrower]) = TestAllocator::with("lend_across_streams:True").with_streams();
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_pool();
     drop([(); 3].map(|()| pool.allocate(10_000, &stream).unwrap()));
     let saved = pool.checkpoint().unwrap();
     {
-        let _inside = pool.enter(&borrower).unwrap();
-        let _ = [(); 3].map(|()| test.allocate_raw(10_000, &borrower));
+        let _inside = pool.enter(&side).unwrap();
+        let _ = [(); 3].map(|()| test.allocate_raw(10_000, &side));
     }
     let armed = panic_at(&test, TraceAction::FreeCompleted);
     assert!(panics(|| drop(pool.restore(&saved))));

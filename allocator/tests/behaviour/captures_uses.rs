@@ -222,16 +222,3 @@ fn e5_memory_released_behind_other_work_breaks_no_capture() {
     drop((inside, graph));
     test.assert_sound();
 }
-
-#[test]
-fn e5_lending_does_not_cross_into_a_capture() {
-    let (test, [stream, side]) = stepped("lend_across_streams:True").with_streams();
-    let pool = test.allocator.create_capture_pool();
-    drop(pool.allocate(12 * MIB, &side).expect("there is room"));
-    let capture = begin_capture(&pool, &stream);
-    let inside = test.allocate(12 * MIB, &stream);
-    assert!(test.is_captured(&stream));
-    let graph = capture.end().expect("it is whole");
-    drop((inside, graph));
-    test.assert_sound();
-}

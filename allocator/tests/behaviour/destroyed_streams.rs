@@ -62,7 +62,7 @@ impl Setting {
     }
 }
 
-const ALL: [&str; 4] = ["", "expandable_segments:True", "backend:cudaMallocAsync", "lend_across_streams:True"];
+const ALL: [&str; 3] = ["", "expandable_segments:True", "backend:cudaMallocAsync"];
 
 #[test]
 fn memory_of_a_destroyed_stream_is_freed_without_a_call_for_it() {

@@ -226,8 +226,9 @@ fn d10_a_bound_on_splitting_does_not_bind_elastic_segments() {
 
 #[test]
 fn small_requests_get_the_first_block_that_fits() {
-    for setting in ["", ",elastic_setting:compact"] {
-        let (test, [stream]) = TestAllocator::elastic(setting).with_streams();
+    for setting in ["default", "compact"] {
+        let config = format!("expandable_segments:True,elastic_setting:{setting}");
+        let (test, [stream]) = TestAllocator::with(&config).with_streams();
         let blocks = [64, 1, 16, 1].map(|grains| test.allocate(grains * KIB, &stream));
         let [large, _between, small, _end] = blocks;
         let first = large.address();

@@ -170,7 +170,7 @@ fn only_a_want_of_addresses_makes_ranges_smaller() {
 
 #[test]
 fn after_four_refusals_behind_work_nothing_is_moved() {
-    let (test, [stream]) = TestAllocator::elastic(",elastic_setting:compact").with_streams();
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
     let spare = test.allocate(16 * MIB, &stream);
     let kept = test.allocate(2 * MIB, &stream);
     drop(spare);

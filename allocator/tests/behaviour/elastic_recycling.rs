@@ -31,32 +31,18 @@ fn chunks_freed_on_a_stream_serve_a_larger_request_elsewhere() {
 }
 
 #[test]
-fn chunks_stay_without_recycling_or_without_safe_aliases() {
-    let host = || HostConfig::default().stepped(5);
-    for (host, text) in [(host(), ",elastic_recycling:False"), (host().without_aliases(), "")] {
-        let (test, [stream]) = TestAllocator::elastic_on(host, text).with_streams();
-        let first = test.allocate(8 * MIB, &stream);
-        let kept = test.allocate(2 * MIB, &stream);
-        drop(first);
-        drop(test.allocate(10 * MIB, &stream));
-        assert_eq!(test.device.physical_bytes(), 20 * MIB);
-        test.assert_elastic_sound();
-        drop(kept);
-        drop(stream);
-        test.assert_returns_everything();
-    }
-}
-
-#[test]
-fn slack_lets_memory_grow_before_chunks_move() {
-    let settings = "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0.5";
-    let (test, [stream]) = TestAllocator::on(HostConfig::default().stepped(5), settings).with_streams();
+fn chunks_stay_without_safe_aliases() {
+    let host = HostConfig::default().stepped(5).without_aliases();
+    let (test, [stream]) = TestAllocator::elastic_on(host, "").with_streams();
     let first = test.allocate(8 * MIB, &stream);
-    let kept = test.allocate(32 * MIB, &stream);
+    let kept = test.allocate(2 * MIB, &stream);
     drop(first);
     drop(test.allocate(10 * MIB, &stream));
-    assert_eq!(test.device.physical_bytes(), 50 * MIB);
+    assert_eq!(test.device.physical_bytes(), 20 * MIB);
+    test.assert_elastic_sound();
     drop(kept);
+    drop(stream);
+    test.assert_returns_everything();
 }
 
 #[test]

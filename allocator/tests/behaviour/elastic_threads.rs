@@ -178,29 +178,6 @@ fn a_stream_that_is_captured_meanwhile_lends_no_chunk() {
 }
 
 #[test]
-fn a_borrower_waits_for_what_its_lender_waits_for_only_later() {
-    let (test, hook) = TestAllocator::hooked(HostConfig::default().stepped(5), "lend_across_streams:True");
-    let [owner, side, late] = test.streams();
-    let [wanted, other] = [24, 12].map(|mib| test.allocate(mib * MIB, &owner));
-    let hold = test.hold(&side);
-    test.fill(&wanted, 1, &side);
-    wanted.release_after(&[&side]).unwrap();
-    other.release_after(&[&side]).unwrap();
-    // The owner's stream waits for the side stream just after the borrower has recorded its event.
-    let (also, stream) = (test.allocator.clone(), owner.clone());
-    hook.set(Call::Record, Some(owner.handle()), move || {
-        let _ = also.allocate(12 * MIB, &stream).unwrap().into_raw();
-    });
-    let mut lent = test.allocator.allocate_buffer::<u8>(24 << 20, &late).unwrap();
-    lent.fill(2).unwrap();
-    test.device.run_until_idle();
-    hold.release();
-    test.device.run_until_idle();
-    assert!(lent.read().unwrap().iter().all(|byte| *byte == 2));
-    assert_eq!(test.allocator.stats().segment.all.current, 2, "it was lent");
-}
-
-#[test]
 fn a_failed_poll_is_no_proof_that_a_donor_is_idle() {
     for nth in 1..40 {
         let (test, [busy, other]) = TestAllocator::of(8 * MIB, &format!("{ELASTIC},never_block:True")).with_streams();

@@ -180,30 +180,6 @@ fn a_request_behind_a_wait_survives_every_failure() {
 }
 
 #[test]
-fn lending_survives_every_failure() {
-    let calls = enumerate("lend_across_streams:True", |test, failing| {
-        let [owner, borrower] = test.streams();
-        test.cache(12 * MIB, &owner);
-        let lent = failing.during(|| test.allocator.allocate(12 * MIB, &borrower));
-        assert_sound(&test.allocator);
-        lent.map(drop)
-    });
-    assert!(calls >= 3, "{calls}");
-}
-
-#[test]
-fn the_return_of_lent_memory_survives_every_failure() {
-    enumerate("lend_across_streams:True", |test, failing| {
-        let [owner, borrower] = test.streams();
-        test.cache(12 * MIB, &owner);
-        let lent = test.allocator.allocate(12 * MIB, &borrower)?;
-        failing.during(|| drop(lent));
-        assert_sound(&test.allocator);
-        test.allocator.allocate(12 * MIB, &owner).map(drop)
-    });
-}
-
-#[test]
 fn m10_emptying_the_cache_survives_every_failure() {
     let calls = enumerate("", |test, failing| {
         let [stream, side] = test.streams();

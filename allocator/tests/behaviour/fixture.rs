@@ -23,7 +23,7 @@ pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
 
 /// Elastic segments in chunks of one page, and no slack.
-pub(crate) const ELASTIC: &str = "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0";
+pub(crate) const ELASTIC: &str = "expandable_segments:True,elastic_setting:compact";
 
 /// An allocator, and the host device beneath it.
 pub(crate) struct TestAllocator {

@@ -45,7 +45,6 @@ mod history_stacks;
 mod history_threads;
 mod hook;
 mod in_flight;
-mod lending;
 mod lifetimes;
 mod limits;
 mod metrics;

@@ -89,24 +89,6 @@ fn s13_the_bound_on_splitting_can_change_at_run_time() {
 }
 
 #[test]
-fn lending_can_change_at_run_time() {
-    let (test, [owner, borrower]) = TestAllocator::new().with_streams();
-    let address = test.allocate(12 * MIB, &owner).address();
-    test.allocator.set_config(&config("lend_across_streams:True"));
-    let lent = test.allocate(12 * MIB, &borrower);
-    assert_eq!(lent.address(), address);
-    test.allocator.set_config(&config(""));
-    // What was lent is still waited for.
-    let hold = test.hold(&borrower);
-    test.fill(&lent, 1, &borrower);
-    drop(lent);
-    let back = test.allocate(12 * MIB, &owner);
-    test.fill(&back, 2, &owner);
-    hold.release();
-    assert_eq!(test.content(&back, &owner), Some(2));
-}
-
-#[test]
 fn streams_made_after_a_change_follow_it() {
     let test = TestAllocator::new();
     test.allocator.set_config(&config("large_segment_size_mb:40"));

@@ -93,13 +93,6 @@ fn nothing_live_is_overwritten_when_memory_is_short() {
 }
 
 #[test]
-fn nothing_live_is_overwritten_when_streams_lend() {
-    let test = TestAllocator::of(48 * MIB, "lend_across_streams:True");
-    crowd(&test);
-    test.assert_returns_everything();
-}
-
-#[test]
 fn s17_every_thread_finds_an_address_that_another_allocated() {
     const THREADS: usize = 4;
     let test = TestAllocator::phantom(1 << 30, "");

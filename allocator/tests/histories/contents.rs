@@ -217,15 +217,6 @@ proptest! {
         }
         history.finish()?;
     }
-
-    #[test]
-    fn no_live_byte_is_ever_overwritten_when_streams_lend(steps in steps(), seed in any::<u64>()) {
-        let mut history = History::new(seed, "lend_across_streams:True,memory_limit:24M");
-        for step in &steps {
-            history.run(step)?;
-        }
-        history.finish()?;
-    }
 }
 
 /// Runs a history on elastic segments.
@@ -259,13 +250,5 @@ proptest! {
         seed in any::<u64>(),
     ) {
         run_elastic(&steps, seed, ",elastic_setting:compact,memory_limit:16M,never_block:True")?;
-    }
-
-    #[test]
-    fn no_live_byte_is_ever_overwritten_when_chunks_are_lent(
-        steps in elastic_steps(),
-        seed in any::<u64>(),
-    ) {
-        run_elastic(&steps, seed, ",lend_across_streams:True,memory_limit:20M")?;
     }
 }

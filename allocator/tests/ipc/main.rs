@@ -28,7 +28,7 @@ const MIB: u64 = 1 << 20;
 /// Direct segments.
 const DIRECT: &str = "expandable_segments:False";
 /// Elastic segments, in chunks of 2 MiB.
-const ELASTIC: &str = "expandable_segments:True,elastic_largest_chunk_mb:2";
+const ELASTIC: &str = "expandable_segments:True,elastic_setting:compact";
 
 /// An allocator on a host device.
 struct TestAllocator {

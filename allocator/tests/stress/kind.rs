@@ -26,14 +26,9 @@ const fn fixed(name: &'static str, config: &'static str) -> Setting {
 }
 
 /// An odd number of settings, so that they meet every habit of the device.
-pub(crate) const SETTINGS: [Setting; 13] = [
+pub(crate) const SETTINGS: [Setting; 11] = [
     fixed("direct", "expandable_segments:False"),
-    fixed("elastic", "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0"),
-    fixed("direct, lent", "expandable_segments:False,lend_across_streams:True"),
-    fixed(
-        "elastic, lent",
-        "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0,lend_across_streams:True",
-    ),
+    fixed("elastic", "expandable_segments:True"),
     fixed("direct, collected", "expandable_segments:False,garbage_collection_threshold:0.3,memory_limit:32M"),
     fixed("elastic, collected", "expandable_segments:True,garbage_collection_threshold:0.3,memory_limit:32M"),
     fixed(
@@ -49,9 +44,8 @@ pub(crate) const SETTINGS: [Setting; 13] = [
         config: "expandable_segments:False",
         changes: &[
             "expandable_segments:False",
-            "elastic_largest_chunk_mb:2",
-            "expandable_segments:False,lend_across_streams:True",
-            "lend_across_streams:True",
+            "elastic_setting:compact",
+            "expandable_segments:True",
             "caching:False",
             "expandable_segments:False,garbage_collection_threshold:0.5,memory_limit:36M",
         ],
@@ -62,7 +56,6 @@ pub(crate) const SETTINGS: [Setting; 13] = [
         changes: &[
             "expandable_segments:True",
             "expandable_segments:True,elastic_setting:compact",
-            "expandable_segments:True,elastic_largest_chunk_mb:2,lend_across_streams:True",
             "expandable_segments:True,memory_limit:20M",
         ],
     },

@@ -132,7 +132,7 @@ fn a_free_without_a_stream_waits_for_the_device() {
 #[test]
 fn threads_pass_memory_between_their_streams() {
     everywhere("threads", &[], |_| {});
-    for config in ["expandable_segments:True,lend_across_streams:True", "caching:False", "backend:cudaMallocAsync"] {
+    for config in ["expandable_segments:True", "caching:False", "backend:cudaMallocAsync"] {
         everywhere("threads", &["--config", config], |_| {});
     }
 }

@@ -71,6 +71,20 @@ fn unknown_keys_of_pytorchs_variables_can_be_skipped() {
 }
 
 #[test]
+fn a_removed_key_has_no_effect_and_names_its_replacement() {
+    for name in ["CACHETTE_ALLOC_CONF", "PYTORCH_ALLOC_CONF"] {
+        let mut config = Config::default();
+        let text = "lend_across_streams:True,max_split_size_mb:64";
+        let skipped = config.read(|wanted| (wanted == name).then(|| text.to_owned())).unwrap();
+        assert_eq!(config.to_string(), "max_split_size_mb:64");
+        let said = skipped[0].to_string();
+        assert!(said.contains("lend_across_streams was removed and has no effect: elastic segments"), "{said}");
+    }
+    let direct = "elastic_slack:0.1".parse::<Config>().unwrap_err().to_string();
+    assert!(direct.contains("elastic_setting:compact holds the least memory; delete the key"), "{direct}");
+}
+
+#[test]
 fn a_mistake_names_its_variable() {
     let error = read(&[("PYTORCH_HIP_ALLOC_CONF", "caching:no")]).unwrap_err();
     assert_eq!(error.variable(), Some("PYTORCH_HIP_ALLOC_CONF"));

@@ -44,12 +44,8 @@ fn every_key_reaches_its_value() {
     assert!(config.pinned_free_catch_all());
     assert_eq!(config.memory_limit(), Some(40 << 30));
     assert_eq!(config.elastic_setting(), ElasticSetting::Compact);
-    assert_eq!(config.elastic_largest_chunk_bytes(), Some(32 * MIB));
-    assert_eq!(config.elastic_slack_thousandths(), Some(15));
-    assert!(!config.elastic_recycling());
     assert!(config.gpu_direct_rdma());
     assert!(config.never_block());
-    assert!(config.lend_across_streams());
     assert!(!config.caching());
 }
 
@@ -91,7 +87,7 @@ fn m16_the_threshold_excludes_both_ends() {
 #[test]
 fn m21_switches_are_spelt_exactly() {
     let switches = KEYS.iter().filter(|key| (key.rule)(&Config::default()) == "True or False");
-    assert_eq!(switches.clone().count(), 12);
+    assert_eq!(switches.clone().count(), 10);
     for key in switches {
         let values = ["true", "FALSE", "1", "0", "yes", "none", "", "[]", "[a:True]"];
         refuses_all(key.name(), &values, "True or False");
@@ -113,7 +109,6 @@ fn values_out_of_range_are_refused() {
     let divisions = "a power of two up to 2147483648, or a list such as [64:8,128:4,>:2]";
     refuses_all("max_split_size_mb", &["2", "17592186044416"], &mebibytes(20));
     refuses_all("pinned_reserve_segment_size_mb", &["0"], &mebibytes(1));
-    refuses_all("elastic_largest_chunk_mb", &["1"], &mebibytes(2));
     let threads = ["none", "3", "1024", "4294967297"];
     refuses_all("pinned_num_register_threads", &threads, "a power of two from 1 to 128");
     let sizes = ["0", "4X", "99999999999999999999"];
@@ -126,8 +121,6 @@ fn values_out_of_range_are_refused() {
     refuses("roundup_power2_divisions:[64:3]", "3", steps);
     refuses("roundup_power2_divisions:[64:]", "", steps);
     refuses_all("elastic_setting", &["fast", "quick"], "default or compact");
-    let slack = "a number from 0 to 0.999 with at most three decimals, such as 0.02";
-    refuses_all("elastic_slack", &["1", "0.0001", ".5"], slack);
     let backend = "native, or cudaMallocAsync for the driver's own pool, on AMD's devices too";
     refuses_all("backend", &["hipMallocAsync", "other"], backend);
 }
@@ -140,8 +133,6 @@ fn the_builder_obeys_the_same_rules() {
         (builder().large_segment_bytes((20 << 20) + 1), "large_segment_size_mb: '20971521 bytes'"),
         (builder().max_split_bytes(19 << 20), "max_split_size_mb: '19'"),
         (builder().max_non_split_rounding_bytes(0), "max_non_split_rounding_mb: '0'"),
-        (builder().elastic_largest_chunk_bytes(1 << 20), "elastic_largest_chunk_mb: '1'"),
-        (builder().elastic_slack_thousandths(1000), "elastic_slack: '1'"),
         (builder().gc_threshold(0.0), "garbage_collection_threshold: '0'"),
         (builder().gc_threshold(f64::NAN), "garbage_collection_threshold: 'NaN'"),
         (builder().roundup_divisions([3; 16]), "roundup_power2_divisions: '3'"),

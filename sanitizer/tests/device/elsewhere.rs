@@ -73,7 +73,7 @@ planted!(a_segment_freed_to_the_driver: UnmappedTooEarly, |bed, fixed| {
 
 planted!(
     an_elastic_chunk_moved_to_another_stream: UnmappedTooEarly,
-    "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0",
+    "expandable_segments:True,elastic_setting:compact",
     |bed, fixed| {
         let (out, x) = (bed.result(), bed.allocate_bytes(40 << 20, &bed.a));
         bed.fill(&bed.a, &x, 1);
@@ -91,7 +91,7 @@ planted!(
 
 planted!(
     memory_of_a_sleeping_pool: UsedAsleep,
-    "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0",
+    "expandable_segments:True,elastic_setting:compact",
     |bed, fixed| {
         let (out, pool) = (bed.result(), bed.allocator.create_pool());
         let x = pool.allocate(2 << 20, &bed.a).unwrap();

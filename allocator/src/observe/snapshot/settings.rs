@@ -22,10 +22,8 @@ pub(super) fn settings(config: &Config) -> Vec<(String, Setting)> {
         ("memory_limit", bytes_or(config.memory_limit(), Setting::None)),
         ("per_process_memory_fraction", config.memory_fraction().map_or(Setting::None, Setting::Number)),
         ("elastic_setting", Setting::Text(config.elastic_setting().to_string())),
-        ("elastic_recycling", switch(config.elastic_recycling())),
         ("gpu_direct_rdma", switch(config.gpu_direct_rdma())),
         ("never_block", switch(config.never_block())),
-        ("lend_across_streams", switch(config.lend_across_streams())),
         ("caching", switch(config.caching())),
     ];
     settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()

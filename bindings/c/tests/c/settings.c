@@ -47,13 +47,13 @@ static void configurations(cachette_allocator_t *allocator) {
     OK(cachette_config(allocator, text, sizeof text, &needed));
     CHECK(strcmp(text, "never_block:True") == 0);
 
-    CHECK(setenv("CACHETTE_ALLOC_CONF", "lend_across_streams:True", 1) == 0);
+    CHECK(setenv("CACHETTE_ALLOC_CONF", "never_block:True", 1) == 0);
     OK(cachette_set_config(allocator, NULL));
     OK(cachette_config(allocator, text, sizeof text, &needed));
-    CHECK(strcmp(text, "lend_across_streams:True") == 0);
+    CHECK(strcmp(text, "never_block:True") == 0);
 
     FAILS(cachette_config(allocator, text, 3, &needed), CACHETTE_ERROR_BUFFER_TOO_SMALL, "room for 3");
-    CHECK(text[0] == '\0' && needed == strlen("lend_across_streams:True") + 1);
+    CHECK(text[0] == '\0' && needed == strlen("never_block:True") + 1);
     OK(cachette_config(allocator, NULL, 0, &needed));
     FAILS(cachette_config(allocator, text, 0, &needed), CACHETTE_ERROR_BUFFER_TOO_SMALL, "room for 0");
     WRONG(cachette_config(allocator, NULL, 3, &needed), "`buffer` is null");

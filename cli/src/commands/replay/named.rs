@@ -7,16 +7,15 @@ use clap::ValueEnum;
 /// Which configurations `--compare` compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(super) enum Compare {
-    /// Direct segments, elastic ones without recycling, and elastic ones
+    /// Direct segments and elastic ones
     Segments,
     /// The setting `compact` of elastic segments too
     Settings,
 }
 
 /// The configurations of `--compare`: the lowest option that includes it, its name, and its text.
-const COMPARED: [(Compare, &str, &str); 4] = [
+const COMPARED: [(Compare, &str, &str); 3] = [
     (Compare::Segments, "direct", "expandable_segments:False"),
-    (Compare::Segments, "elastic, no recycling", "elastic_recycling:False"),
     (Compare::Segments, "elastic", ""),
     (Compare::Settings, "compact", "elastic_setting:compact"),
 ];
