@@ -277,6 +277,9 @@ impl VirtualMemory for HipVirtualMemory {
         // SAFETY: the driver reads the properties and writes one handle.
         let created = self.context.call(call, || unsafe { create(&raw mut backing, bytes, &raw const properties, 0) });
         created.map_err(explain)?;
+        if handles == DESCRIPTOR && self.leaks_descriptors {
+            limits::note_leak();
+        }
         Ok(Backing::from_raw(backing, bytes))
     }
 
