@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         Ok("list what is missing") => list_missing(),
         Ok("exhaust descriptors") => exhaust(),
         Ok("grant both") => grant_both(),
+        Ok("grant the other") => grant_other(),
         Ok("end twice") => end_twice(),
         Ok("run a case") => run_case(),
         Ok("list sharing") => list_sharing(),
@@ -36,6 +37,7 @@ fn trials() -> Vec<Trial> {
     let cases: &[(&str, Run)] = &[
         ("without_descriptors_the_system_is_blamed", no_descriptors),
         ("a_right_that_is_refused_leaves_the_mapping", refused_right),
+        ("a_right_that_is_refused_to_another_device_gives_none_to_its_own", refused_peer),
         ("where_the_kernel_refuses_rights_no_backing_shows_through", refused_by_the_kernel),
         ("where_maps_fail_without_a_word_no_backing_shows_through", failing_maps),
         ("bad_architectures_are_held_back", guarded),
@@ -90,6 +92,30 @@ fn grant_both() -> Result<String, String> {
     // SAFETY: 1. the range was reserved above.
     unsafe { memory.release(at, bytes) }.map_err(text)?;
     Ok(refused.map_or_else(text, |()| "both were granted".to_owned()))
+}
+
+/// Maps a backing that its device may only read, for another device, and says whether its device may write it then.
+fn grant_other() -> Result<String, String> {
+    let text = |error: cachette_hal::Error| error.to_string();
+    let backend = HipBackend::load().map_err(|error| error.to_string())?;
+    let device = backend.open(Ordinal(0)).map_err(text)?;
+    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
+    let transfer = device.transfer().map_err(|missing| missing.to_string())?;
+    let bytes = memory.granularity().minimum;
+    let at = memory.reserve(bytes, None).map_err(text)?;
+    let backing = memory.create_backing(bytes, Sharing::Private, false).map_err(text)?;
+    // SAFETY: 1. the backing was created above.
+    unsafe { memory.map(at, &backing) }.map_err(text)?;
+    // SAFETY: 2. no right is taken away.
+    unsafe { memory.set_access(at, bytes, &[Access::Read(Ordinal(0))]) }.map_err(text)?;
+    // SAFETY: 2. as above.
+    let granted = unsafe { memory.set_access(at, bytes, &[Access::ReadWrite(Ordinal(1))]) };
+    let stream = device.create_stream().map_err(text)?;
+    // SAFETY: 1. the stream was created above. 3. The memory lives as long as the process.
+    let filled = unsafe { transfer.fill(at, 1, bytes, stream.borrow()) };
+    // SAFETY: 1. as above.
+    let written = filled.and_then(|()| unsafe { device.synchronize(stream.borrow()) });
+    Ok(format!("granted: {}, written: {}", granted.is_ok(), written.is_ok()))
 }
 
 /// The case that maps again where rights were refused.
@@ -228,6 +254,14 @@ fn refused_right() -> Result<Completion, Failed> {
         let apart = child("grant both", &library, &[("CACHETTE_EMULATED_PEERS", "0")])?;
         let promised = "hipMemSetAccess failed: invalid value (status 1); the call was wrong; change the caller";
         expect(&apart, promised)?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn refused_peer() -> Result<Completion, Failed> {
+    for version in Personality::ALL {
+        let said = child("grant the other", &install(version)?, &[("CACHETTE_EMULATED_PEERS", "0")])?;
+        expect(&said, "granted: false, written: false")?;
     }
     Ok(Completion::Completed)
 }
