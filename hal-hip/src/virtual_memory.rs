@@ -152,9 +152,9 @@ impl HipVirtualMemory {
             return error;
         }
         if self.swallows_failures && self.look(at, bytes) != Found::Exact {
-            // Something else than this process has changed it.
+            // Something else than this process has changed it, or the driver does not tell.
             self.ledger().end(at, Some(MappingState::Unknown));
-            return error;
+            return error.with_kind(ErrorKind::OutOfMemory);
         }
         let own = [MemAccessDesc::new(self.context.device(), MEM_ACCESS_READ_WRITE)];
         let is_full = rights == own || self.set_rights(at, bytes, &own).is_err();
@@ -369,6 +369,10 @@ impl VirtualMemory for HipVirtualMemory {
     unsafe fn set_access(&self, at: DevicePtr, bytes: u64, access: &[Access]) -> Result<()> {
         let call = "hipMemSetAccess";
         let rights = self.rights(access)?;
+        if self.ledger().is_unknown(at.address(), bytes) {
+            // The caller was not wrong. It may map the backing elsewhere.
+            return Err(Error::new(ErrorKind::OutOfMemory, call));
+        }
         let mappings =
             self.ledger().mappings(at.address(), bytes).filter(|_| !rights.is_empty()).ok_or(invalid(call))?;
         let Err((refused, error)) = self.grant(&mappings, &rights) else {
