@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         Ok("list what is missing") => list_missing(),
         Ok("exhaust descriptors") => exhaust(),
         Ok("grant both") => grant_both(),
+        Ok("grant the other") => grant_other(),
         Ok("end twice") => end_twice(),
         Ok("run a case") => run_case(),
         Ok("list sharing") => list_sharing(),
@@ -36,8 +37,10 @@ fn trials() -> Vec<Trial> {
     let cases: &[(&str, Run)] = &[
         ("without_descriptors_the_system_is_blamed", no_descriptors),
         ("a_right_that_is_refused_leaves_the_mapping", refused_right),
+        ("a_right_that_is_refused_to_another_device_gives_none_to_its_own", refused_peer),
         ("where_the_kernel_refuses_rights_no_backing_shows_through", refused_by_the_kernel),
         ("where_maps_fail_without_a_word_no_backing_shows_through", failing_maps),
+        ("where_the_driver_does_not_tell_what_is_mapped_no_backing_shows_through", untold_ranges),
         ("bad_architectures_are_held_back", guarded),
         ("versions_that_were_never_run_are_held_back", unknown_versions),
         ("descriptors_that_leak_are_bounded", leaking_descriptors),
@@ -92,16 +95,44 @@ fn grant_both() -> Result<String, String> {
     Ok(refused.map_or_else(text, |()| "both were granted".to_owned()))
 }
 
+/// Maps a backing that its device may only read, for another device, and says whether its device may write it then.
+fn grant_other() -> Result<String, String> {
+    let text = |error: cachette_hal::Error| error.to_string();
+    let backend = HipBackend::load().map_err(|error| error.to_string())?;
+    let device = backend.open(Ordinal(0)).map_err(text)?;
+    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
+    let transfer = device.transfer().map_err(|missing| missing.to_string())?;
+    let bytes = memory.granularity().minimum;
+    let at = memory.reserve(bytes, None).map_err(text)?;
+    let backing = memory.create_backing(bytes, Sharing::Private, false).map_err(text)?;
+    // SAFETY: 1. the backing was created above.
+    unsafe { memory.map(at, &backing) }.map_err(text)?;
+    // SAFETY: 2. no right is taken away.
+    unsafe { memory.set_access(at, bytes, &[Access::Read(Ordinal(0))]) }.map_err(text)?;
+    // SAFETY: 2. as above.
+    let granted = unsafe { memory.set_access(at, bytes, &[Access::ReadWrite(Ordinal(1))]) };
+    let stream = device.create_stream().map_err(text)?;
+    // SAFETY: 1. the stream was created above. 3. The memory lives as long as the process.
+    let filled = unsafe { transfer.fill(at, 1, bytes, stream.borrow()) };
+    // SAFETY: 1. as above.
+    let written = filled.and_then(|()| unsafe { device.synchronize(stream.borrow()) });
+    Ok(format!("granted: {}, written: {}", granted.is_ok(), written.is_ok()))
+}
+
 /// The case that maps again where rights were refused.
-const REFUSED_RIGHTS: &str = "virtual_memory::refused_rights_leave_nothing_behind";
+const CASE: &str = "virtual_memory::refused_rights_leave_nothing_behind";
+/// What the emulated library refuses.
+const REFUSED_MAPS: &str = "CACHETTE_EMULATED_REFUSED_MAPS";
+const REFUSED_RANGES: &str = "CACHETTE_EMULATED_REFUSED_RANGES";
+const REFUSED_RIGHTS: &str = "CACHETTE_EMULATED_REFUSED_RIGHTS";
 
 /// Runs one case of the suite, and says what came of it.
 fn run_case() -> Result<String, String> {
     let open = || -> Opened { Ok(Arc::new(HipBackend::load().map_err(|error| error.to_string())?)) };
     let fixture = Arc::new(Fixture::new("emulated-hip".to_owned(), open));
-    let options = Options { filter: Some(REFUSED_RIGHTS.to_owned()), ..Options::default() };
+    let options = Options { filter: Some(CASE.to_owned()), ..Options::default() };
     let report = run(&fixture, &options).map_err(|error| error.to_string())?;
-    let found = report.cases.iter().find(|found| found.name == REFUSED_RIGHTS);
+    let found = report.cases.iter().find(|found| found.name == CASE);
     found.map(|found| found.outcome.to_string()).ok_or("the case did not run".to_owned())
 }
 
@@ -111,6 +142,10 @@ fn list_sharing() -> Result<String, String> {
     let device = backend.open(Ordinal(0)).map_err(|error| error.to_string())?;
     let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
     let bytes = memory.granularity().minimum;
+    for _ in 0..200 {
+        // What was never made leaks nothing.
+        memory.create_backing(bytes << 24, Sharing::FileDescriptor, false).expect_err("no device has so much memory");
+    }
     let mut shared = 0;
     for _ in 0..200 {
         let Ok(backing) = memory.create_backing(bytes, Sharing::FileDescriptor, false) else { continue };
@@ -121,25 +156,31 @@ fn list_sharing() -> Result<String, String> {
     Ok(shared.to_string())
 }
 
-/// Every refusal comes at another place in the rounds of the case.
-fn refused_by_the_kernel() -> Result<Completion, Failed> {
+/// Runs the case on every version, with every refusal at another place in its rounds.
+fn run_refused<const N: usize>(refusals: &[[(&str, &str); N]]) -> Result<Completion, Failed> {
     for version in Personality::ALL {
-        for every in ["2", "3", "5", "25"] {
-            let said = child("run a case", &install(version)?, &[("CACHETTE_EMULATED_REFUSED_RIGHTS", every)])?;
-            expect(&said, "passed").map_err(|failed| format!("{version}, every {every}: {failed:?}"))?;
+        for refused in refusals {
+            let said = child("run a case", &install(version)?, refused)?;
+            expect(&said, "passed").map_err(|failed| format!("{version}, {refused:?}: {failed:?}"))?;
         }
     }
     Ok(Completion::Completed)
 }
 
+/// The backend tries three times, so more refusals in a row reach its caller.
+fn refused_by_the_kernel() -> Result<Completion, Failed> {
+    run_refused(&["2", "3", "25", "7:3", "9:4", "11:6"].map(|every| [(REFUSED_RIGHTS, every)]))
+}
+
+/// The backend tries twice.
 fn failing_maps() -> Result<Completion, Failed> {
-    for version in Personality::ALL {
-        for every in ["2", "3", "5", "25"] {
-            let said = child("run a case", &install(version)?, &[("CACHETTE_EMULATED_REFUSED_MAPS", every)])?;
-            expect(&said, "passed").map_err(|failed| format!("{version}, every {every}: {failed:?}"))?;
-        }
-    }
-    Ok(Completion::Completed)
+    run_refused(&["2", "3", "25", "5:2", "7:3", "9:5"].map(|every| [(REFUSED_MAPS, every)]))
+}
+
+/// Also of rights that the kernel refuses.
+fn untold_ranges() -> Result<Completion, Failed> {
+    let both = |every| [(REFUSED_RANGES, every), (REFUSED_RIGHTS, "9:4")];
+    run_refused(&["3", "4", "5", "25"].map(both))
 }
 
 fn unknown_versions() -> Result<Completion, Failed> {
@@ -224,6 +265,14 @@ fn refused_right() -> Result<Completion, Failed> {
         let apart = child("grant both", &library, &[("CACHETTE_EMULATED_PEERS", "0")])?;
         let promised = "hipMemSetAccess failed: invalid value (status 1); the call was wrong; change the caller";
         expect(&apart, promised)?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn refused_peer() -> Result<Completion, Failed> {
+    for version in Personality::ALL {
+        let said = child("grant the other", &install(version)?, &[("CACHETTE_EMULATED_PEERS", "0")])?;
+        expect(&said, "granted: false, written: false")?;
     }
     Ok(Completion::Completed)
 }

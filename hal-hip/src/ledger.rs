@@ -134,6 +134,13 @@ impl Ledger {
         (next == end && !found.is_empty()).then_some(found)
     }
 
+    /// Whether a mapping in an unknown state lies in this range.
+    pub(crate) fn is_unknown(&self, at: u64, bytes: u64) -> bool {
+        let state = self.state();
+        let mut mappings = state.mappings.range(at..at.saturating_add(bytes));
+        mappings.any(|(_, mapping)| mapping.state == MappingState::Unknown)
+    }
+
     /// Notes the rights that the driver has set.
     pub(crate) fn granted(&self, at: u64, access: &[MemAccessDesc]) {
         let mut state = self.state();
@@ -210,6 +217,7 @@ mod tests {
         ledger.end(0x2000, Some(MappingState::Unknown));
         assert!(!ledger.begin_map(0x2000, 0x1000));
         assert!(ledger.mappings(0x1000, 0x2000).is_none());
+        assert!(ledger.is_unknown(0x1000, 0x2000) && !ledger.is_unknown(0x1000, 0x1000));
         assert!(!ledger.begin_release(0x1000, 0x4000));
         for _ in 0..2 {
             assert_eq!(ledger.begin_unmap(0x2000, 0x1000), Some(MappingState::Unknown), "it can be tried again");

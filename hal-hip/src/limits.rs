@@ -22,11 +22,17 @@ pub(crate) fn raise() {
     });
 }
 
-/// Counts a descriptor that the driver will never close. Returns `false` once those are a quarter of the limit.
+/// The descriptors that the driver will never close. Relaxed: it only counts.
+static LEAKED: AtomicU64 = AtomicU64::new(0);
+
+/// Counts a descriptor that the driver will never close.
+pub(crate) fn note_leak() {
+    LEAKED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Whether those descriptors are less than a quarter of the limit.
 pub(crate) fn may_leak() -> bool {
-    /// Relaxed: it only counts.
-    static LEAKED: AtomicU64 = AtomicU64::new(0);
-    getrlimit(Resource::Nofile).current.is_none_or(|limit| LEAKED.fetch_add(1, Ordering::Relaxed) < limit / 4)
+    getrlimit(Resource::Nofile).current.is_none_or(|limit| LEAKED.load(Ordering::Relaxed) < limit / 4)
 }
 
 /// Whether the process has almost no descriptor left.

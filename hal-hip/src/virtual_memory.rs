@@ -127,7 +127,11 @@ impl HipVirtualMemory {
     /// Sets the rights of adjacent mappings, in one call if the driver accepts that. Returns the refused mapping.
     ///
     /// Versions that need mappings of one size accept several sizes in one call, if the reservation has no others.
-    fn grant(&self, mappings: &[(u64, Mapping)], rights: &[MemAccessDesc]) -> Result<(), (u64, u64, Error)> {
+    fn grant<'m>(
+        &self,
+        mappings: &'m [(u64, Mapping)],
+        rights: &[MemAccessDesc],
+    ) -> Result<(), (&'m (u64, Mapping), Error)> {
         let bytes = mappings.iter().map(|(_, mapping)| mapping.bytes).sum();
         let (first, _) = mappings[0];
         if self.set_rights(first, bytes, rights).is_ok() {
@@ -135,29 +139,35 @@ impl HipVirtualMemory {
         }
         // Again for each, since the kernel's want of memory may have passed, and concerned one mapping of many.
         let again = |at, bytes| self.set_rights(at, bytes, rights).or_else(|_| self.set_rights(at, bytes, rights));
-        let one =
-            |(at, mapping): &(u64, Mapping)| again(*at, mapping.bytes).map_err(|error| (*at, mapping.bytes, error));
-        mappings.iter().try_for_each(one)
+        mappings.iter().try_for_each(|one| again(one.0, one.1.bytes).map_err(|error| (one, error)))
     }
 
     /// The error of rights that the driver refused to a range that the ledger has as a mapping.
     ///
     /// The driver has one status for every failure. The caller was wrong only if another device cannot have access.
     /// Otherwise the kernel had no memory for its tables.
-    fn refusal(&self, (at, bytes, error): (u64, u64, Error), rights: &[MemAccessDesc]) -> Error {
+    fn refusal(&self, (at, mapping): &(u64, Mapping), error: Error, rights: &[MemAccessDesc]) -> Error {
+        let (at, bytes) = (*at, mapping.bytes);
         if error.kind() != ErrorKind::InvalidValue {
             return error;
         }
         if self.swallows_failures && self.look(at, bytes) != Found::Exact {
-            // Something else than this process has changed it.
+            // Something else than this process has changed it, or the driver does not tell.
             self.ledger().end(at, Some(MappingState::Unknown));
-            return error;
-        }
-        let own = [MemAccessDesc::new(self.context.device(), MEM_ACCESS_READ_WRITE)];
-        if rights == own || self.set_rights(at, bytes, &own).is_err() {
             return error.with_kind(ErrorKind::OutOfMemory);
         }
-        error
+        let own = [MemAccessDesc::new(self.context.device(), MEM_ACCESS_READ_WRITE)];
+        let is_full = rights == own || self.set_rights(at, bytes, &own).is_err();
+        self.restore(at, mapping, &own);
+        if is_full { error.with_kind(ErrorKind::OutOfMemory) } else { error }
+    }
+
+    /// Sets the rights again that a mapping had before a change, each in one call: the driver may refuse some of them.
+    /// Those that cannot be restored stay set.
+    fn restore(&self, at: u64, mapping: &Mapping, changed: &[MemAccessDesc]) {
+        for right in mapping.before(changed) {
+            let _ = self.set_rights(at, mapping.bytes, &[right]);
+        }
     }
 
     /// Asks the driver what is mapped at an address.
@@ -277,6 +287,9 @@ impl VirtualMemory for HipVirtualMemory {
         // SAFETY: the driver reads the properties and writes one handle.
         let created = self.context.call(call, || unsafe { create(&raw mut backing, bytes, &raw const properties, 0) });
         created.map_err(explain)?;
+        if handles == DESCRIPTOR && self.leaks_descriptors {
+            limits::note_leak();
+        }
         Ok(Backing::from_raw(backing, bytes))
     }
 
@@ -356,18 +369,21 @@ impl VirtualMemory for HipVirtualMemory {
     unsafe fn set_access(&self, at: DevicePtr, bytes: u64, access: &[Access]) -> Result<()> {
         let call = "hipMemSetAccess";
         let rights = self.rights(access)?;
+        if self.ledger().is_unknown(at.address(), bytes) {
+            // The caller was not wrong. It may map the backing elsewhere.
+            return Err(Error::new(ErrorKind::OutOfMemory, call));
+        }
         let mappings =
             self.ledger().mappings(at.address(), bytes).filter(|_| !rights.is_empty()).ok_or(invalid(call))?;
-        let Err(refused) = self.grant(&mappings, &rights) else {
+        let Err((refused, error)) = self.grant(&mappings, &rights) else {
             for (at, _) in &mappings {
                 self.ledger().granted(*at, &rights);
             }
             return Ok(());
         };
-        let error = self.refusal(refused, &rights);
+        let error = self.refusal(refused, error, &rights);
         for (at, mapping) in &mappings {
-            // Rights that cannot be restored stay set; the first failure is returned.
-            let _ = self.set_rights(*at, mapping.bytes, &mapping.before(&rights));
+            self.restore(*at, mapping, &rights);
         }
         Err(error)
     }

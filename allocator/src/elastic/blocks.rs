@@ -200,6 +200,24 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
+    /// Removes the closed segments without memory, which serve no request any more. Returns their addresses and bytes.
+    pub(crate) fn remove_closed(&mut self) -> Vec<(u64, u64)> {
+        let Some(chunk_map) = &mut self.chunk_map else { return Vec::new() };
+        let is_unused = |id: &SegmentId| {
+            let first = self.segments.get(*id).map(|segment| &self.blocks[segment.first]);
+            first.is_some_and(|block| block.state == BlockState::Unmapped && block.is_whole())
+        };
+        let unused: Vec<SegmentId> = chunk_map.closed.extract_if(is_unused).collect();
+        let mut ranges = Vec::with_capacity(unused.len());
+        for id in unused {
+            let Some(segment) = self.segments.get(id) else { continue };
+            ranges.push((segment.base, segment.bytes));
+            self.withdraw(segment.first);
+            self.leave(id);
+        }
+        ranges
+    }
+
     /// Every free range, by position.
     pub(crate) fn runs(&mut self) -> Vec<FreeRange> {
         self.coalesce();

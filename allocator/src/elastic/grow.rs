@@ -302,6 +302,7 @@ impl<D: Device> Heap<D> {
                 held.moved.clear();
                 self.leave_mapped(&mut held.place, &left);
                 drop(held);
+                self.release_closed_addresses();
                 for heap in bereft {
                     heap.unmap_pending();
                 }

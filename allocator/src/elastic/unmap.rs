@@ -63,6 +63,7 @@ impl<D: Device> Heap<D> {
             self.counters.lower(Counted::ReservedBytes, kind, freed[kind as usize]);
         }
         drop(state);
+        self.release_closed_addresses();
         let freed = freed.iter().sum();
         self.shared.totals.reserved.fetch_sub(freed, Relaxed);
         if freed == 0 {

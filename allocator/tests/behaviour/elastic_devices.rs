@@ -89,6 +89,31 @@ fn addresses_where_a_map_failed_get_no_further_memory_if_sizes_must_be_equal() {
 }
 
 #[test]
+fn maps_that_keep_failing_cost_a_bounded_number_of_addresses() {
+    let test = TestAllocator::on(HostConfig::default().mapping_one_size(), "expandable_segments:True");
+    let stream = test.stream();
+    let ranges = || test.device.calls(Call::Reserve) - test.device.calls(Call::Release);
+    let first = test.allocate(4 * MIB, &stream);
+    for _ in 0..20 {
+        (1..60).for_each(|nth| test.device.fail_next(Call::Map, nth, ErrorKind::OutOfMemory));
+        test.allocator.allocate(8 * MIB, &stream).expect_err("nothing can be mapped");
+        test.device.clear_failures();
+        test.assert_elastic_sound();
+    }
+    // That of the first block, to which the driver grants no further memory.
+    assert_eq!(ranges(), 1);
+    let second = test.allocate(8 * MIB, &stream);
+    assert_eq!(ranges(), 2);
+    drop(first);
+    test.allocator.empty_cache().expect("the device frees memory");
+    assert_eq!(ranges(), 1, "closed addresses are released once their memory is");
+    test.fill(&second, 2, &stream);
+    assert_eq!(test.content(&second, &stream), Some(2));
+    drop((second, stream));
+    test.assert_returns_everything();
+}
+
+#[test]
 fn a_churn_fits_into_a_device_that_is_hardly_larger_than_its_peak() {
     let roomy = TestAllocator::on(HostConfig::default().capacity(64 * GIB).phantom(true), "expandable_segments:True");
     held_by_a_churn(&roomy);

@@ -19,8 +19,9 @@
 //! | `CACHETTE_EMULATED_ARCHITECTURE` | the architecture to be, `gfx942:sramecc+:xnack-` as a rule |
 //! | `CACHETTE_EMULATED_BAD_POOL` | 1: the stream-ordered pool of 7.x cannot map its memory, and does not tell |
 //! | `CACHETTE_EMULATED_CAPTURES_STAY` | 1: no call takes a broken capture off its streams, but to destroy them |
-//! | `CACHETTE_EMULATED_REFUSED_MAPS` | n: every n-th map fails inside, as a kernel without memory makes it |
-//! | `CACHETTE_EMULATED_REFUSED_RIGHTS` | n: every n-th right to a mapping is refused, as a kernel without memory does |
+//! | `CACHETTE_EMULATED_REFUSED_MAPS` | n: every n-th map fails inside, as a kernel without memory makes it; n:k: of every n the last k |
+//! | `CACHETTE_EMULATED_REFUSED_RANGES` | the same for questions what is mapped at an address |
+//! | `CACHETTE_EMULATED_REFUSED_RIGHTS` | the same for rights to a mapping |
 //! | `CACHETTE_EMULATED_LOST_AFTER` | how many calls there are before the devices vanish |
 //!
 //! [`install()`] puts a copy where a loader finds it.

@@ -104,28 +104,36 @@ pub(crate) struct Machine {
     pub(crate) maps: Refusals,
     /// Rights that the kernel refuses.
     pub(crate) rights: Refusals,
+    /// Questions about an address that are not answered.
+    pub(crate) ranges: Refusals,
     /// Whether the pool's memory is not there.
     pub(crate) has_bad_pool: bool,
     /// Whether no call takes a capture that has ended without a graph off its streams.
     pub(crate) captures_stay: bool,
 }
 
-/// What the kernel refuses: every n-th of a kind, or nothing.
+/// What the kernel refuses: of every n of a kind the last ones, or nothing.
 #[derive(Debug)]
 pub(crate) struct Refusals {
     every: Option<i64>,
+    /// How many of them in a row.
+    run: i64,
     so_far: AtomicI64,
 }
 
 impl Refusals {
+    /// Reads `n`, or `n:k` for `k` in a row.
     fn every(variable: &str) -> Self {
-        Self { every: number(variable).filter(|every| *every > 0), so_far: AtomicI64::new(0) }
+        let text = env::var(variable).unwrap_or_default();
+        let (every, run) = text.split_once(':').unwrap_or((&text, "1"));
+        let every = every.parse().ok().filter(|every| *every > 0);
+        Self { every, run: run.parse().unwrap_or(1), so_far: AtomicI64::new(0) }
     }
 
     /// Whether this one is refused.
     pub(crate) fn refuses(&self) -> bool {
         // Relaxed: it only counts.
-        self.every.is_some_and(|every| (self.so_far.fetch_add(1, Ordering::Relaxed) + 1) % every == 0)
+        self.every.is_some_and(|every| self.so_far.fetch_add(1, Ordering::Relaxed) % every >= every - self.run)
     }
 }
 
@@ -174,6 +182,7 @@ impl Machine {
             state: Mutex::default(),
             maps: Refusals::every("CACHETTE_EMULATED_REFUSED_MAPS"),
             rights: Refusals::every("CACHETTE_EMULATED_REFUSED_RIGHTS"),
+            ranges: Refusals::every("CACHETTE_EMULATED_REFUSED_RANGES"),
             calls_left: number("CACHETTE_EMULATED_LOST_AFTER").map(AtomicI64::new),
         })
     }

@@ -19,6 +19,7 @@ abi! {
         let base = unsafe { Out::new(base) }?;
         // SAFETY: the caller's pointer is valid.
         let bytes = unsafe { Out::new(bytes) }?;
+        refuse_if(machine.ranges.refuses(), UNKNOWN)?;
         let state = machine.state();
         // Of mapped memory it is the mapping, not the reservation.
         let mapped = state.vm.mapping_of(address).map(|(start, mapping)| (start, mapping.bytes));

@@ -144,6 +144,9 @@ abi! {
     fn hipStreamGetFlags(machine; stream: StreamHandle, flags: *mut c_uint) => flags {
         // The default stream is refused here, and nowhere else.
         refuse_if(stream == 0, INVALID_VALUE)?;
+        if machine.misses(stream) {
+            return Ok(0);
+        }
         Ok(chosen(machine, stream)?.0)
     }
 

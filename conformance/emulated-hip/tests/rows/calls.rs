@@ -173,8 +173,11 @@ fn destroyed_stream(hip: &Hip) {
     let allocated = unsafe { (hip.extra.malloc_async)(&raw mut at, 64, stream) };
     // SAFETY: as above.
     let destroyed = unsafe { (hip.symbols.core.hipStreamDestroy)(stream) };
-    let found = [capturing, hip.synchronize(stream), allocated, begin_as(hip, stream, 2), destroyed];
-    assert_eq!(found, hip.seen([[709, 709, 400, 709, 709], [0; 5], [0; 5]]), "calls that do not, since 7.0");
+    let mut flags = 9;
+    // SAFETY: as above.
+    let kind = unsafe { (hip.extra.flags)(stream, &raw mut flags) };
+    let found = [capturing, hip.synchronize(stream), allocated, begin_as(hip, stream, 2), destroyed, kind];
+    assert_eq!(found, hip.seen([[709, 709, 400, 709, 709, 709], [0; 6], [0; 6]]), "calls that do not, since 7.0");
     if allocated == 0 {
         hip.free(at);
     }
