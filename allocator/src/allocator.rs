@@ -1,11 +1,14 @@
 //! The allocator: the entry point of the crate.
 
+mod elastic;
 mod empty;
 mod find;
 mod raw;
 mod settings;
 mod stats;
 mod streams;
+
+pub use elastic::ElasticSegment;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -9,7 +9,8 @@ use cachette_hal::{Access, Device, Event, Ordinal, VirtualMemory};
 
 use crate::address_index::Index;
 use crate::config::{AddressReserve, Config, ConfigBackend, scale};
-use crate::elastic::{self, ChunkTable, Tuning};
+use crate::elastic::page::page;
+use crate::elastic::{ChunkTable, Tuning};
 use crate::fork::ProcessGuard;
 use crate::heap_policy::HeapPolicy;
 use crate::in_flight::{InFlight, Reservation};
@@ -99,7 +100,7 @@ impl<D: Device> DeviceState<D> {
 
     /// Returns the address bytes that an elastic segment needs for `bytes` more, and the number it should have.
     pub(crate) fn range_sizes(&self, memory: &dyn VirtualMemory, bytes: u64) -> (u64, u64) {
-        let page = elastic::page(memory);
+        let page = page(memory);
         let total = self.device.info().total_memory;
         let reserve = self.settings.config().expandable_segments_reserve();
         let full = reserve.map_or(AddressReserve::full(total), |reserve| reserve.bytes(total));

@@ -22,6 +22,7 @@ pub(crate) mod chunk_table;
 pub(crate) mod donors;
 pub(crate) mod grow;
 pub(crate) mod map;
+pub(crate) mod page;
 pub(crate) mod placement;
 pub(crate) mod policy;
 pub(crate) mod state;
@@ -29,19 +30,9 @@ pub(crate) mod tuning;
 pub(crate) mod turn;
 pub(crate) mod unmap;
 
-pub use addresses::ElasticSegment;
 pub(crate) use chunk_table::ChunkTable;
 pub(crate) use donors::ChunkDonors;
 pub(crate) use map::Fill;
+pub(crate) use page::{SMALLEST_PAGE, page};
 pub(crate) use policy::MANY_HEAPS;
 pub(crate) use tuning::Tuning;
-
-use cachette_hal::VirtualMemory;
-
-/// The smallest chunk, whatever the driver allows: each chunk costs a call, and on some systems a file descriptor.
-pub(crate) const SMALLEST_PAGE: u64 = 2 << 20;
-
-/// The granularity of chunks and of the addresses that they are mapped at.
-pub(crate) fn page(memory: &dyn VirtualMemory) -> u64 {
-    memory.granularity().recommended.max(SMALLEST_PAGE)
-}

@@ -156,14 +156,13 @@ mod stream_state;
 mod uncached;
 
 pub use allocation::Allocation;
-pub use allocator::Allocator;
+pub use allocator::{Allocator, ElasticSegment};
 pub use backends::Backends;
 pub use buffer::Buffer;
 pub use cachette_config as config;
 pub use cachette_hal as hal;
 use cachette_sync as sync;
 pub use config::Config;
-pub use elastic::ElasticSegment;
 pub use error::{Error, PointerProblem};
 #[cfg(feature = "ipc")]
 pub use ipc::{ImportedMemory, IpcError, SharedMemory};

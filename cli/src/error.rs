@@ -10,8 +10,6 @@ use cachette_benches::TraceError;
 use cachette_conformance::{FilterError, RunError};
 use cachette_snapshot::SnapshotError;
 
-use crate::commands::run;
-
 /// Why a command stopped.
 ///
 /// Exit code 1 means that the command ran and failed, 2 that the request was invalid.
@@ -112,7 +110,7 @@ impl CliError {
 
     fn code(&self) -> u8 {
         match self {
-            Self::Program { error, .. } => run::exit_code(error),
+            Self::Program { error, .. } => shell_code(error),
             // The work was done before the disk was full.
             Self::OutputFile { error, .. } if error.kind() == io::ErrorKind::StorageFull => 1,
             Self::CasesFailed { .. }
@@ -156,4 +154,9 @@ fn output_advice(error: &io::Error) -> &'static str {
         // The error says what to do, or there is nothing to do about the path.
         _ => "",
     }
+}
+
+/// The exit code of a shell for a program that cannot be started.
+fn shell_code(error: &io::Error) -> u8 {
+    if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
 }

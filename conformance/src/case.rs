@@ -101,3 +101,11 @@ macro_rules! run {
     };
 }
 pub(crate) use run;
+
+/// A role of a child process that a case starts.
+#[derive(Debug)]
+pub(crate) struct Role {
+    pub(crate) name: &'static str,
+    /// Runs it with these arguments, and returns the answer.
+    pub(crate) play: fn(&Subject, &str) -> Verdict<String>,
+}

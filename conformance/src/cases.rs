@@ -27,8 +27,7 @@ mod virtual_memory;
 
 use std::sync::OnceLock;
 
-use crate::case::Case;
-use crate::child::Role;
+use crate::case::{Case, Role};
 
 const GROUPS: &[&[Case]] = &[
     device::CASES,

@@ -29,19 +29,11 @@ const ANSWER: &str = "conformance-answer ";
 /// The time limit of a child.
 const LIMIT: Duration = Duration::from_secs(150);
 
-/// A role of a child.
-#[derive(Debug)]
-pub(crate) struct Role {
-    pub(crate) name: &'static str,
-    /// Runs it with these arguments, and returns the answer.
-    pub(crate) play: fn(&Subject, &str) -> Verdict<String>,
-}
-
 /// Declares the table `ROLES` of one file; each role is the function of its name.
 macro_rules! roles {
     ($($role:ident),+ $(,)?) => {
-        pub(super) const ROLES: &[$crate::child::Role] =
-            &[$($crate::child::Role { name: stringify!($role), play: $role }),+];
+        pub(super) const ROLES: &[$crate::case::Role] =
+            &[$($crate::case::Role { name: stringify!($role), play: $role }),+];
     };
 }
 pub(crate) use roles;

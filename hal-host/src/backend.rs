@@ -7,7 +7,7 @@ use cachette_hal::{AnyDevice, Backend, BackendInfo, Error, ErrorKind, Ordinal, R
 use crate::config::{ConfigError, HostConfig};
 use crate::defect::Defect;
 use crate::device::HostDevice;
-use crate::machine::Machine;
+use crate::engine::machine::Machine;
 
 /// A driver of devices made of host memory; clones share the driver.
 ///

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 
 use cachette_hal::Sharing;
 
-use crate::machine::lock;
+use crate::checks::lock;
 use crate::mapping::Memory;
 use crate::physical::Charge;
 

@@ -8,9 +8,10 @@ use cachette_hal::{
 };
 
 use crate::backend::Owner;
+use crate::checks::{check, error};
 use crate::defect::Defect;
+use crate::engine::machine::{Machine, Unit};
 use crate::extent::Extent;
-use crate::machine::{Machine, Unit, check, error};
 use crate::space::{Kind, Range, Space};
 
 /// A device made of host memory; clones share the device.

@@ -8,7 +8,9 @@ mod event;
 mod execute;
 mod graph;
 mod in_flight;
+pub(crate) mod machine;
 mod nodes;
+pub(crate) mod pool;
 mod stepped;
 mod stream;
 mod threaded;
@@ -21,7 +23,8 @@ use std::thread::JoinHandle;
 
 use cachette_hal::{Call, ErrorKind, Result};
 
-use crate::machine::{Machine, check, error, lock};
+use crate::checks::{check, error, lock};
+use crate::engine::machine::Machine;
 use crate::random::SplitMix64;
 
 use capturing::CaptureState;

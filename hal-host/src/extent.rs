@@ -5,7 +5,7 @@ use std::sync::{Arc, RwLock, RwLockWriteGuard};
 
 use cachette_hal::ErrorKind;
 
-use crate::machine::write;
+use crate::checks::write;
 use crate::mapping::{Memory, Region, Writes, kind_of, page_bytes};
 use crate::phantom::Addresses;
 use crate::physical::{Charge, Physical};

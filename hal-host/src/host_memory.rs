@@ -4,9 +4,9 @@ use std::ptr::{self, NonNull};
 
 use cachette_hal::{Call, DevicePtr, ErrorKind, HostMemory, Result};
 
+use crate::checks::{check, error};
 use crate::defect::Defect;
 use crate::device::{HostDevice, device_ptr};
-use crate::machine::{check, error};
 use crate::mapping::{Region, host_len, kind_of, page_bytes};
 use crate::space::{Kind, Range};
 

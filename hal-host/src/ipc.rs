@@ -2,10 +2,10 @@
 
 use cachette_hal::{Call, DevicePtr, ErrorKind, Ipc, IpcToken, Result};
 
+use crate::checks::{error, fail};
 use crate::defect::Defect;
 use crate::device::{HostDevice, device_ptr};
 use crate::extent::Extent;
-use crate::machine::{error, fail};
 use crate::mapping::Writes;
 use crate::space::{Kind, Range};
 use crate::token::{Named, Process, TokenKey};

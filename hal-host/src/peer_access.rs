@@ -2,9 +2,9 @@
 
 use cachette_hal::{Call, ErrorKind, Ordinal, PeerAccess, Result};
 
+use crate::checks::{check, error};
 use crate::defect::Defect;
 use crate::device::HostDevice;
-use crate::machine::{check, error};
 
 impl HostDevice {
     /// Index of the device with this ordinal.

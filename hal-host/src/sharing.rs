@@ -5,9 +5,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use cachette_hal::{Backing, Call, ErrorKind, FabricHandle, Reason, Result, Sharing, VirtualMemory};
 
 use crate::backing::{BACKING, BackingMemory};
+use crate::checks::{check, error, fail};
 use crate::defect::Defect;
 use crate::device::HostDevice;
-use crate::machine::{check, error, fail};
 use crate::mapping::{Memory, kind_of};
 use crate::token::{Named, TokenKey};
 

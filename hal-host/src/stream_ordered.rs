@@ -2,11 +2,12 @@
 
 use cachette_hal::{Call, DevicePtr, ErrorKind, Result, StreamOrdered, StreamRef};
 
+use crate::checks::error;
 use crate::defect::Defect;
 use crate::device::{HostDevice, device_ptr};
 use crate::engine::Work;
-use crate::machine::{Machine, error};
-use crate::pool::{Pool, Reuse};
+use crate::engine::machine::Machine;
+use crate::engine::pool::{Pool, Reuse};
 use crate::space::{Kind, Range};
 
 impl HostDevice {

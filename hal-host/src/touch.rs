@@ -4,7 +4,7 @@ use std::ptr;
 
 use crate::defect::Defect;
 use crate::engine::Task;
-use crate::machine::Machine;
+use crate::engine::machine::Machine;
 use crate::mapping::host_len;
 use crate::space::{Need, Space};
 

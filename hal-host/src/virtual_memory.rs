@@ -12,9 +12,9 @@ use cachette_hal::{
 };
 
 use crate::backing::{BACKING, BackingMemory};
+use crate::checks::{check, error, fail};
 use crate::defect::Defect;
 use crate::device::{HostDevice, device_ptr};
-use crate::machine::{check, error, fail};
 use crate::mapping::{Memory, Region, Writes, kind_of};
 use crate::space::{Kind, Mapping, Range, Reservation, Space, set_bit};
 

@@ -3,38 +3,10 @@
 use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, StreamRef};
+use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind};
 
-use crate::allocator::Allocator;
 use crate::elastic;
 use crate::heap::Heap;
-
-/// The elastic segments of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ElasticSegment {
-    /// The stream.
-    pub stream: StreamRef,
-    /// Bytes of reserved addresses.
-    pub addresses: u64,
-    /// Bytes of mapped memory, in use or not.
-    pub mapped: u64,
-}
-
-impl<D: Device> Allocator<D> {
-    /// Returns the elastic segments of every stream, in the order in which the streams were first used. Streams without
-    /// elastic segments are omitted.
-    #[must_use]
-    pub fn elastic_segments(&self) -> Vec<ElasticSegment> {
-        let heaps = self.inner().heaps.all();
-        let segments = heaps.iter().map(|heap| ElasticSegment {
-            stream: heap.stream_state.handle(),
-            addresses: heap.address_ranges().iter().map(|(_, bytes)| bytes).sum(),
-            mapped: heap.reserved(),
-        });
-        segments.filter(|segment| segment.addresses > 0).collect()
-    }
-}
 
 impl<D: Device> Heap<D> {
     /// Reserves another address range for at least `bytes`. Returns `false` if no addresses are left, or if the device

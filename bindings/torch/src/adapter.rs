@@ -12,7 +12,6 @@
 //! | `pools`, `checkpoints` | pools with users and sources, and their checkpoints |
 //! | `contents` | snapshots, entry by entry |
 //! | `contexts` | stacks with contexts of PyTorch |
-//! | `shares` | memory shared between processes |
 //! | `watching` | callbacks for events, out-of-memory and memory pressure |
 //! | `annotations` | annotations and metadata of events |
 //!
@@ -25,9 +24,13 @@ mod contexts;
 mod figures;
 mod memory;
 mod pools;
-pub(crate) mod shares;
 mod watching;
 
+pub use crate::arguments::User;
+pub use crate::ipc::{
+    Opened, cachette_adapter_close_shared, cachette_adapter_open_shared, cachette_adapter_share, withdraw,
+    withdraw_freed,
+};
 pub use annotations::{
     cachette_adapter_annotate, cachette_adapter_enter_context, cachette_adapter_leave_context,
     cachette_adapter_metadata, cachette_adapter_set_metadata,
@@ -45,22 +48,10 @@ pub use pools::{
     PoolSource, cachette_adapter_empty_pool, cachette_adapter_pool_holds, cachette_adapter_pool_uses,
     cachette_adapter_set_no_split, cachette_adapter_set_use_on_oom, cachette_adapter_use_pool,
 };
-pub use shares::{
-    Opened, cachette_adapter_close_shared, cachette_adapter_open_shared, cachette_adapter_share, withdraw,
-    withdraw_freed,
-};
 pub use watching::{
     cachette_adapter_on_out_of_memory, cachette_adapter_on_pressure, cachette_adapter_on_rejection,
     cachette_adapter_record_history, cachette_adapter_records_history, cachette_adapter_track,
 };
-
-use std::ffi::c_void;
-
-use cachette::{Allocator, PointerProblem};
-use cachette_process as process;
-
-use crate::entry::of_memory;
-use crate::error::Error;
 
 /// The version of this interface.
 pub const ADAPTER_VERSION: u32 = 2;
@@ -69,31 +60,4 @@ pub const ADAPTER_VERSION: u32 = 2;
 #[unsafe(no_mangle)]
 pub extern "C" fn cachette_adapter_version() -> u32 {
     ADAPTER_VERSION
-}
-
-/// The user pointer of a callback. The caller keeps it valid while the callback may be called.
-#[derive(Clone, Copy, Debug)]
-#[repr(transparent)]
-pub struct User(pub *mut c_void);
-
-// SAFETY: the pointer is not dereferenced here, and callers promise that any thread may call their functions.
-unsafe impl Send for User {}
-// SAFETY: as above.
-unsafe impl Sync for User {}
-
-/// Calls `ask` for each open device until one succeeds. No two devices share an address.
-fn ask_owner<T>(ask: impl Fn(&'static Allocator) -> Result<T, cachette::Error>) -> Result<T, Error> {
-    let mut unknown = Error::Unopened { device: 0 };
-    for (_, allocator) in process::opened() {
-        let error = match ask(allocator) {
-            Ok(answer) => return Ok(answer),
-            Err(error) => error,
-        };
-        let is_foreign = matches!(error, cachette::Error::InvalidPointer { why: PointerProblem::Foreign, .. });
-        unknown = of_memory(allocator, error);
-        if !is_foreign {
-            break;
-        }
-    }
-    Err(unknown)
 }

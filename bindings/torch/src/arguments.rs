@@ -1,5 +1,7 @@
 //! Arguments in PyTorch's form.
 
+use std::ffi::c_void;
+
 use cachette::OutOfMemory;
 
 use crate::error::{Error, MOST_ENTRIES};
@@ -22,3 +24,13 @@ pub fn history_entries(asked: u64) -> Result<u64, Error> {
         _ => Err(Error::TooManyEntries { asked }),
     }
 }
+
+/// The user pointer of a callback. The caller keeps it valid while the callback may be called.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct User(pub *mut c_void);
+
+// SAFETY: the pointer is not dereferenced here, and callers promise that any thread may call their functions.
+unsafe impl Send for User {}
+// SAFETY: as above.
+unsafe impl Sync for User {}

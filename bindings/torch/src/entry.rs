@@ -4,12 +4,12 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use cachette::hal::StreamRef;
-use cachette::{Allocator, Label};
+use cachette::{Allocator, Label, PointerProblem};
 use cachette_process::{self as process, is_forked};
 
-use crate::adapter::shares;
 use crate::counters::{FAILED_FREES, UNKNOWN_FREES};
 use crate::error::Error;
+use crate::ipc;
 use crate::{processes, throw};
 
 /// Allocates `size` bytes for work in `stream`. Returns null for zero bytes.
@@ -94,7 +94,7 @@ fn free(address: u64, device: c_int) -> Result<(), Box<Error>> {
     let allocator = usize::try_from(device).ok().and_then(process::find);
     let allocator = allocator.ok_or(Error::Unopened { device: device.into() })?;
     let freed = allocator.free_raw(address);
-    shares::withdraw_freed(address, &freed);
+    ipc::withdraw_freed(address, &freed);
     freed.map_err(|error| of_memory(allocator, error).into())
 }
 
@@ -152,4 +152,21 @@ pub(crate) fn or_raise<T: Default>(work: impl FnOnce() -> Result<T, Error>) -> T
 #[expect(clippy::cast_possible_truncation, reason = "the crate `cachette_hal` builds only where both have 64 bits")]
 pub(crate) const fn pointer(address: u64) -> *mut c_void {
     ptr::without_provenance_mut(address as usize)
+}
+
+/// Calls `ask` for each open device until one succeeds. No two devices share an address.
+pub(crate) fn ask_owner<T>(ask: impl Fn(&'static Allocator) -> Result<T, cachette::Error>) -> Result<T, Error> {
+    let mut unknown = Error::Unopened { device: 0 };
+    for (_, allocator) in process::opened() {
+        let error = match ask(allocator) {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        let is_foreign = matches!(error, cachette::Error::InvalidPointer { why: PointerProblem::Foreign, .. });
+        unknown = of_memory(allocator, error);
+        if !is_foreign {
+            break;
+        }
+    }
+    Err(unknown)
 }

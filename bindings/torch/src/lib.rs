@@ -39,6 +39,7 @@ mod counters;
 mod entry;
 mod error;
 mod hooks;
+mod ipc;
 mod message;
 mod pools;
 mod processes;

@@ -14,7 +14,6 @@ mod front;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf, absolute};
 use std::process::{self, Command};
@@ -136,9 +135,4 @@ fn is_static(program: &OsStr) -> bool {
     let path = if Path::new(program).components().count() > 1 { Some(program.into()) } else { by_name() };
     let bytes = path.and_then(|path| fs::read(path).ok());
     bytes.is_some_and(|bytes| elf::is_program(&bytes) && elf::describe(&bytes).is_none())
-}
-
-/// The exit code of a shell for a program that cannot be started.
-pub(crate) fn exit_code(error: &io::Error) -> u8 {
-    if error.kind() == ErrorKind::NotFound { 127 } else { 126 }
 }

@@ -13,8 +13,9 @@ use super::State;
 use super::graph::{GraphBody, GraphState, Node};
 use super::stream::StreamKey;
 use super::work::Task;
+use crate::checks::{check, error, fail};
 use crate::defect::Defect;
-use crate::machine::{Machine, check, error, fail};
+use crate::engine::machine::Machine;
 
 /// Calls that could wait for the device or allocate from it.
 const FORBIDDEN: [Call; 11] = [

@@ -8,8 +8,9 @@ use cachette_hal::{Call, ErrorKind, Event, Progress, Result, StreamRef};
 use super::State;
 use super::graph::Node;
 use super::work::Work;
+use crate::checks::{check, fail};
 use crate::defect::Defect;
-use crate::machine::{Machine, check, fail};
+use crate::engine::machine::Machine;
 
 /// A position in a stream, which the stream has reached or not.
 ///

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::graph::GraphBody;
 use super::work::{Task, Work};
 use crate::defect::Defect;
-use crate::machine::Machine;
+use crate::engine::machine::Machine;
 
 impl Machine {
     /// Runs a piece of work for a device, after all waits for it have ended.

@@ -7,8 +7,9 @@ use cachette_hal::{Call, ErrorKind, Graph, Result, StreamRef};
 
 use super::State;
 use super::work::Task;
+use crate::checks::fail;
 use crate::defect::Defect;
-use crate::machine::{Machine, fail};
+use crate::engine::machine::Machine;
 use crate::random::SplitMix64;
 
 /// Position of a node in its graph.

@@ -1,7 +1,7 @@
 //! Memory used by unfinished work.
 
 use super::work::{Task, Work};
-use crate::machine::Machine;
+use crate::engine::machine::Machine;
 
 impl Task {
     /// Returns whether it accesses device memory of this range.

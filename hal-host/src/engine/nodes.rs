@@ -5,8 +5,9 @@ use cachette_hal::{Call, CaptureNode, CaptureStatus, ErrorKind, Result, StreamRe
 use super::State;
 use super::graph::Node;
 use super::stream::StreamKey;
+use crate::checks::{check, error};
 use crate::defect::Defect;
-use crate::machine::{Machine, check, error};
+use crate::engine::machine::Machine;
 
 /// The bits of a node's number that hold its position in the capture.
 const PLACE_BITS: u32 = 32;

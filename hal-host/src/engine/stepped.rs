@@ -5,7 +5,8 @@ use cachette_hal::{Ordinal, StreamRef};
 use super::State;
 use super::stream::StreamKey;
 use super::work::WorkKind;
-use crate::machine::{Machine, lock};
+use crate::checks::lock;
+use crate::engine::machine::Machine;
 
 /// One completed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

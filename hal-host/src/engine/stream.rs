@@ -9,9 +9,10 @@ use cachette_hal::{Call, ErrorKind, Result, Stream, StreamRef};
 use super::State;
 use super::in_flight::task_of;
 use super::work::{Hold, Task, Work};
+use crate::checks::{check, error, fail};
 use crate::config::HostConfig;
 use crate::defect::Defect;
-use crate::machine::{FIRST_HANDLE, Machine, check, error, fail};
+use crate::engine::machine::{FIRST_HANDLE, Machine};
 
 /// Identifies a stream among all devices: its handle or, for a default stream, its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

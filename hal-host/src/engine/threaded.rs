@@ -5,7 +5,8 @@ use std::sync::{Arc, Condvar, PoisonError};
 use std::thread;
 
 use super::stream::{StreamKey, StreamState};
-use crate::machine::{Machine, lock};
+use crate::checks::lock;
+use crate::engine::machine::Machine;
 
 impl Machine {
     /// Starts the stream's worker, if it has none.

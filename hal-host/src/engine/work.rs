@@ -9,7 +9,7 @@ use cachette_hal::HostFunction;
 use super::State;
 use super::event::Marker;
 use super::graph::GraphBody;
-use crate::machine::Machine;
+use crate::engine::machine::Machine;
 
 /// Work that can run any number of times, and so can be captured.
 ///

@@ -8,8 +8,8 @@ use std::str;
 use cachette::hal::Ordinal;
 use cachette::history::{self, Context, Stage};
 
-use super::User;
 use super::contents::Text;
+use crate::arguments::User;
 use crate::entry::guarded;
 
 thread_local! {

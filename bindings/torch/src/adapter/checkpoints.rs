@@ -5,7 +5,7 @@ use std::ptr;
 
 use cachette::pool::Checkpoint;
 
-use super::User;
+use crate::arguments::User;
 use crate::entry::{number_of, of_memory, or_raise, pointer};
 use crate::hooks::MempoolId;
 use crate::pools;

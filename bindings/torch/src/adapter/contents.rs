@@ -4,8 +4,8 @@ use cachette::PoolId;
 use cachette::snapshot::{BlockState, Event, Segment, SegmentKind, Snapshot, SnapshotOptions};
 use cachette_process as process;
 
-use super::User;
 use super::contexts::{by_number, number_of};
+use crate::arguments::User;
 use crate::entry::or_raise;
 use crate::hooks::MempoolId;
 

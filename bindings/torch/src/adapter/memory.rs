@@ -5,9 +5,10 @@ use std::ffi::{c_int, c_void};
 use cachette::Allocator;
 use cachette_process as process;
 
-use super::{ask_owner, shares};
+use crate::entry::ask_owner;
 use crate::entry::{guarded, of_memory, tell_of_free};
 use crate::error::Error;
+use crate::ipc;
 
 /// Frees memory of [`cachette_torch_alloc`](crate::cachette_torch_alloc) on any device; null is ignored.
 ///
@@ -27,7 +28,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_free(ptr: *mut c_void) {
 fn free(address: u64) -> Result<(), Box<Error>> {
     // Most processes use only the first device. In a forked child it does nothing.
     let Some(allocator) = process::existing(0) else { return free_elsewhere(address) };
-    shares::withdraw(address);
+    ipc::withdraw(address);
     match allocator.free_raw(address) {
         Ok(()) => Ok(()),
         Err(cachette::Error::InvalidPointer { .. }) => free_elsewhere(address),
@@ -40,7 +41,7 @@ fn free_elsewhere(address: u64) -> Result<(), Box<Error>> {
     if address == 0 || process::is_forked() {
         return Ok(());
     }
-    shares::withdraw(address);
+    ipc::withdraw(address);
     Ok(ask_owner(|allocator| allocator.free_raw(address))?)
 }
 

@@ -9,7 +9,7 @@ use cachette::hal::DevicePtr;
 use cachette::source::{AllocContext, FunctionSource, Source, SourceError};
 use cachette_process as process;
 
-use super::User;
+use crate::arguments::User;
 use crate::entry::{number_of, of_memory, or_raise, pointer};
 use crate::hooks::MempoolId;
 use crate::pools;

@@ -6,11 +6,11 @@ use cachette::OutOfMemory;
 use cachette::history::{HistoryOptions, Level};
 use cachette_process as process;
 
-use super::User;
 use super::annotations::words;
 use super::contents::{EventEntry, Text, event_now};
 use super::contexts::{CaptureContext, ContextStacks};
 use crate::arguments;
+use crate::arguments::User;
 use crate::entry::{guarded, or_raise};
 
 /// Registers a callback for out-of-memory errors. Its arguments are the device, the requested bytes, its total bytes or

@@ -24,7 +24,7 @@ const SOURCES: [&str; 11] = [
     include_str!("../../src/adapter/figures.rs"),
     include_str!("../../src/adapter/pools.rs"),
     include_str!("../../src/adapter/checkpoints.rs"),
-    include_str!("../../src/adapter/shares.rs"),
+    include_str!("../../src/ipc.rs"),
     include_str!("../../src/adapter/watching.rs"),
     include_str!("../../src/adapter/contents.rs"),
     include_str!("../../src/adapter/annotations.rs"),

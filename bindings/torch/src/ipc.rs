@@ -11,8 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use cachette::{ImportedMemory, SharedMemory};
 use cachette_process as process;
 
-use super::{User, ask_owner};
-use crate::entry::{allocator_of, of_memory, or_raise, pointer};
+use crate::arguments::User;
+use crate::entry::{allocator_of, ask_owner, of_memory, or_raise, pointer};
 use crate::error::Error;
 
 /// Allocations that other processes can open, by address, until they are freed. Importers keep the memory longer.

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use cachette_hal::{Call, DeviceInfo, Error, ErrorKind, Ordinal, Result, Vendor};
+use cachette_hal::{Call, DeviceInfo, ErrorKind, Ordinal, Result, Vendor};
 
 use crate::backing::BackingMemory;
+use crate::checks::{check, fail, lock, write};
 use crate::config::HostConfig;
 use crate::defect::Defect;
 use crate::engine::Engine;
+use crate::engine::pool::Pool;
 use crate::fork::ForkGuard;
 use crate::physical::Physical;
-use crate::pool::Pool;
 use crate::script::Script;
 use crate::space::Space;
 
@@ -159,29 +160,4 @@ impl Unit {
     pub(crate) fn pool(&self) -> MutexGuard<'_, Pool> {
         lock(&self.pool)
     }
-}
-
-/// Returns a failure of `call`, before it had any effect.
-pub(crate) const fn fail<T>(call: Call, kind: ErrorKind) -> Result<T> {
-    Err(error(call, kind))
-}
-
-/// Returns an error of `call`, before it had any effect.
-pub(crate) const fn error(call: Call, kind: ErrorKind) -> Error {
-    Error::new(kind, call.name())
-}
-
-/// Fails `call` unless the condition holds.
-pub(crate) fn check(holds: bool, call: Call, kind: ErrorKind) -> Result<()> {
-    if holds { Ok(()) } else { fail(call, kind) }
-}
-
-/// Takes a lock. Its data is consistent even after a panic, because no holder panics halfway.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Takes a lock for writing; see [`lock`].
-pub(crate) fn write(space: &RwLock<Space>) -> RwLockWriteGuard<'_, Space> {
-    space.write().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,0 +1,30 @@
+//! Errors of calls, and locks that survive a panic.
+
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+
+use cachette_hal::{Call, Error, ErrorKind, Result};
+
+/// Returns a failure of `call`, before it had any effect.
+pub(crate) const fn fail<T>(call: Call, kind: ErrorKind) -> Result<T> {
+    Err(error(call, kind))
+}
+
+/// Returns an error of `call`, before it had any effect.
+pub(crate) const fn error(call: Call, kind: ErrorKind) -> Error {
+    Error::new(kind, call.name())
+}
+
+/// Fails `call` unless the condition holds.
+pub(crate) fn check(holds: bool, call: Call, kind: ErrorKind) -> Result<()> {
+    if holds { Ok(()) } else { fail(call, kind) }
+}
+
+/// Takes a lock. Its data is consistent even after a panic, because no holder panics halfway.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes a lock for writing; see [`lock`].
+pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
