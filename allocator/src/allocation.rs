@@ -11,7 +11,7 @@ use crate::blocks::BlockId;
 use crate::error::Error;
 use crate::heap::{Allocated, Heap};
 use crate::label::Label;
-use crate::pool::state::AwakeState;
+use crate::pool::state::AwakeGuard;
 use crate::stream::Stream;
 use crate::stream_state::StreamState;
 use crate::uncached::Uncached;
@@ -139,7 +139,7 @@ impl<D: Device> Allocation<D> {
 
     /// Keeps the memory's pool awake while work on it is queued. Fails if the pool sleeps. Returns `None` if it cannot
     /// sleep.
-    pub(crate) fn stay_awake(&self) -> Result<Option<AwakeState>, Error> {
+    pub(crate) fn stay_awake(&self) -> Result<Option<AwakeGuard>, Error> {
         let Owner::Heap(heap, _) = self.owner() else { return Ok(None) };
         // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
         let pool = unsafe { heap.as_ref() }.pool();

@@ -147,23 +147,23 @@ impl<D: Device> Allocator<D> {
         let request = Request { requested: bytes, label };
         match heap.allocate_last_freed(request) {
             Ok(allocated) => Ok(A::of_block(heap, &allocated, bytes, heap.stream_state.handle())),
-            Err(held) => self.allocate_slowly(held, request, heap),
+            Err(held) => self.allocate_search(held, request, heap),
         }
     }
 
     /// The slow path. It is a separate function, so that the fast path saves no registers.
     #[inline(never)]
-    fn allocate_slowly<A: Answer<D>>(
+    fn allocate_search<A: Answer<D>>(
         &self,
         held: Option<FastGuard<'_, D>>,
         request: Request,
         heap: &Arc<Heap<D>>,
     ) -> Result<A, Error> {
-        self.allocate_by_search(held, request, heap)
+        self.search_or_miss(held, request, heap)
     }
 
     #[inline(always)]
-    pub(crate) fn allocate_by_search<A: Answer<D>>(
+    pub(crate) fn search_or_miss<A: Answer<D>>(
         &self,
         held: Option<FastGuard<'_, D>>,
         request: Request,
@@ -177,14 +177,14 @@ impl<D: Device> Allocator<D> {
             Some(allocated) if !allocated.guarded => {
                 Ok(A::of_block(heap, &allocated, request.requested, heap.stream_state.handle()))
             }
-            allocated => self.allocate_rarely(allocated, request, heap),
+            allocated => self.allocate_miss(allocated, request, heap),
         }
     }
 
     /// Serves a request for which no block fits, or whose block has guards.
     #[cold]
     #[inline(never)]
-    fn allocate_rarely<A: Answer<D>>(
+    fn allocate_miss<A: Answer<D>>(
         &self,
         allocated: Option<Allocated>,
         request: Request,

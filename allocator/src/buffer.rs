@@ -14,7 +14,7 @@ use crate::allocation::{Allocation, Answer};
 use crate::allocator::Allocator;
 use crate::error::Error;
 use crate::fence::Fence;
-use crate::pool::state::AwakeState;
+use crate::pool::state::AwakeGuard;
 use crate::stream::Stream;
 use crate::stream_state::{StreamState, WaitFailure};
 use crate::sync::Mutex;
@@ -59,7 +59,7 @@ pub struct Buffer<T: Pod, D: Device = AnyDevice> {
 
 /// The parts of a work item: the device calls, the address, and a guard that keeps the memory mapped until the work is
 /// queued. A pool that goes to sleep then waits for the work.
-type Work<'a> = (&'a dyn Transfer, DevicePtr, Option<AwakeState>);
+type Work<'a> = (&'a dyn Transfer, DevicePtr, Option<AwakeGuard>);
 
 impl<D: Device> Allocator<D> {
     /// Allocates a buffer of `len` elements, for work in `stream`.

@@ -25,7 +25,7 @@ use crate::uncached::table::UncachedTable;
 const FULL_RANGES: u32 = 8;
 /// log2 of the ratio between the longest and the shortest ranges.
 const SMALLEST_RANGE: u32 = 6;
-/// The longest range whose grains can be numbered.
+/// The longest range whose units can be numbered.
 const LONGEST_RANGE: u64 = 1 << 40;
 
 #[derive(Debug)]

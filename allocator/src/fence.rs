@@ -51,7 +51,7 @@ impl<D: Device> Fence<D> {
         if stream.ask_capturing()? {
             return Ok(None);
         }
-        let fence = Self::mark_end(stream).and_then(Self::unless_captured);
+        let fence = Self::record_end(stream).and_then(Self::unless_captured);
         none_after(fence, &[ErrorKind::CaptureForbids, ErrorKind::InvalidHandle])
     }
 
@@ -67,7 +67,7 @@ impl<D: Device> Fence<D> {
     }
 
     fn record_also_captured(stream: &Arc<StreamState<D>>) -> Result<Self> {
-        match Self::mark_end(stream) {
+        match Self::record_end(stream) {
             Err(error) if error.kind() == ErrorKind::InvalidHandle => {
                 let shared = stream.shared();
                 shared.device.synchronize_device()?;
@@ -80,7 +80,7 @@ impl<D: Device> Fence<D> {
         }
     }
 
-    fn mark_end(stream: &Arc<StreamState<D>>) -> Result<Self> {
+    fn record_end(stream: &Arc<StreamState<D>>) -> Result<Self> {
         let shared = stream.shared();
         let idle = shared.events().pop();
         let event = idle.map_or_else(|| shared.device.create_event(), Ok)?;
@@ -90,7 +90,7 @@ impl<D: Device> Fence<D> {
             // Numbers have the order of the points: no other thread marks one between the two lines.
             let _alone = stream.marking();
             fence.order = shared.totals.points.fetch_add(1, Relaxed);
-            fence.mark()?;
+            fence.record_event()?;
         }
         Ok(fence)
     }
@@ -101,7 +101,7 @@ impl<D: Device> Fence<D> {
     }
 
     /// Records the event at the current end of the stream. The driver is not called with a stream that is gone.
-    fn mark(&self) -> Result<()> {
+    fn record_event(&self) -> Result<()> {
         if self.stream.is_gone() {
             return Err(Error::new(ErrorKind::InvalidHandle, "record"));
         }
@@ -129,11 +129,11 @@ impl<D: Device> Fence<D> {
 
     /// Marks a later point if the event became part of a capture that has ended since.
     #[cold]
-    fn mark_again(&self, error: Error) -> Result<()> {
+    fn record_again(&self, error: Error) -> Result<()> {
         if error.kind() != ErrorKind::CaptureForbids || self.stream.ask_capturing()? {
             return Err(error);
         }
-        self.mark()?;
+        self.record_event()?;
         self.check_not_captured()
     }
 
@@ -144,7 +144,7 @@ impl<D: Device> Fence<D> {
     }
 
     /// The number of the stream state, and the number of the point: later points have higher numbers.
-    pub(crate) fn point(&self) -> (u64, u64) {
+    pub(crate) fn order_key(&self) -> (u64, u64) {
         (self.stream.number(), self.order)
     }
 
@@ -153,7 +153,7 @@ impl<D: Device> Fence<D> {
         self.check()?;
         // SAFETY: 1. the fence owns the event.
         match unsafe { self.device().poll(self.event()) } {
-            Err(error) => self.mark_again(error).map(|()| Progress::Pending),
+            Err(error) => self.record_again(error).map(|()| Progress::Pending),
             polled => polled,
         }
     }
@@ -176,7 +176,7 @@ impl<D: Device> Fence<D> {
         self.check()?;
         // SAFETY: 1. the fence owns the event.
         let wait = || unsafe { self.device().wait(self.event()) };
-        wait().or_else(|error| self.mark_again(error).and_then(|()| wait()))
+        wait().or_else(|error| self.record_again(error).and_then(|()| wait()))
     }
 
     /// Makes later work in `stream` wait for the point. The host waits if the stream is gone.
@@ -309,7 +309,7 @@ mod tests {
         thread::scope(|scope| {
             let marking = user.marking();
             let before = points.load(Relaxed);
-            let other = scope.spawn(|| Fence::record(user).unwrap().point());
+            let other = scope.spawn(|| Fence::record(user).unwrap().order_key());
             thread::sleep(Duration::from_millis(50));
             assert_eq!(points.load(Relaxed), before, "a number was drawn while a point was marked");
             drop(marking);

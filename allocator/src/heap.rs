@@ -37,7 +37,7 @@ pub(crate) use copy::HeapCopy;
 #[cfg(feature = "ipc")]
 pub(crate) use export::{BlockMemory, ExportRefusal, ExportedRange};
 pub(crate) use fast_path::{Allocated, FastGuard, Freed, HeapGuard, HeapLock, Request};
-pub(crate) use restore::SavedHeap;
+pub(crate) use restore::SavedBlock;
 pub(crate) use segments::NewSegment;
 pub(crate) use state::{HeapState, StreamUses};
 
@@ -115,7 +115,7 @@ impl<D: Device> Heap<D> {
             before.list_heap(self.number, false);
         }
         pool.list_heap(self.number, true);
-        state.policy.no_split = pool.splits_never();
+        state.policy.no_split = pool.no_split();
         state.policy.driver_pool = false;
         // A thread that puts the pool to sleep marks the pool first, and then its heaps. So one of both marks this heap.
         state.redirect.asleep = pool.is_asleep();
@@ -135,8 +135,8 @@ impl<D: Device> Heap<D> {
 
     /// Returns whether the unused memory of the heap may be released for another request, or when a caller empties the
     /// cache.
-    pub(crate) fn gives_back(&self) -> bool {
-        self.pool().is_none_or(|pool| pool.is_left())
+    pub(crate) fn may_release(&self) -> bool {
+        self.pool().is_none_or(|pool| pool.is_abandoned())
     }
 
     /// Returns whether no graph may use the unused memory of the heap. Callers hold the lock of its state.
@@ -180,7 +180,7 @@ impl<D: Device> Heap<D> {
         state.redirect.partner = elastic != self.elastic.is_some();
         let driver_pool = state.policy.driver_pool;
         state.policy = HeapPolicy { driver_pool, ..policy.for_source(self.elastic.is_some()) };
-        state.policy.no_split = pool.is_some_and(|pool| pool.splits_never());
+        state.policy.no_split = pool.is_some_and(|pool| pool.no_split());
         // The next search may choose another block than the last-freed one.
         state.blocks.coalesce();
     }

@@ -77,7 +77,7 @@ impl<D: Device> Pinned<'_, D> {
     pub fn empty_cache(&self) -> Result<u64, Error> {
         self.inner.shared.origin.check()?;
         let _relaxed = self.inner.shared.relax_capture();
-        let settled = self.inner.wait_for_left_graphs();
+        let settled = self.inner.wait_for_abandoned_graphs();
         let emptied = self.inner.pinned.empty();
         settled?;
         emptied

@@ -12,7 +12,7 @@
 //! let direct = pool.allocate(1 << 20, &stream)?;
 //! {
 //!     let _inside = pool.enter(&stream)?;
-//!     let led = allocator.allocate(1 << 20, &stream)?; // on this thread and stream: from the pool
+//!     let routed = allocator.allocate(1 << 20, &stream)?; // on this thread and stream: from the pool
 //! }
 //! let outside = allocator.allocate(1 << 20, &stream)?;
 //! assert_eq!(pool.stats().allocations, 1);
@@ -105,7 +105,7 @@ impl<D: Device> Allocator<D> {
         self.inner().shared.origin.check()?;
         let pool = match options.id {
             Some(id) => {
-                self.inner().forget_lifeless(id);
+                self.inner().remove_if_dead(id);
                 let state = self.inner().pools.add(PoolState::new(id, &options))?;
                 Pool { allocator: self.clone(), state }
             }
@@ -118,7 +118,7 @@ impl<D: Device> Allocator<D> {
     /// Adds a user to a pool. A released pool can be opened while any memory in it is allocated.
     pub fn open_pool(&self, id: PoolId) -> Result<Pool<D>, Error> {
         self.inner().shared.origin.check()?;
-        self.inner().forget_lifeless(id);
+        self.inner().remove_if_dead(id);
         Ok(Pool { allocator: self.clone(), state: self.inner().pools.open(id)? })
     }
 

@@ -186,7 +186,7 @@ impl<'a, D: Device> Retry<'a, D> {
         let heaps = self.inner.heaps.iter().filter(|heap| heap.has_memory());
         failed = heaps.map(|heap| heap.process_events()).fold(failed, Result::and);
         // A pool without users keeps its memory until the wait for its graphs has succeeded.
-        failed = failed.and(self.inner.wait_for_left_graphs());
+        failed = failed.and(self.inner.wait_for_abandoned_graphs());
         failed = self.donors().iter().map(|heap| release_whole(heap)).fold(failed, Result::and);
         // Another thread may have released memory first, which serves all requests.
         if self.frees() != frees {
@@ -327,8 +327,8 @@ impl<'a, D: Device> Retry<'a, D> {
 /// Returns whether a heap can release unused memory for a request of the pool `own`.
 fn gives<D: Device>(heap: &Heap<D>, own: Option<&Arc<PoolState>>) -> bool {
     match (heap.pool(), own) {
-        (Some(pool), Some(own)) if pool.id == own.id => own.gives_back(),
-        _ => heap.gives_back(),
+        (Some(pool), Some(own)) if pool.id == own.id => own.may_release(),
+        _ => heap.may_release(),
     }
 }
 

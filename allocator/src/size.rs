@@ -39,7 +39,7 @@ impl SegmentKind {
     }
 }
 
-/// Rounds a request up to whole grains, or to one of `divisions` steps between powers of two.
+/// Rounds a request up to whole units, or to one of `divisions` steps between powers of two.
 ///
 /// Divisions of 0 and 1 mean none. Divisions trade memory for fewer distinct sizes.
 #[inline]
@@ -51,7 +51,7 @@ pub(crate) const fn round(bytes: u64, divisions: u32) -> u64 {
     }
 }
 
-/// Returns the grains of a request of at least one byte, without divisions.
+/// Returns the units of a request of at least one byte, without divisions.
 #[inline]
 pub(crate) const fn whole_units(bytes: u64) -> u64 {
     // Unlike `div_ceil` this may overflow, but not for requests that are served. It is one addition.
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_requests_round_up_to_whole_grains() {
+    fn s4_requests_round_up_to_whole_units() {
         for (bytes, rounded) in [(1, 512), (511, 512), (512, 512), (513, 1024), (MIB + 1, MIB + 512)] {
             assert_eq!(round(bytes, 0), rounded);
             assert_eq!(round(bytes, 1), rounded);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_divisions_apply_only_above_a_grain_for_each() {
+    fn s4_divisions_apply_only_above_a_unit_for_each() {
         assert_eq!(round(2048, 4), 2048);
         assert_eq!(round(2000, 4), 2048);
         assert_eq!(round(2049, 4), 2560);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rounding_is_a_multiple_of_a_grain_and_never_smaller() {
+    fn every_rounding_is_a_multiple_of_a_unit_and_never_smaller() {
         for divisions in [0, 2, 4, 8, 16, 64, 256] {
             for shift in 0..40 {
                 for nudge in [-1_i64, 0, 1, 77] {

@@ -102,7 +102,7 @@ impl<D: Device> Pool<D> {
         let waits = !inner.shared.settings.never_block.load(Relaxed);
         if waits {
             let donors = inner.heaps.all();
-            donors.iter().filter(|heap| heap.gives_back()).try_for_each(|heap| heap.wait_and_unmap())?;
+            donors.iter().filter(|heap| heap.may_release()).try_for_each(|heap| heap.wait_and_unmap())?;
         }
         loop {
             let tried = in_flight.begin_attempt();

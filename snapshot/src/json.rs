@@ -16,7 +16,7 @@ use serde::de::DeserializeSeed;
 
 use self::read::FileSeed;
 pub(crate) use self::rows::{write_blocks, write_events};
-use self::seeds::Purse;
+use self::seeds::ChargedBudget;
 use crate::budget::Budget;
 use crate::file::{Bounded, unreadable};
 use crate::{Limits, Snapshot, SnapshotError, SnapshotProblem};
@@ -42,7 +42,7 @@ impl Snapshot {
 
     /// Does the same as [`read_json`](Self::read_json), with other limits.
     pub fn read_json_within(input: impl Read, limits: &Limits) -> Result<Self, SnapshotError> {
-        let purse = Purse::new(Budget::new(*limits));
+        let purse = ChargedBudget::new(Budget::new(*limits));
         let input = BufReader::new(Bounded::new(input, &purse.budget));
         let mut input = serde_json::Deserializer::from_reader(input);
         let read = FileSeed(&purse).deserialize(&mut input).and_then(|file| input.end().map(|()| file));
@@ -51,7 +51,7 @@ impl Snapshot {
     }
 }
 
-fn problem(error: serde_json::Error, purse: &Purse) -> SnapshotProblem {
+fn problem(error: serde_json::Error, purse: &ChargedBudget) -> SnapshotProblem {
     if let Some(excess) = purse.excess() {
         return SnapshotProblem::JsonExcess { line: error.line(), column: error.column(), excess };
     }

@@ -27,12 +27,12 @@ impl<D: Device> Allocator<D> {
         self.shared().origin.check()?;
         let _gathered = self.shared().history.gather(Level::All);
         let _relaxed = self.shared().relax_capture();
-        let settled = self.inner.wait_for_left_graphs();
+        let settled = self.inner.wait_for_abandoned_graphs();
         for pool in self.inner.pools.released() {
             self.inner.forget_freed_asleep(&pool);
         }
         let mut heaps = self.inner.heaps.all();
-        heaps.retain(|heap| heap.gives_back());
+        heaps.retain(|heap| heap.may_release());
         for heap in &heaps {
             // The calls below retry after a failure, and return it.
             let _ = heap.process_events();

@@ -42,8 +42,8 @@ impl<D: Device> AllocatorState<D> {
     /// Finds a block in the pool that the request is routed to, or else in the heap's own pool.
     fn find_by_route(&self, heap: &Arc<Heap<D>>, request: Request) -> Result<FoundBlock<D>, Error> {
         let stream_state = &heap.stream_state;
-        let led = self.routes.pool_for(stream_state.handle(), || stream_state.capture())?;
-        let heap = led.as_ref().map_or(Ok(heap), |pool| self.heap_of_stream_state(pool, stream_state))?;
+        let routed_pool = self.routes.pool_for(stream_state.handle(), || stream_state.capture())?;
+        let heap = routed_pool.as_ref().map_or(Ok(heap), |pool| self.heap_of_stream_state(pool, stream_state))?;
         if !heap.is_retired()
             && let Some(allocated) = heap.allocate_after_events(request)?
         {
@@ -60,7 +60,7 @@ impl<D: Device> AllocatorState<D> {
         match heap.pool() {
             Some(pool) => pool.keeps(),
             // If the driver query fails, the search for a block returns that error.
-            None => by_route().map_or(true, |led| led.is_some_and(|pool| pool.keeps())),
+            None => by_route().map_or(true, |routed_pool| routed_pool.is_some_and(|pool| pool.keeps())),
         }
     }
 

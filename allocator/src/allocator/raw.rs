@@ -82,20 +82,20 @@ impl<D: Device> Allocator<D> {
         let request = Request { requested: bytes, label };
         match heap.allocate_last_freed(request) {
             Ok(allocated) => Ok(allocated.address),
-            Err(held) => self.allocate_raw_slowly(held, request, heap, convert),
+            Err(held) => self.allocate_raw_search(held, request, heap, convert),
         }
     }
 
     /// The slow path. It is a separate function, so that the fast path saves no registers.
     #[inline(never)]
-    fn allocate_raw_slowly<E>(
+    fn allocate_raw_search<E>(
         &self,
         held: Option<FastGuard<'_, D>>,
         request: Request,
         heap: &Arc<Heap<D>>,
         convert: impl FnOnce(Error) -> E,
     ) -> Result<u64, E> {
-        self.allocate_by_search(held, request, heap).map(|Address(address)| address).map_err(convert)
+        self.search_or_miss(held, request, heap).map(|Address(address)| address).map_err(convert)
     }
 
     /// Serves requests in another stream than the last one of this thread, of unusual sizes, and from an entered pool.

@@ -36,7 +36,7 @@ pub(crate) struct AddressList {
     order: Vec<usize>,
     /// A position for each of them: at most its anchors, and above those of the leaves before.
     starts: Vec<u64>,
-    /// The grains that no block in each of them exceeds. Zeros follow, so that rows are complete.
+    /// The units that no block in each of them exceeds. Zeros follow, so that rows are complete.
     bounds: Vec<u32>,
 }
 

@@ -27,8 +27,8 @@ impl<G> HeapBlocks<G> {
                 ensure(!(free && was_free), || format!("{at} was not merged"))?;
                 ensure(free == listed.contains(&own), || format!("{at} is listed wrongly"))?;
                 ensure(block.state != BlockState::Vacant, || format!("{at} is vacant"))?;
-                ensure((block.state == BlockState::Recent) == (self.recent == own), || {
-                    format!("{at} is not the recent one")
+                ensure((block.state == BlockState::LastFreed) == (self.last_freed == own), || {
+                    format!("{at} is not the last-freed one")
                 })?;
                 ensure(block.guarded == self.guards.contains_key(&own), || format!("{at} has lost its guards"))?;
                 if free && !block.is_whole() && self.chunk_map.is_none() {

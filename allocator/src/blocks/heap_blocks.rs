@@ -33,21 +33,21 @@ pub(crate) struct HeapBlocks<G> {
     pub(crate) segments: Segments,
     pub(crate) small: SmallBins,
     pub(crate) large: LargeBins,
-    /// The one block in state [`BlockState::Recent`].
-    pub(crate) recent: BlockId,
+    /// The one block in state [`BlockState::LastFreed`].
+    pub(crate) last_freed: BlockId,
     /// The block that the last search returned, if no block was listed since. If it is freed and requested again, a
     /// search would return it again.
-    pub(crate) last_freed: BlockId,
+    pub(crate) last_found: BlockId,
     /// Counts requests while ages matter. The heap increments it.
     pub(crate) clock: u32,
     /// The listed free blocks that are not whole segments, for small and large segments.
     pub(crate) split: [Split; 2],
     /// While `split` is at or below this value, no peak can have been exceeded.
-    quiet: [Split; 2],
-    /// The highest value of `split` above `quiet`.
-    high: [Split; 2],
-    /// Whether `split` was above `quiet`.
-    loud: bool,
+    watermark: [Split; 2],
+    /// The highest value of `split` above `watermark`.
+    peak_since_flush: [Split; 2],
+    /// Whether `split` was above `watermark`.
+    above_watermark: bool,
     /// The guards of every block that is `guarded`.
     pub(crate) guards: HashMap<BlockId, Vec<G>>,
     /// The chunks under the blocks, if the segments are elastic.
@@ -58,14 +58,14 @@ pub(crate) struct HeapBlocks<G> {
 pub(crate) struct LastFreed<'a> {
     pub(crate) id: BlockId,
     pub(crate) block: &'a mut Block,
-    recent: &'a mut BlockId,
+    last_freed: &'a mut BlockId,
 }
 
 impl<'a> LastFreed<'a> {
     /// Allocates the block.
     #[inline(always)]
     pub(crate) fn take(self) -> &'a mut Block {
-        *self.recent = BlockId::NONE;
+        *self.last_freed = BlockId::NONE;
         self.block.state = BlockState::Allocated;
         self.block
     }
@@ -78,13 +78,13 @@ impl<G> Default for HeapBlocks<G> {
             segments: Segments::default(),
             small: SmallBins::default(),
             large: LargeBins::default(),
-            recent: BlockId::NONE,
             last_freed: BlockId::NONE,
+            last_found: BlockId::NONE,
             clock: 0,
             split: [Split::default(); 2],
-            quiet: [Split::default(); 2],
-            high: [Split::default(); 2],
-            loud: false,
+            watermark: [Split::default(); 2],
+            peak_since_flush: [Split::default(); 2],
+            above_watermark: false,
             guards: HashMap::new(),
             chunk_map: None,
         }
@@ -96,13 +96,13 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     #[inline(always)]
     pub(crate) fn allocate(&mut self, policy: &HeapPolicy, rounded: u64) -> BlockId {
         let Ok(units) = u32::try_from(rounded / UNIT) else { return BlockId::NONE };
-        let recent = self.recent;
-        if recent.is_some() && recent == self.last_freed {
-            let block = &mut self.blocks[recent];
+        let last_freed = self.last_freed;
+        if last_freed.is_some() && last_freed == self.last_found {
+            let block = &mut self.blocks[last_freed];
             if block.units == units {
                 block.state = BlockState::Allocated;
-                self.recent = BlockId::NONE;
-                return recent;
+                self.last_freed = BlockId::NONE;
+                return last_freed;
             }
         }
         self.search(policy, rounded, units)
@@ -111,10 +111,10 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// Returns the last-freed block, if a search for its size would find it.
     #[inline(always)]
     pub(crate) fn last_freed(&mut self) -> Option<LastFreed<'_>> {
-        let id = self.recent;
+        let id = self.last_freed;
         let block = self.blocks.get_mut(id)?;
-        let recent = &mut self.recent;
-        (id == self.last_freed).then_some(LastFreed { id, block, recent })
+        let last_freed = &mut self.last_freed;
+        (id == self.last_found).then_some(LastFreed { id, block, last_freed })
     }
 
     #[inline(always)]
@@ -122,7 +122,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         if self.chunk_map.is_some() {
             return self.search_elastic(policy, units);
         }
-        self.settle_here();
+        self.coalesce_inline();
         let kind = SegmentKind::of(rounded);
         let id = match kind {
             SegmentKind::Small => self.small.best(units),
@@ -135,7 +135,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             return BlockId::NONE;
         }
         self.split_remainder(policy, id, rounded, units);
-        self.last_freed = id;
+        self.last_found = id;
         id
     }
 
@@ -201,40 +201,40 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     #[inline(always)]
     pub(crate) fn set_last_freed(&mut self, id: BlockId) -> Option<&Block> {
         let block = self.blocks.get_mut(id)?;
-        if self.recent.is_some() || block.slow_free {
+        if self.last_freed.is_some() || block.slow_free {
             return None;
         }
-        block.state = BlockState::Recent;
-        self.recent = id;
+        block.state = BlockState::LastFreed;
+        self.last_freed = id;
         Some(block)
     }
 
     /// Frees an allocated or pending block.
     #[inline(always)]
     pub(crate) fn free(&mut self, id: BlockId) {
-        if self.recent.is_some() {
+        if self.last_freed.is_some() {
             self.coalesce();
         }
-        self.blocks[id].state = BlockState::Recent;
-        self.recent = id;
+        self.blocks[id].state = BlockState::LastFreed;
+        self.last_freed = id;
     }
 
     /// Merges the last-freed block with its free neighbours and lists it.
     #[inline(never)]
     pub(crate) fn coalesce(&mut self) {
-        self.settle_here();
+        self.coalesce_inline();
     }
 
     /// Takes the block that was freed last and is not coalesced, if there is one. The caller lists it.
     #[inline(always)]
-    pub(crate) fn take_recent(&mut self) -> Option<BlockId> {
-        std::mem::replace(&mut self.recent, BlockId::NONE).get()
+    pub(crate) fn take_last_freed(&mut self) -> Option<BlockId> {
+        std::mem::replace(&mut self.last_freed, BlockId::NONE).get()
     }
 
     #[inline(always)]
-    fn settle_here(&mut self) {
-        let Some(mut id) = self.take_recent() else { return };
-        self.last_freed = BlockId::NONE;
+    fn coalesce_inline(&mut self) {
+        let Some(mut id) = self.take_last_freed() else { return };
+        self.last_found = BlockId::NONE;
         if self.chunk_map.is_some() {
             return self.become_free(id);
         }

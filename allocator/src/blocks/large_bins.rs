@@ -10,7 +10,7 @@ use crate::blocks::BlockId;
 use crate::blocks::check::bits_agree;
 use crate::blocks::table::{Block, BlockTable};
 
-/// Below this size in grains, every size has a separate bin.
+/// Below this size in units, every size has a separate bin.
 const EXACT: u32 = 64;
 /// log2 of the number of bins per power of two, from `EXACT` on.
 const FINE: u32 = 5;
@@ -201,7 +201,7 @@ impl LargeBins {
     }
 }
 
-/// Returns the bin of a size in grains. Bins are in order of size.
+/// Returns the bin of a size in units. Bins are in order of size.
 #[inline]
 const fn bin_of(units: u32) -> usize {
     if units < EXACT {

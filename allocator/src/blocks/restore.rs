@@ -62,7 +62,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         if elastic {
             block.kind = SegmentKind::of(bytes);
         }
-        self.last_freed = BlockId::NONE;
+        self.last_found = BlockId::NONE;
         Some(held.block)
     }
 

@@ -18,7 +18,7 @@ impl SegmentId {
 pub(crate) struct Segment {
     /// Address of the first byte.
     pub(crate) base: u64,
-    /// Size in bytes: whole grains, at most 2^32 of them. For an elastic segment, the address range, mapped or not.
+    /// Size in bytes: whole units, at most 2^32 of them. For an elastic segment, the address range, mapped or not.
     pub(crate) bytes: u64,
     /// The kind of requests that it serves. An elastic segment serves both kinds and ignores this field.
     pub(crate) kind: SegmentKind,

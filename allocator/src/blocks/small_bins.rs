@@ -4,13 +4,13 @@ use crate::blocks::BlockId;
 use crate::blocks::check::bits_agree;
 use crate::blocks::table::BlockTable;
 
-/// Sizes in grains range from 1 to a whole small segment.
+/// Sizes in units range from 1 to a whole small segment.
 const CLASSES: usize = 4096;
 const WORDS: usize = CLASSES / 64;
 
 /// Free blocks of small segments.
 ///
-/// Class `c` lists the free blocks of `c + 1` grains, most recently freed first.
+/// Class `c` lists the free blocks of `c + 1` units, most recently freed first.
 #[derive(Debug)]
 pub(crate) struct SmallBins {
     /// Bit `w` is set if `words[w]` is not zero.

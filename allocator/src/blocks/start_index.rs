@@ -4,7 +4,7 @@ use crate::blocks::BlockId;
 use crate::blocks::table::BlockTable;
 use crate::size::{SMALL_LIMIT, SegmentKind, UNIT};
 
-/// log2 of the grains in a part of an elastic segment.
+/// log2 of the units in a part of an elastic segment.
 const PART_SHIFT: u32 = 12;
 const PART: usize = 1 << PART_SHIFT;
 /// The most blocks of a part whose offsets are compared one by one.
@@ -15,7 +15,7 @@ const FEW: usize = 8;
 /// Entries are hints, which a lookup compares with the block, since merging leaves outdated entries.
 #[derive(Debug)]
 pub(crate) enum StartIndex {
-    /// For every stretch of `1 << shift` grains, the last block that began in it.
+    /// For every stretch of `1 << shift` units, the last block that began in it.
     Even { blocks: Box<[BlockId]>, shift: u32 },
     /// For blocks of all sizes in a sparse address range. A part of 2 MiB costs one entry while one block begins in it,
     /// a cache line while few do, and four pages otherwise.
@@ -75,7 +75,7 @@ impl StartIndex {
         Self::Parts(Vec::new())
     }
 
-    /// Records that `id` begins at `offset` grains. Every other indexed block stays known.
+    /// Records that `id` begins at `offset` units. Every other indexed block stays known.
     #[inline]
     pub(crate) fn note(&mut self, blocks: &BlockTable, offset: u32, id: BlockId) {
         match self {
@@ -84,7 +84,7 @@ impl StartIndex {
         }
     }
 
-    /// Returns the block that may begin at `offset` grains.
+    /// Returns the block that may begin at `offset` units.
     #[inline]
     pub(crate) fn hint(&self, offset: u32) -> BlockId {
         match self {

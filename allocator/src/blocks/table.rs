@@ -52,7 +52,7 @@ pub(crate) enum BlockState {
     /// Free and listed, so that a search finds it.
     Free,
     /// Free, but neither merged nor listed: the last-freed block.
-    Recent,
+    LastFreed,
     /// Allocated by a caller.
     Allocated,
     /// Freed by its caller, but another stream still uses it.
@@ -76,11 +76,11 @@ pub(crate) enum BlockState {
 pub(crate) struct Block {
     /// Address of the first byte: the base of the segment plus the offset.
     pub(crate) address: u64,
-    /// Rank of the segment in the upper half, offset in grains in the lower: the order among blocks of equal size.
+    /// Rank of the segment in the upper half, offset in units in the lower: the order among blocks of equal size.
     pub(crate) rank: u64,
     /// Requested bytes; valid while the block is allocated or pending.
     pub(crate) requested: u64,
-    /// Size in grains; never zero.
+    /// Size in units; never zero.
     pub(crate) units: u32,
     pub(crate) segment: SegmentId,
     /// The block that ends at the first byte of this one.
@@ -116,7 +116,7 @@ impl Block {
         self.state == BlockState::Free
     }
 
-    /// Offset from the start of the segment, in grains.
+    /// Offset from the start of the segment, in units.
     #[inline]
     pub(crate) const fn offset(&self) -> u32 {
         (self.rank & 0xFFFF_FFFF) as u32
@@ -128,7 +128,7 @@ impl Block {
         self.rank ^ (0xFFFF_FFFF << 32)
     }
 
-    /// The position of the last grain.
+    /// The position of the last unit.
     #[inline]
     pub(crate) const fn last(&self) -> u64 {
         self.place() + self.units as u64 - 1

@@ -18,7 +18,7 @@ impl<D: Device> Heap<D> {
         let memory = self.shared.device.virtual_memory()?;
         let (least, mut wish) = self.shared.range_sizes(memory, bytes);
         let start = loop {
-            match self.shared.chunks.reserve_unwanted(memory, wish) {
+            match self.shared.chunks.reserve_outside_excluded(memory, wish) {
                 Ok(start) => break start,
                 Err(error) if error.kind() != ErrorKind::OutOfMemory => return Err(error),
                 Err(_) if wish == least => return Ok(false),

@@ -141,7 +141,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let block = &mut self.blocks[first];
         block.state = BlockState::Allocated;
         block.kind = SegmentKind::of(block.bytes());
-        self.last_freed = BlockId::NONE;
+        self.last_found = BlockId::NONE;
         first
     }
 
@@ -282,8 +282,8 @@ impl Block {
     }
 }
 
-/// Converts bytes to grains. The bytes are at most those of a segment, so the result fits.
-#[expect(clippy::cast_possible_truncation, reason = "a segment has at most 2^32 grains")]
+/// Converts bytes to units. The bytes are at most those of a segment, so the result fits.
+#[expect(clippy::cast_possible_truncation, reason = "a segment has at most 2^32 units")]
 const fn units_of(bytes: u64) -> u32 {
     (bytes / UNIT) as u32
 }

@@ -246,12 +246,12 @@ impl ChunkTable {
     }
 
     /// Excludes an address range that is about to be released from the reservations of other heaps.
-    pub(crate) fn want(&self, range: (DevicePtr, u64)) {
+    pub(crate) fn exclude_range(&self, range: (DevicePtr, u64)) {
         self.wanted.lock().push(range);
     }
 
     /// Ends the exclusion of an address range that is reserved again.
-    pub(crate) fn unwant(&self, range: (DevicePtr, u64)) {
+    pub(crate) fn include_range(&self, range: (DevicePtr, u64)) {
         self.wanted.lock().retain(|known| *known != range);
     }
 
@@ -261,7 +261,7 @@ impl ChunkTable {
     }
 
     /// Reserves addresses that no sleeping pool needs again.
-    pub(crate) fn reserve_unwanted(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<DevicePtr> {
+    pub(crate) fn reserve_outside_excluded(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<DevicePtr> {
         let mut aside = Vec::new();
         let found = loop {
             match memory.reserve(bytes, None) {
@@ -303,8 +303,8 @@ mod tests {
         assert_eq!(create(), first);
         assert_eq!(chunks.destroy(memory, first), Ok(1 << 21));
         assert_eq!(chunks.destroy(memory, first), Ok(0), "it is gone already");
-        let (last_freed, third) = (create(), create());
-        assert_eq!(last_freed, first);
+        let (reused, third) = (create(), create());
+        assert_eq!(reused, first);
         assert!(![first, second].contains(&third));
         for id in [first, second, third] {
             chunks.destroy(memory, id).unwrap();
@@ -316,10 +316,10 @@ mod tests {
     fn addresses_that_a_sleeping_pool_needs_are_reserved_for_no_other() {
         let chunks = ChunkTable::default();
         let range = (DevicePtr::new(0x4000).unwrap(), 0x1000);
-        chunks.want(range);
+        chunks.exclude_range(range);
         assert!(chunks.is_wanted(0x3000, 0x1001) && chunks.is_wanted(0x4fff, 1) && chunks.is_wanted(0x3000, 0x9000));
         assert!(!chunks.is_wanted(0x3000, 0x1000) && !chunks.is_wanted(0x5000, 0x1000));
-        chunks.unwant(range);
+        chunks.include_range(range);
         assert!(!chunks.is_wanted(0x4000, 0x1000));
     }
 

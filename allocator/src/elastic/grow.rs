@@ -282,7 +282,7 @@ impl<D: Device> Heap<D> {
         match filled {
             Ok((fence, Filled { chunks, vacated })) => {
                 reservation.keep(new);
-                let made = held.plan.fills.iter().filter(|fill| fill.spare.is_none()).count();
+                let made = held.plan.fills.iter().filter(|fill| fill.reused.is_none()).count();
                 totals.device_allocs.fetch_add(made as u64, Relaxed);
                 self.shared.chunks.spend(chunks.len() as u64);
                 Ok(Tried::Served(self.commit(request, held, &chunks, &vacated, fence.as_slice())))
@@ -298,12 +298,12 @@ impl<D: Device> Heap<D> {
                 // counters.
                 totals.device_allocs.fetch_add(kept().count() as u64, Relaxed);
                 reservation.keep(kept().map(|left| left.chunk.bytes).sum());
-                let bereft: Vec<_> = held.moved.iter_mut().filter_map(|moved| moved.give_up(&lost)).collect();
+                let heaps_to_clean: Vec<_> = held.moved.iter_mut().filter_map(|moved| moved.give_up(&lost)).collect();
                 held.moved.clear();
                 self.leave_mapped(&mut held.place, &left);
                 drop(held);
                 self.release_closed_addresses();
-                for heap in bereft {
+                for heap in heaps_to_clean {
                     heap.unmap_pending();
                 }
                 for id in &refused {

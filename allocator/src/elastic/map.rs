@@ -16,7 +16,7 @@ pub(crate) struct Fill {
     pub(crate) at: u64,
     pub(crate) bytes: u64,
     /// The idle chunk that is moved; `None` for a new chunk.
-    pub(crate) spare: Option<ChunkId>,
+    pub(crate) reused: Option<ChunkId>,
 }
 
 impl Fill {
@@ -87,16 +87,16 @@ pub(crate) fn fill<D: Device>(
     let mut fill_all = || -> hal::Result<()> {
         for fill in fills {
             current = &[];
-            let id = fill.spare.map_or_else(|| shared.chunks.create(memory, fill.bytes, rdma), Ok)?;
+            let id = fill.reused.map_or_else(|| shared.chunks.create(memory, fill.bytes, rdma), Ok)?;
             let chunk = Chunk { id, at: fill.at, bytes: fill.bytes, kind };
             current = slice::from_ref(fill);
-            let mut mapped = if fill.spare.is_some_and(|id| shared.chunks.is_single(id)) {
+            let mut mapped = if fill.reused.is_some_and(|id| shared.chunks.is_single(id)) {
                 Err(hal::Error::new(ErrorKind::Unsupported, "map"))
             } else {
                 shared.chunks.map(memory, chunk)
             };
             if mapped.is_err_and(|error| error.kind() == ErrorKind::Unsupported)
-                && let Some(old) = fill.spare.and_then(&vacate)
+                && let Some(old) = fill.reused.and_then(&vacate)
             {
                 shared.chunks.set_single(id);
                 // SAFETY: 2. no work uses the addresses any more: `vacate` returned them.
@@ -104,7 +104,7 @@ pub(crate) fn fill<D: Device>(
                 vacated.push(old);
                 mapped = shared.chunks.map(memory, chunk);
             }
-            done.push(Leftover { chunk, last: fill.spare.is_none(), mapped: mapped.is_ok() });
+            done.push(Leftover { chunk, last: fill.reused.is_none(), mapped: mapped.is_ok() });
             mapped?;
         }
         for range in fills.chunk_by(|a, b| a.end() == b.at) {
@@ -127,7 +127,7 @@ pub(crate) fn fill<D: Device>(
     let left = left.collect();
     let lost = vacated.into_iter().filter_map(|old| map_back(shared, memory, old, &access).err()).collect();
     let refused = current.iter().filter(|_| error.kind() == ErrorKind::Unsupported);
-    Err(Unfilled { error, left, refused: refused.filter_map(|fill| fill.spare).collect(), map_failed, lost })
+    Err(Unfilled { error, left, refused: refused.filter_map(|fill| fill.reused).collect(), map_failed, lost })
 }
 
 /// Maps a chunk at its old place again. After a failure the chunk must end; the error says whether it is mapped.

@@ -11,7 +11,7 @@ pub(crate) struct Placement {
     /// Bytes that must be mapped, in whole pages.
     pub(crate) missing: u64,
     /// The unmapped ranges, in order of address.
-    pub(crate) holes: Vec<UnmappedRange>,
+    pub(crate) unmapped: Vec<UnmappedRange>,
 }
 
 /// An unmapped range under a place.
@@ -35,7 +35,7 @@ pub(crate) fn choose(runs: &[FreeRange], bytes: u64, page: u64) -> Option<Placem
         })
     });
     let (missing, run, at) = places.min()?;
-    Some(Placement { run, at, missing, holes: holes(&runs[run], at, bytes, page).collect() })
+    Some(Placement { run, at, missing, unmapped: holes(&runs[run], at, bytes, page).collect() })
 }
 
 /// The place at the start of the longest unmapped range. Returns `None` if none is long enough for `bytes`.
@@ -44,7 +44,7 @@ pub(crate) fn longest_hole(runs: &[FreeRange], bytes: u64, page: u64) -> Option<
     let (length, start, run) = runs.iter().enumerate().flat_map(of_run).max_by_key(|(length, ..)| *length)?;
     let missing = bytes.next_multiple_of(page);
     let hole = UnmappedRange { start, needed: start + missing, end: start + length };
-    (length >= missing).then(|| Placement { run, at: start, missing, holes: vec![hole] })
+    (length >= missing).then(|| Placement { run, at: start, missing, unmapped: vec![hole] })
 }
 
 /// The candidate addresses in a free range: a block begins at the start of a free block, or ends at its end.

@@ -97,13 +97,13 @@ impl Plan {
 
     /// Bytes of new chunks.
     pub(crate) fn new_bytes(&self) -> u64 {
-        let new = self.fills.iter().filter(|fill| fill.spare.is_none());
+        let new = self.fills.iter().filter(|fill| fill.reused.is_none());
         new.map(|fill| fill.bytes).sum()
     }
 
     /// Whether the plan moves a chunk.
     pub(crate) fn moves(&self, chunk: &Chunk) -> bool {
-        self.fills.iter().any(|fill| fill.spare == Some(chunk.id))
+        self.fills.iter().any(|fill| fill.reused == Some(chunk.id))
     }
 }
 
@@ -153,9 +153,9 @@ fn plan_at(facts: &Facts<'_>, place: &Placement) -> Result<Plan, Obstacle> {
 /// Returns whether idle chunks must be used before new ones.
 fn must_recycle(facts: &Facts<'_>, missing: u64) -> bool {
     // In steady state the program will hardly need more memory.
-    let calm = facts.requests / 2 > facts.peak.requests;
-    let (basis, margin) = if calm {
-        (facts.peak.used.max(facts.peak.held), facts.tuning.calm)
+    let steady_state = facts.requests / 2 > facts.peak.requests;
+    let (basis, margin) = if steady_state {
+        (facts.peak.used.max(facts.peak.held), facts.tuning.steady_state)
     } else {
         (facts.peak.used, facts.tuning.slack)
     };
@@ -168,11 +168,11 @@ fn must_recycle(facts: &Facts<'_>, missing: u64) -> bool {
 fn fill(facts: &Facts<'_>, place: &Placement, mut idle_chunks: Vec<Chunk>) -> Vec<Fill> {
     let (largest, unit) = (largest_new(facts), unit_of(facts, place));
     let mut fills = Vec::new();
-    for hole in &place.holes {
+    for hole in &place.unmapped {
         let mut at = hole.start;
         while at < hole.needed {
             let wanted = hole.needed - at;
-            let (bytes, spare) = if let Some(index) = best_spare(&idle_chunks, wanted, hole.end - at) {
+            let (bytes, reused) = if let Some(index) = best_idle_chunk(&idle_chunks, wanted, hole.end - at) {
                 let chunk = idle_chunks.remove(index);
                 (chunk.bytes, Some(chunk.id))
             } else {
@@ -180,7 +180,7 @@ fn fill(facts: &Facts<'_>, place: &Placement, mut idle_chunks: Vec<Chunk>) -> Ve
                 let whole = bytes.next_multiple_of(unit);
                 (if at + whole <= hole.end { whole } else { bytes }, None)
             };
-            fills.push(Fill { at, bytes, spare });
+            fills.push(Fill { at, bytes, reused });
             at += bytes;
         }
     }
@@ -189,7 +189,7 @@ fn fill(facts: &Facts<'_>, place: &Placement, mut idle_chunks: Vec<Chunk>) -> Ve
 
 /// Returns the last of the largest idle chunks that are needed completely. If there is none, returns the first of the
 /// smallest that fit.
-fn best_spare(idle_chunks: &[Chunk], wanted: u64, room: u64) -> Option<usize> {
+fn best_idle_chunk(idle_chunks: &[Chunk], wanted: u64, room: u64) -> Option<usize> {
     let all = || idle_chunks.iter().enumerate();
     let whole = all().filter(|(_, chunk)| chunk.bytes <= wanted);
     let whole = whole.max_by_key(|(index, chunk)| (chunk.bytes, *index));
@@ -210,14 +210,14 @@ fn largest_new(facts: &Facts<'_>) -> u64 {
     }
     let Spending { requests, bytes, chunks, .. } = facts.spending;
     let requests = requests.max(1);
-    let price = if bytes / requests < SMALL_REQUESTS { tuning.small_price } else { tuning.price };
-    let debt = chunks.saturating_mul(price) * 16 / requests;
-    let earned = facts.page.saturating_mul(debt.saturating_mul(debt) / 256).max(facts.held / LEAST_PART_OF_HELD);
-    let crowd = facts.heaps.max(FEW_HEAPS);
-    let shared = tuning.largest.saturating_mul(FEW_HEAPS * FEW_HEAPS) / crowd.saturating_mul(crowd);
+    let chunk_cost = if bytes / requests < SMALL_REQUESTS { tuning.small_chunk_cost } else { tuning.chunk_cost };
+    let debt = chunks.saturating_mul(chunk_cost) * 16 / requests;
+    let from_debt = facts.page.saturating_mul(debt.saturating_mul(debt) / 256).max(facts.held / LEAST_PART_OF_HELD);
+    let heaps = facts.heaps.max(FEW_HEAPS);
+    let shared = tuning.largest.saturating_mul(FEW_HEAPS * FEW_HEAPS) / heaps.saturating_mul(heaps);
     let most = shared.max(tuning.largest / LEAST_PART).min((facts.held + request) / PART_OF_HELD);
     let least = if request < VERY_LARGE { 0 } else { request.div_ceil(FEW) };
-    let bytes = earned.min(most).min(facts.left() / PART_OF_ROOM).max(least.next_multiple_of(facts.page));
+    let bytes = from_debt.min(most).min(facts.left() / PART_OF_ROOM).max(least.next_multiple_of(facts.page));
     let bytes = bytes.min(facts.left() / VERY_LARGE_PART_OF_ROOM).max(facts.page);
     bytes - bytes % facts.page
 }
@@ -225,7 +225,7 @@ fn largest_new(facts: &Facts<'_>) -> u64 {
 /// Returns the unit to which new chunks are rounded up, if the unmapped range has room. It is a whole segment for large
 /// requests where the tuning and the device permit that, and a page otherwise.
 fn unit_of(facts: &Facts<'_>, place: &Placement) -> u64 {
-    let most = place.missing + LARGE_SEGMENT * place.holes.len() as u64;
+    let most = place.missing + LARGE_SEGMENT * place.unmapped.len() as u64;
     let whole = facts.tuning.whole && SegmentKind::of(facts.request) == SegmentKind::Large && !facts.pressed;
     if whole && most <= facts.room && LARGE_SEGMENT.is_multiple_of(facts.page) { LARGE_SEGMENT } else { facts.page }
 }

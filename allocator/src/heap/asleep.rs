@@ -142,10 +142,10 @@ impl<D: Device> Heap<D> {
     /// 1. The range is one of [`address_ranges`](Self::address_ranges), and nothing is mapped in it.
     pub(crate) unsafe fn lose_addresses(&self, memory: &dyn VirtualMemory, range: (DevicePtr, u64)) -> hal::Result<()> {
         // This comes before the release, since the next reservation may return the range at once.
-        self.shared.chunks.want(range);
+        self.shared.chunks.exclude_range(range);
         // SAFETY: 1. the caller's promise 1.
         if let Err(error) = unsafe { memory.release(range.0, range.1) } {
-            self.shared.chunks.unwant(range);
+            self.shared.chunks.include_range(range);
             return Err(error);
         }
         // The heap releases its ranges when it is dropped. By then another owner may have reserved this one.
@@ -165,7 +165,7 @@ impl<D: Device> Heap<D> {
             return Err(hal::Error::new(ErrorKind::OutOfMemory, "reserve"));
         }
         self.note_range(start, bytes);
-        self.shared.chunks.unwant(range);
+        self.shared.chunks.include_range(range);
         Ok(())
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct HeapCopy {
 impl HeapCopy {
     /// Returns whether a request can allocate the block.
     pub(crate) const fn is_free(block: &Block) -> bool {
-        matches!(block.state, BlockState::Free | BlockState::Recent | BlockState::Leaving)
+        matches!(block.state, BlockState::Free | BlockState::LastFreed | BlockState::Leaving)
     }
 }
 

@@ -81,7 +81,7 @@ impl<D: Device> Heap<D> {
         // The fences are recorded even if a tracker panics.
         let _told = self.tell(TraceAction::FreeRequested, address, requested);
         self.shared.peaks.note(&self.counters);
-        unexported.map_or(Ok(()), |uses| self.mark(id, uses).map(drop))
+        unexported.map_or(Ok(()), |uses| self.record_fences(id, uses).map(drop))
     }
 
     /// Frees a block at once, with fences of `users` as guards of its next use.
@@ -114,8 +114,8 @@ impl<D: Device> Heap<D> {
     ///
     /// During a capture no fence is recorded. The block waits for the end of the capture, or until the order of the
     /// graph permits reuse.
-    pub(crate) fn mark(&self, id: BlockId, uses: StreamUses<D>) -> hal::Result<CallbackOutcome> {
-        let Some(fences) = self.points(&uses).transpose() else {
+    pub(crate) fn record_fences(&self, id: BlockId, uses: StreamUses<D>) -> hal::Result<CallbackOutcome> {
+        let Some(fences) = self.try_record_fences(&uses).transpose() else {
             let deferred = self.deferred(id, uses);
             let mut state = self.state.lock();
             state.pending.deferred.push(deferred);
@@ -137,7 +137,7 @@ impl<D: Device> Heap<D> {
                 Ok(CallbackOutcome::default())
             }
             Err(error) => {
-                state.pending.unmarked.push((id, uses));
+                state.pending.unrecorded.push((id, uses));
                 Err(error)
             }
         }
@@ -148,7 +148,7 @@ impl<D: Device> Heap<D> {
     ///
     /// While no capture is announced, only the heap's own stream is queried. A fence in a captured stream does not pass
     /// before the end of the capture. But it must not become a guard: a stream that waits for it would join the capture.
-    fn points(&self, uses: &StreamUses<D>) -> hal::Result<Option<Vec<Fence<D>>>> {
+    fn try_record_fences(&self, uses: &StreamUses<D>) -> hal::Result<Option<Vec<Fence<D>>>> {
         let all = uses.guarded || self.knows_of_captures() || self.policy().driver_pool;
         for stream_state in uses.users.iter().filter(|_| all).chain([&self.stream_state]) {
             if stream_state.ask_capturing()? {
@@ -161,7 +161,7 @@ impl<D: Device> Heap<D> {
 
     /// Records the fences of a block that was freed during a capture. Captured uses need no fence: the memory of the
     /// graph stays in its pool.
-    fn mark_after_capture(&self, id: BlockId, mut uses: StreamUses<D>) -> hal::Result<CallbackOutcome> {
+    fn record_fences_after_capture(&self, id: BlockId, mut uses: StreamUses<D>) -> hal::Result<CallbackOutcome> {
         if !uses.users.iter().any(|stream_state| stream_state.is_capturing()) {
             uses.users.truncate(uses.users.len() - uses.captured);
             uses.captured = 0;
@@ -169,7 +169,7 @@ impl<D: Device> Heap<D> {
         if uses.users.is_empty() {
             return Ok(self.become_free(self.state.lock(), vec![(id, Vec::new())]));
         }
-        self.mark(id, uses)
+        self.record_fences(id, uses)
     }
 
     /// Frees pending blocks, each with the guards of its next use.
@@ -199,7 +199,7 @@ impl<D: Device> Heap<D> {
     /// calls [`process_events`](Self::process_events) if more is to be done.
     pub(crate) fn poll_events<'a>(&'a self, mut state: HeapGuard<'a, D>) -> (HeapGuard<'a, D>, hal::Result<()>) {
         let pending = &state.pending;
-        if !pending.unmarked.is_empty() || !pending.deferred.is_empty() || self.shared.routed.load(Relaxed) {
+        if !pending.unrecorded.is_empty() || !pending.deferred.is_empty() || self.shared.routed.load(Relaxed) {
             drop(state);
             let processed = self.process_events();
             self.reuse_in_capture();
@@ -243,16 +243,17 @@ impl<D: Device> Heap<D> {
         let mut result = Ok(());
         // While these blocks are in no list, a request that finds no memory waits for this call.
         let release = self.shared.in_flight.release();
-        let (unmarked, deferred) = {
+        let (unrecorded, deferred) = {
             let pending = &mut self.state.lock().pending;
             pending.reach = Ancestors::default();
-            (std::mem::take(&mut pending.unmarked), std::mem::take(&mut pending.deferred))
+            (std::mem::take(&mut pending.unrecorded), std::mem::take(&mut pending.deferred))
         };
         // A panic of a sink continues at the end: no other list has the blocks that come after.
         let mut told = CallbackOutcome::default();
-        let unmarked = unmarked.into_iter().map(|(id, uses)| self.mark(id, uses));
-        let deferred = deferred.into_iter().map(|Deferred { block, uses, .. }| self.mark_after_capture(block, uses));
-        for marked in unmarked.chain(deferred) {
+        let unrecorded = unrecorded.into_iter().map(|(id, uses)| self.record_fences(id, uses));
+        let deferred =
+            deferred.into_iter().map(|Deferred { block, uses, .. }| self.record_fences_after_capture(block, uses));
+        for marked in unrecorded.chain(deferred) {
             match marked {
                 Ok(more) => told = told.and(more),
                 Err(error) => result = result.and(Err(error)),

@@ -78,6 +78,6 @@ impl<D: Device> Heap<D> {
         }
         drop(state);
         // If this fails, the next request of the heap retries it.
-        let _ = self.mark(id, uses);
+        let _ = self.record_fences(id, uses);
     }
 }

@@ -180,7 +180,7 @@ impl<D: Device> Freed<D> {
     pub(crate) const DONE: Self = Self { more: None };
 
     #[cold]
-    pub(crate) fn careful(result: hal::Result<()>, heap: Option<Arc<Heap<D>>>) -> Self {
+    pub(crate) fn after_slow_path(result: hal::Result<()>, heap: Option<Arc<Heap<D>>>) -> Self {
         Self { more: heap.map(|heap| Box::new((result, heap))) }
     }
 

@@ -14,7 +14,7 @@ pub(crate) struct Deferred<D: Device> {
     pub(crate) block: BlockId,
     pub(crate) uses: StreamUses<D>,
     /// The nodes that its next use inside the capture must follow; `None` if it waits for the end of the capture.
-    markers: Option<FrontierNodes>,
+    frontier_nodes: Option<FrontierNodes>,
 }
 
 /// The frontiers of the streams that used a block, at the time of its free.
@@ -37,15 +37,15 @@ impl FrontierNodes {
 impl<D: Device> Heap<D> {
     /// A block that is freed during a capture, with the nodes that its reuse must follow.
     pub(crate) fn deferred(&self, block: BlockId, uses: StreamUses<D>) -> Deferred<D> {
-        let markers = self.markers(&uses);
-        Deferred { block, uses, markers }
+        let frontier_nodes = self.frontier_nodes(&uses);
+        Deferred { block, uses, frontier_nodes }
     }
 
     /// Returns the frontiers of the heap's own stream and of all streams that use the block. Reuse must be enabled, all
     /// of them must be in one capture, and every use must be captured.
     ///
     /// If the driver fails, the block waits for the end of the capture, as it does without reuse.
-    fn markers(&self, uses: &StreamUses<D>) -> Option<FrontierNodes> {
+    fn frontier_nodes(&self, uses: &StreamUses<D>) -> Option<FrontierNodes> {
         if !self.reuses_in_captures() || uses.captured < uses.users.len() {
             return None;
         }
@@ -68,7 +68,7 @@ impl<D: Device> Heap<D> {
         }
         let mut reach = {
             let pending = &mut self.state.lock().pending;
-            if pending.deferred.iter().all(|known| known.markers.is_none()) {
+            if pending.deferred.iter().all(|known| known.frontier_nodes.is_none()) {
                 return;
             }
             std::mem::take(&mut pending.reach)
@@ -79,8 +79,8 @@ impl<D: Device> Heap<D> {
         let mut done = Vec::new();
         if followed.is_some() {
             let behind = |known: &mut Deferred<D>| {
-                let markers = known.markers.as_ref();
-                markers.is_some_and(|markers| markers.are_behind(&reach))
+                let frontier_nodes = known.frontier_nodes.as_ref();
+                frontier_nodes.is_some_and(|frontier_nodes| frontier_nodes.are_behind(&reach))
             };
             let freed = state.pending.deferred.extract_if(.., behind);
             done.extend(freed.map(|known| (known.block, Vec::new())));

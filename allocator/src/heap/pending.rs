@@ -25,7 +25,7 @@ pub(crate) struct PendingFrees<D: Device> {
     /// The number of fences that each of these blocks still waits for.
     left: HashMap<BlockId, u32>,
     /// Blocks for whose uses no fence is recorded yet, because the driver failed.
-    pub(super) unmarked: Vec<(BlockId, StreamUses<D>)>,
+    pub(super) unrecorded: Vec<(BlockId, StreamUses<D>)>,
     /// Blocks freed while their own stream, or another one that uses them, was captured: no fence can be recorded
     /// there.
     pub(crate) deferred: Vec<Deferred<D>>,
@@ -79,7 +79,7 @@ impl<D: Device> Default for PendingFrees<D> {
             queues: BTreeMap::new(),
             polled: 0,
             left: HashMap::new(),
-            unmarked: Vec::new(),
+            unrecorded: Vec::new(),
             deferred: Vec::new(),
             reach: Ancestors::default(),
             exported: HashMap::new(),
@@ -91,18 +91,18 @@ impl<D: Device> PendingFrees<D> {
     /// Returns whether any block is pending.
     #[inline]
     pub(crate) fn has_pending_events(&self) -> bool {
-        !self.queues.is_empty() || !self.unmarked.is_empty() || !self.deferred.is_empty()
+        !self.queues.is_empty() || !self.unrecorded.is_empty() || !self.deferred.is_empty()
     }
 
     /// Makes a block wait for fences.
     pub(super) fn push(&mut self, block: BlockId, fences: Vec<Fence<D>>) {
         self.left.insert(block, u32::try_from(fences.len()).unwrap_or(u32::MAX));
         for fence in fences {
-            let (stream_state, order) = fence.point();
+            let (stream, order) = fence.order_key();
             let waiting = PendingBlock { fence: Arc::new(fence), block };
             let new = || PendingQueue { blocks: VecDeque::new(), polls_last: true };
-            let blocks = &mut self.queues.entry(stream_state).or_insert_with(new).blocks;
-            let at = blocks.partition_point(|known| known.fence.point().1 < order);
+            let blocks = &mut self.queues.entry(stream).or_insert_with(new).blocks;
+            let at = blocks.partition_point(|known| known.fence.order_key().1 < order);
             blocks.insert(at, waiting);
         }
     }
@@ -133,10 +133,10 @@ impl<D: Device> PendingFrees<D> {
 
     /// Notes the result of a poll. Appends the blocks that wait for no other fence to `done`.
     pub(super) fn note(&mut self, poll: &Poll<D>, passed: bool, done: &mut Vec<BlockId>) {
-        let (stream_state, order) = poll.fence.point();
-        let Some(queue) = self.queues.get_mut(&stream_state) else { return };
+        let (stream, order) = poll.fence.order_key();
+        let Some(queue) = self.queues.get_mut(&stream) else { return };
         queue.polls_last = passed;
-        let count = if passed { queue.blocks.partition_point(|known| known.fence.point().1 <= order) } else { 0 };
+        let count = if passed { queue.blocks.partition_point(|known| known.fence.order_key().1 <= order) } else { 0 };
         for first in queue.blocks.drain(..count) {
             if let Some(left) = self.left.get_mut(&first.block) {
                 *left -= 1;
@@ -147,14 +147,14 @@ impl<D: Device> PendingFrees<D> {
             }
         }
         if queue.blocks.is_empty() {
-            self.queues.remove(&stream_state);
+            self.queues.remove(&stream);
         }
     }
 
     /// The next fence of the same stream to poll, after its last one had not passed. The distance from the first doubles
     /// until one has not passed, and then halves. So the polls are as many as the doublings of the fences that have.
     pub(super) fn after(&self, poll: &Poll<D>, passed: bool) -> Option<Poll<D>> {
-        let queue = self.queues.get(&poll.fence.point().0)?;
+        let queue = self.queues.get(&poll.fence.order_key().0)?;
         let (open, grows) = match (passed, poll.open) {
             (true, open) => (open?.checked_sub(poll.at + 1)?, poll.grows),
             (false, open) => (poll.at, open.is_none()),
@@ -172,7 +172,7 @@ impl<D: Device> PendingFrees<D> {
     pub(crate) fn last_points(&self) -> HashMap<BlockId, u64> {
         let mut last = HashMap::new();
         for waiting in self.queues.values().flat_map(|queue| &queue.blocks) {
-            let (_, order) = waiting.fence.point();
+            let (_, order) = waiting.fence.order_key();
             let last = last.entry(waiting.block).or_insert(order);
             *last = order.max(*last);
         }

@@ -15,7 +15,7 @@ use crate::pool::PoolProblem;
 
 /// A saved allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SavedHeap {
+pub(crate) struct SavedBlock {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) requested: u64,
@@ -31,7 +31,7 @@ pub(crate) struct RestoredHeap {
     pub(crate) missing: Vec<u64>,
 }
 
-impl SavedHeap {
+impl SavedBlock {
     /// Returns whether both have owners and lie at the same addresses.
     fn is_still(&self, other: &Self) -> bool {
         let place = (self.address, self.bytes) == (other.address, other.bytes);
@@ -47,7 +47,7 @@ impl SavedHeap {
 
 impl<D: Device> Heap<D> {
     /// Returns the current allocations.
-    pub(crate) fn save(&self) -> Result<Vec<SavedHeap>, PoolProblem> {
+    pub(crate) fn save(&self) -> Result<Vec<SavedBlock>, PoolProblem> {
         let mut state = self.state.lock();
         state.blocks.coalesce();
         let waiting = state.blocks.iter().find(|(_, block)| block.state == BlockState::Pending);
@@ -58,7 +58,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Checks whether the saved allocations can be restored.
-    pub(crate) fn check_restore(&self, saved: &[SavedHeap]) -> Result<(), PoolProblem> {
+    pub(crate) fn check_restore(&self, saved: &[SavedBlock]) -> Result<(), PoolProblem> {
         if self.is_exporting() {
             return Err(PoolProblem::Offered);
         }
@@ -101,7 +101,7 @@ impl<D: Device> Heap<D> {
     /// these blocks are neither freed nor allocated.
     ///
     /// Fails if one of the streams is captured apart from the heap's own: no wait could order their work.
-    pub(crate) fn order_restored(&self, saved: &[SavedHeap]) -> Result<(), Error> {
+    pub(crate) fn order_restored(&self, saved: &[SavedBlock]) -> Result<(), Error> {
         let by_address = by_address(saved);
         let (mut users, next) = (Vec::new(), &self.stream_state);
         {
@@ -136,7 +136,7 @@ impl<D: Device> Heap<D> {
 
     /// Frees the current allocations and allocates the saved ones. Memory that its owner still has is kept, and so is a
     /// block in use by other streams that was saved unchanged. Other such blocks become pending.
-    pub(crate) fn restore(self: &Arc<Self>, saved: &[SavedHeap]) -> RestoredHeap {
+    pub(crate) fn restore(self: &Arc<Self>, saved: &[SavedBlock]) -> RestoredHeap {
         let mut state = self.state.lock();
         let mut saved = by_address(saved);
         let (mut freed, mut restored) = (Vec::new(), Vec::new());
@@ -187,7 +187,7 @@ impl<D: Device> Heap<D> {
         drop(state);
         self.shared.peaks.note(&self.counters);
         self.tell_restored(&freed, behind, &restored);
-        let addresses = |blocks: Vec<SavedHeap>| {
+        let addresses = |blocks: Vec<SavedBlock>| {
             let addresses = blocks.into_iter().map(|block| block.address);
             addresses.chain(stays.iter().copied()).collect()
         };
@@ -195,7 +195,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Notifies the trackers of a restore, and records the fences of the pending blocks.
-    fn tell_restored(&self, freed: &[SavedHeap], behind: Vec<(BlockId, StreamUses<D>)>, allocated: &[SavedHeap]) {
+    fn tell_restored(&self, freed: &[SavedBlock], behind: Vec<(BlockId, StreamUses<D>)>, allocated: &[SavedBlock]) {
         let mut outcome = CallbackOutcome::default();
         let waits: HashSet<u64> = {
             let state = self.state.lock();
@@ -211,7 +211,7 @@ impl<D: Device> Heap<D> {
         }
         for (id, uses) in behind {
             // The next request of the heap retries a failure.
-            outcome = outcome.and(self.mark(id, uses).unwrap_or_default());
+            outcome = outcome.and(self.record_fences(id, uses).unwrap_or_default());
         }
         for block in allocated {
             outcome = outcome.and(self.tell(TraceAction::Alloc, block.address, block.requested));
@@ -220,16 +220,16 @@ impl<D: Device> Heap<D> {
 }
 
 /// The saved allocations by address; no two have the same.
-fn by_address(saved: &[SavedHeap]) -> BTreeMap<u64, SavedHeap> {
+fn by_address(saved: &[SavedBlock]) -> BTreeMap<u64, SavedBlock> {
     saved.iter().map(|block| (block.address, *block)).collect()
 }
 
 /// The current allocations, with their blocks.
-fn allocated<D: Device>(state: &HeapState<D>) -> Vec<(BlockId, SavedHeap)> {
+fn allocated<D: Device>(state: &HeapState<D>) -> Vec<(BlockId, SavedBlock)> {
     let blocks = state.blocks.iter().filter(|(_, block)| block.state == BlockState::Allocated);
     blocks
         .map(|(id, block)| {
-            let saved = SavedHeap {
+            let saved = SavedBlock {
                 address: block.address,
                 bytes: block.bytes(),
                 requested: block.requested,

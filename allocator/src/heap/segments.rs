@@ -271,9 +271,9 @@ impl<D: Device> Heap<D> {
 
     /// Returns all unused memory, including pending blocks whose events have passed.
     pub(crate) fn empty(&self) -> hal::Result<u64> {
-        let tended = self.process_events();
+        let processed = self.process_events();
         let bytes = self.release_where(|_| true);
-        tended.and(bytes)
+        processed.and(bytes)
     }
 
     /// Bytes held from the device.

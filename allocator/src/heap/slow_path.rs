@@ -35,10 +35,10 @@ impl<D: Device> Heap<D> {
     ///
     /// Returns an error of the driver only if no other block fits.
     pub(crate) fn allocate_after_events(self: &Arc<Self>, request: Request) -> hal::Result<Option<Allocated>> {
-        let tended = self.process_events();
+        let processed = self.process_events();
         self.reuse_in_capture();
         match self.allocate_slow_locked(self.state.lock(), request) {
-            None => tended.map(|()| None),
+            None => processed.map(|()| None),
             allocated => Ok(allocated),
         }
     }
@@ -97,8 +97,8 @@ impl<D: Device> Heap<D> {
         let mut guards = state.blocks.take_guards(allocated.id);
         if stream_state.number() == self.stream_state.number() {
             guards.retain(|guard| {
-                let (stream_state, order) = guard.point();
-                state.waited.get(&stream_state).is_none_or(|last| *last < order)
+                let (stream, order) = guard.order_key();
+                state.waited.get(&stream).is_none_or(|last| *last < order)
             });
         }
         guards
@@ -110,8 +110,8 @@ impl<D: Device> Heap<D> {
             return;
         }
         let mut state = self.state.lock();
-        for (stream_state, order) in guards.iter().map(|guard| guard.point()) {
-            let last = state.waited.entry(stream_state).or_insert(order);
+        for (stream, order) in guards.iter().map(|guard| guard.order_key()) {
+            let last = state.waited.entry(stream).or_insert(order);
             *last = order.max(*last);
         }
     }
@@ -133,11 +133,11 @@ impl<D: Device> Heap<D> {
         let freed = if let Some(uses) = state.take_uses(id) {
             // After the block is no longer counted, another thread may free the last one.
             let heap = state.keepalive.clone();
-            Freed::careful(self.free_used(state, id, uses), heap)
+            Freed::after_slow_path(self.free_used(state, id, uses), heap)
         } else {
             match self.free_unused(state, id, Vec::new()) {
                 None => Freed::DONE,
-                heap => Freed::careful(Ok(()), heap),
+                heap => Freed::after_slow_path(Ok(()), heap),
             }
         };
         drop((gathered, outcome));

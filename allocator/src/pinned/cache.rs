@@ -236,19 +236,19 @@ impl<D: Device> PinnedCache<D> {
         self.worker.stop();
         *self.keep.lock() = self.me.upgrade();
         let owned: usize = self.buckets.iter().map(|bucket| bucket.lock().close()).sum();
-        self.shed();
-        self.leave(i64::try_from(owned).unwrap_or(i64::MAX));
+        self.release_unused();
+        self.decrement_live(i64::try_from(owned).unwrap_or(i64::MAX));
     }
 
     /// Returns all free blocks to the driver, after the allocator is dropped.
-    fn shed(&self) {
+    fn release_unused(&self) {
         // No caller can receive a failure here. The drop of the cache tries the remaining blocks again.
         let _ = self.process_events();
         let _ = self.release_free();
     }
 
     /// Adds to `left`, and drops the cache's reference to itself when it becomes zero.
-    fn leave(&self, more: i64) {
+    fn decrement_live(&self, more: i64) {
         // A block that is freed while buckets are being closed is subtracted first, so the sum is zero only at the end.
         // Acquire and release: the thread that reaches zero sees the changes of all others.
         if self.left.fetch_add(more, Ordering::AcqRel) + more == 0 {
@@ -258,7 +258,7 @@ impl<D: Device> PinnedCache<D> {
     }
 
     /// Frees the pending blocks once the device is idle. If the wait fails, they stay: the device may write to them.
-    fn settle(&mut self) {
+    fn drain(&mut self) {
         let pending = std::mem::take(self.pending.get_mut());
         if pending.is_empty() {
             return;
@@ -277,12 +277,12 @@ impl<D: Device> PinnedFreed<D> {
     /// Records the uses of the block, so that it becomes free after them.
     pub(super) fn end(self) -> hal::Result<()> {
         let Self { cache, place, mut users, closed } = self;
-        let marked = PinnedCache::mark(&mut users);
+        let marked = PinnedCache::record_fences(&mut users);
         let pending = cache.end_wait(place, users);
         cache.pending.lock().extend(pending);
         if closed {
-            cache.shed();
-            cache.leave(-1);
+            cache.release_unused();
+            cache.decrement_live(-1);
         } else {
             cache.wake();
         }
@@ -294,7 +294,7 @@ impl<D: Device> Drop for PinnedCache<D> {
     fn drop(&mut self) {
         let shared = Arc::clone(&self.shared);
         let _relaxed = shared.relax_capture();
-        self.settle();
+        self.drain();
         // A destructor cannot return a failure. It retries once, since the driver may have reported an older failure.
         if self.release_free().1.is_err() {
             let _ = self.release_free();

@@ -75,7 +75,7 @@ impl<D: Device> PinnedCache<D> {
     }
 
     /// Records a fence in every stream that uses a freed block. Does not, if that fails or a stream is captured.
-    pub(super) fn mark(users: &mut Vec<PinnedUser<D>>) -> hal::Result<()> {
+    pub(super) fn record_fences(users: &mut Vec<PinnedUser<D>>) -> hal::Result<()> {
         let streams: Vec<_> = users.iter().filter_map(PinnedUser::stream).collect();
         if streams.iter().any(|stream_state| stream_state.is_capturing()) {
             return Ok(());
@@ -89,7 +89,7 @@ impl<D: Device> PinnedCache<D> {
 
     /// Frees a block without users. Any other block stays pending.
     pub(super) fn end_wait(&self, place: PinnedPlace, users: Vec<PinnedUser<D>>) -> Option<PinnedPending<D>> {
-        if !users.iter().all(|user| matches!(user, PinnedUser::Graphs(pool) if pool.is_left())) {
+        if !users.iter().all(|user| matches!(user, PinnedUser::Graphs(pool) if pool.is_abandoned())) {
             return Some((place, users));
         }
         self.bucket(place).lock().free(place.slot);
@@ -109,19 +109,19 @@ impl<D: Device> PinnedCache<D> {
         // A stream runs in order, so the fences after one of these have not passed either.
         let mut ahead: Vec<(u64, u64)> = Vec::new();
         let mut poll = |fence: &Fence<D>| {
-            let (stream_state, order) = fence.point();
-            if ahead.iter().any(|first| first.0 == stream_state && first.1 <= order) {
+            let (stream, order) = fence.order_key();
+            if ahead.iter().any(|first| first.0 == stream && first.1 <= order) {
                 return Ok(false);
             }
             let polled = fence.poll();
             if polled != Ok(Progress::Done) {
-                ahead.push((stream_state, order));
+                ahead.push((stream, order));
             }
             polled.map(Progress::is_done)
         };
         let mut left = Vec::new();
         for (place, mut users) in pending {
-            result = result.and(Self::mark(&mut users));
+            result = result.and(Self::record_fences(&mut users));
             users.retain(|user| {
                 let passed = user.fence().map_or(Ok(false), |fence| poll(fence));
                 result = result.and(passed.map(drop));

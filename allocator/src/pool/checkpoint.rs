@@ -7,7 +7,7 @@ use cachette_hal::Device;
 
 use super::{Pool, PoolId, PoolProblem};
 use crate::error::Error;
-use crate::heap::{Heap, SavedHeap};
+use crate::heap::{Heap, SavedBlock};
 
 /// The allocations of a pool at one moment: addresses and sizes.
 ///
@@ -17,7 +17,7 @@ use crate::heap::{Heap, SavedHeap};
 pub struct Checkpoint {
     pool: PoolId,
     /// The blocks of every heap, in order of heap number.
-    heaps: Vec<(u32, Vec<SavedHeap>)>,
+    heaps: Vec<(u32, Vec<SavedBlock>)>,
 }
 
 impl Checkpoint {

@@ -109,7 +109,7 @@ impl<D: Device> AllocatorState<D> {
         self.forget_freed_asleep(state);
         let _gathered = self.shared.history.gather(Level::All);
         let _relaxed = self.shared.relax_capture();
-        if !state.gives_back() || !self.settle_launches(state, true)? {
+        if !state.may_release() || !self.settle_launches(state, true)? {
             return Ok(0);
         }
         Ok(sum_all(self.heaps_of(state).iter().map(|heap| heap.empty()))?)
@@ -183,7 +183,7 @@ impl<D: Device> AllocatorState<D> {
 
     /// Waits for the graphs of pools without users. With `never_block` it only polls them. A failure does not stop the
     /// others.
-    pub(crate) fn wait_for_left_graphs(&self) -> hal::Result<()> {
+    pub(crate) fn wait_for_abandoned_graphs(&self) -> hal::Result<()> {
         let waits = !self.shared.settings.never_block.load(Relaxed);
         let mut launched: Vec<_> = self.launches.lock().keys().copied().collect();
         launched.sort_unstable();
@@ -192,7 +192,7 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// Removes a pool without users and live memory, after a wait for chunks that its streams still use.
-    pub(super) fn forget_lifeless(&self, id: PoolId) {
+    pub(super) fn remove_if_dead(&self, id: PoolId) {
         let Some(state) = self.pools.released_as(id) else { return };
         if !self.shared.settings.never_block.load(Relaxed) {
             for heap in self.heaps_of(&state) {
@@ -218,7 +218,7 @@ impl<D: Device> AllocatorState<D> {
                 heap.set_pool(&forgotten);
             }
             // One of two partners is enough, since it refers to the other.
-            let leads = |heap: &&Arc<Heap<D>>| match heap.partner() {
+            let reachable = |heap: &&Arc<Heap<D>>| match heap.partner() {
                 None => true,
                 Some(partner) => {
                     let mutual = partner.partner();
@@ -226,7 +226,7 @@ impl<D: Device> AllocatorState<D> {
                 }
             };
             let idle = |heap: &Arc<Heap<D>>| IdleHeap { stream: heap.stream_state.number(), number: heap.number };
-            Some(heaps.iter().filter(leads).map(idle).collect())
+            Some(heaps.iter().filter(reachable).map(idle).collect())
         });
     }
 

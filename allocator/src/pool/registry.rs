@@ -59,7 +59,7 @@ impl Pools {
     pub(super) fn open(&self, id: PoolId) -> Result<Arc<PoolState>, Error> {
         let PoolTable { pools, left, .. } = &mut *self.0.lock();
         let state = pools.get(&id).ok_or(PoolProblem::Unknown.of(id))?;
-        if state.is_left() {
+        if state.is_abandoned() {
             state.end_keep();
         }
         if state.uses.fetch_add(1, Relaxed) == 0 {

@@ -103,11 +103,11 @@ pub enum Filter {
 }
 
 impl Filter {
-    /// Selects the requests for streams for which `leads` returns `true`.
+    /// Selects the requests for streams for which `matches` returns `true`.
     ///
     /// It is called on the thread of the request, possibly on several threads at once. It must not call the allocator.
-    pub fn function(leads: impl Fn(StreamRef) -> bool + Send + Sync + 'static) -> Self {
-        Self::Function(Arc::new(leads))
+    pub fn function(matches: impl Fn(StreamRef) -> bool + Send + Sync + 'static) -> Self {
+        Self::Function(Arc::new(matches))
     }
 }
 
@@ -173,13 +173,13 @@ impl Routes {
         capture: impl Fn() -> hal::Result<Option<CaptureId>>,
     ) -> hal::Result<Option<PoolEntry>> {
         for (filter, pool) in self.0.read().iter().rev() {
-            let leads = match filter {
+            let matches = match filter {
                 Filter::All => true,
                 Filter::Stream(only) => *only == stream,
                 Filter::Capture(id) => capture()? == Some(*id),
-                Filter::Function(leads) => leads(stream),
+                Filter::Function(matches) => matches(stream),
             };
-            if leads {
+            if matches {
                 return Ok(Some(PoolEntry::new(pool)));
             }
         }

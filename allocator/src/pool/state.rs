@@ -109,7 +109,7 @@ impl PoolState {
         }
     }
 
-    /// Returns whether a thread has entered the pool, or a request was led to it and has not ended.
+    /// Returns whether a thread has entered the pool, or a request was routed to it and has not ended.
     pub(super) fn is_entered(&self) -> bool {
         self.entered.load(Relaxed) > 0
     }
@@ -147,12 +147,12 @@ impl PoolState {
     }
 
     /// Returns whether unused segments may be released: the pool has no users, or its memory is not kept.
-    pub(crate) fn gives_back(&self) -> bool {
+    pub(crate) fn may_release(&self) -> bool {
         !self.is_used() || !self.keeps()
     }
 
     /// Returns whether the pool has no users and no graph uses its memory any more.
-    pub(crate) fn is_left(&self) -> bool {
+    pub(crate) fn is_abandoned(&self) -> bool {
         !self.is_used() && !self.running.load(Relaxed)
     }
 
@@ -180,11 +180,11 @@ impl PoolState {
     }
 
     /// Keeps the pool awake while the caller queues work on its memory. Fails if the pool sleeps.
-    pub(crate) fn stay_awake(self: &Arc<Self>) -> Result<AwakeState, Error> {
+    pub(crate) fn stay_awake(self: &Arc<Self>) -> Result<AwakeGuard, Error> {
         let mut queueing = self.queueing.lock();
         self.check_awake()?;
         *queueing += 1;
-        Ok(AwakeState(Arc::clone(self)))
+        Ok(AwakeGuard(Arc::clone(self)))
     }
 
     /// Locks the right to put the pool to sleep or wake it. Fails if this thread has it, as in a progress callback.
@@ -201,14 +201,14 @@ impl PoolState {
     /// Returns whether the pool's heaps may be elastic, if those of the allocator are. Blocks that share an elastic
     /// segment would break the promise of a pool that does not split.
     pub(crate) fn permits_elastic(&self) -> bool {
-        !self.splits_never() && self.source.as_ref().is_none_or(|source| source.permits_elastic())
+        !self.no_split() && self.source.as_ref().is_none_or(|source| source.permits_elastic())
     }
 
     /// Returns whether unused memory may be released to the device or to other heaps. Callers hold the lock of the
     /// heap. A graph that was captured before has kept the pool, and one that is captured later does not get the
     /// memory.
     pub(crate) fn permits_release(&self) -> bool {
-        !self.keeps() || self.is_left()
+        !self.keeps() || self.is_abandoned()
     }
 
     /// Keeps every segment until the last user is gone.
@@ -235,7 +235,7 @@ impl PoolState {
         self.keeps() || self.pinned.load(Relaxed)
     }
 
-    pub(crate) fn splits_never(&self) -> bool {
+    pub(crate) fn no_split(&self) -> bool {
         self.no_split.load(Relaxed)
     }
 }
@@ -269,9 +269,9 @@ impl Drop for PoolEntry {
 
 /// A call that queues work on a pool's memory. The pool does not go to sleep before this is dropped.
 #[derive(Debug)]
-pub(crate) struct AwakeState(Arc<PoolState>);
+pub(crate) struct AwakeGuard(Arc<PoolState>);
 
-impl Drop for AwakeState {
+impl Drop for AwakeGuard {
     fn drop(&mut self) {
         let mut queueing = self.0.queueing.lock();
         *queueing -= 1;

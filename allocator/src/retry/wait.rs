@@ -54,7 +54,7 @@ impl<D: Device> Retry<'_, D> {
                 self.alloc_segment_again()?;
             }
             for uses in ended.iter().filter(|uses| uses.heap.elastic.is_some()) {
-                let stream = uses.fences[0].point().0;
+                let stream = uses.fences[0].order_key().0;
                 waiting.extend(uses_to_end(&uses.heap, uses.last + 1).into_iter().filter(|next| next.is_in(stream)));
             }
         }
@@ -83,7 +83,7 @@ struct EndingUses<D: Device> {
 
 impl<D: Device> EndingUses<D> {
     fn is_in(&self, stream: u64) -> bool {
-        self.fences[0].point().0 == stream
+        self.fences[0].order_key().0 == stream
     }
 }
 
@@ -97,7 +97,7 @@ fn uses_to_end<D: Device>(heap: &Arc<Heap<D>>, first: u64) -> Vec<EndingUses<D>>
     } else {
         heap.last_fences_of(&segments_to_come(&heap.copy()))
     };
-    let last_of = |fences: &[Arc<Fence<D>>]| fences.iter().map(|fence| fence.point().1).max();
+    let last_of = |fences: &[Arc<Fence<D>>]| fences.iter().map(|fence| fence.order_key().1).max();
     let uses = sets.into_iter().filter_map(|fences| {
         let last = last_of(&fences).filter(|last| *last >= first)?;
         Some(EndingUses { heap: Arc::clone(heap), fences, last })
@@ -171,7 +171,7 @@ const MOST_SETS: usize = 64;
 /// Returns whether a block is free, or waits for recorded fences.
 fn can_come_free(heap: &HeapCopy, (id, block): (BlockId, &Block)) -> bool {
     match block.state {
-        BlockState::Free | BlockState::Recent => true,
+        BlockState::Free | BlockState::LastFreed => true,
         BlockState::Pending => heap.last_points.contains_key(&id),
         _ => false,
     }

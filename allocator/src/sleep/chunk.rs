@@ -94,7 +94,7 @@ impl<D: Device> SleepingChunk<D> {
     }
 
     /// Returns the memory to the device. After a failure the caller can try again, or wake the chunk.
-    pub(super) fn send_away(&mut self, memory: &dyn VirtualMemory) -> hal::Result<()> {
+    pub(super) fn offload(&mut self, memory: &dyn VirtualMemory) -> hal::Result<()> {
         let (at, bytes) = (pointer(self.chunk.at)?, self.chunk.bytes);
         if self.stage >= Stage::Mapped {
             self.stage = Stage::Mapped;
@@ -112,7 +112,7 @@ impl<D: Device> SleepingChunk<D> {
 
     /// Creates memory again, and queues copies of the contents from the host. After a failure the caller can try again,
     /// or send the chunk away. Once the copies have ended, the caller sets [`Stage::Filled`].
-    pub(super) fn bring_back(
+    pub(super) fn restore(
         &mut self,
         memory: &dyn VirtualMemory,
         transfer: Option<&dyn Transfer>,

@@ -60,7 +60,7 @@ impl<D: Device> OffloadState<D> {
         Some(Self { shared: Arc::clone(shared), entries, slabs, copies: None, lost: Vec::new() })
     }
 
-    pub(super) fn bytes_away(&self) -> u64 {
+    pub(super) fn offloaded_bytes(&self) -> u64 {
         let away = self.entries.iter().filter(|entry| entry.stage == Stage::Released);
         away.map(|entry| entry.chunk.bytes).sum()
     }
@@ -99,7 +99,7 @@ impl<D: Device> OffloadState<D> {
     /// Retries what the driver has refused before, for a pool that no caller wakes any more: it returns the memory of
     /// chunks that are half awake, and reserves the lost addresses again.
     pub(super) fn settle_unused(&mut self) {
-        self.return_half_awake();
+        self.release_partial();
         let shared = Arc::clone(&self.shared);
         if let Ok(memory) = shared.device.virtual_memory() {
             let _ = self.regain_addresses(memory);
@@ -107,7 +107,7 @@ impl<D: Device> OffloadState<D> {
     }
 
     /// Returns the memory of chunks that are half awake. No heap can release it.
-    fn return_half_awake(&mut self) {
+    fn release_partial(&mut self) {
         if self.settle().is_err() && self.copies.is_some() {
             return;
         }
@@ -115,7 +115,7 @@ impl<D: Device> OffloadState<D> {
         let Ok(memory) = shared.device.virtual_memory() else { return };
         let half_awake = Stage::Backed..Stage::Filled;
         for entry in self.entries.iter_mut().filter(|entry| half_awake.contains(&entry.stage)) {
-            let _ = entry.send_away(memory);
+            let _ = entry.offload(memory);
         }
     }
 
@@ -136,7 +136,7 @@ impl<D: Device> OffloadState<D> {
     }
 
     /// Copies the contents to the host, and returns the memory to the device.
-    pub(super) fn send_away(&mut self, store: &StagingStore<D>, progress: &mut dyn FnMut(Progress)) -> hal::Result<()> {
+    pub(super) fn offload(&mut self, store: &StagingStore<D>, progress: &mut dyn FnMut(Progress)) -> hal::Result<()> {
         let shared = Arc::clone(&self.shared);
         let memory = shared.device.virtual_memory()?;
         let copies = Arc::clone(self.copies.insert(store.copies(&shared)?));
@@ -158,7 +158,7 @@ impl<D: Device> OffloadState<D> {
             if let Some((batch, copied)) = mem::replace(&mut queued, next) {
                 copied.wait()?;
                 for entry in &mut self.entries[batch] {
-                    entry.send_away(memory)?;
+                    entry.offload(memory)?;
                     report(entry.chunk.bytes);
                 }
             }
@@ -169,20 +169,16 @@ impl<D: Device> OffloadState<D> {
     }
 
     /// Restores all memory and its contents. After a failure the memory is released again, if the driver permits it.
-    pub(super) fn bring_back(
-        &mut self,
-        store: &StagingStore<D>,
-        progress: &mut dyn FnMut(Progress),
-    ) -> hal::Result<()> {
+    pub(super) fn restore(&mut self, store: &StagingStore<D>, progress: &mut dyn FnMut(Progress)) -> hal::Result<()> {
         let shared = Arc::clone(&self.shared);
         let memory = shared.device.virtual_memory()?;
         self.regain_addresses(memory)?;
-        let mut room = Grant::of(&shared, self.bytes_away())?;
+        let mut room = Grant::of(&shared, self.offloaded_bytes())?;
         let copies = Arc::clone(self.copies.insert(store.copies(&shared)?));
         let transfer = if self.saved() > 0 { Some(shared.device.transfer()?) } else { None };
         let mut report = self.meter(progress);
         let woken = self.entries.iter_mut().try_for_each(|entry| {
-            entry.bring_back(memory, transfer, copies.handle(), &mut room)?;
+            entry.restore(memory, transfer, copies.handle(), &mut room)?;
             report(entry.chunk.bytes);
             Ok(())
         });
@@ -193,7 +189,7 @@ impl<D: Device> OffloadState<D> {
             let half_awake = Stage::Backed..Stage::Filled;
             if self.copies.is_none() {
                 for entry in self.entries.iter_mut().filter(|entry| half_awake.contains(&entry.stage)) {
-                    let _ = entry.send_away(memory);
+                    let _ = entry.offload(memory);
                 }
             }
             return Err(error);
@@ -241,7 +237,7 @@ impl<D: Device> OffloadState<D> {
 
 impl<D: Device> Drop for OffloadState<D> {
     fn drop(&mut self) {
-        self.return_half_awake();
+        self.release_partial();
         // Slabs that a copy may still use are never freed.
         if self.settle().is_err() && self.copies.is_some() {
             let _ = ManuallyDrop::new(mem::take(&mut self.slabs));

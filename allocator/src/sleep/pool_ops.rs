@@ -27,7 +27,7 @@ impl<D: Device> AllocatorState<D> {
             return Ok(SleepStats::default());
         }
         let _relaxed = self.shared.relax_capture();
-        self.check_sleepiness(state)?;
+        self.check_can_sleep(state)?;
         self.drain(state)?;
         if !state.keeps() {
             self.heaps_of(state).iter().try_for_each(|heap| heap.release_where(|_| true).map(drop))?;
@@ -57,7 +57,7 @@ impl<D: Device> AllocatorState<D> {
             drop(heap.lock_growth());
             drop(heap.elastic.as_ref().map(|elastic| elastic.moves.write()));
         }
-        self.check_sleepiness(state)?;
+        self.check_can_sleep(state)?;
         self.drain(state)?;
         // These include streams that are captured by now, which the drain left out.
         let mut fences = heaps.iter().flat_map(|heap| [heap.all_fences(), heap.unmap_fences()].concat());
@@ -69,12 +69,12 @@ impl<D: Device> AllocatorState<D> {
         let offload = Arc::new(Mutex::new(offload.ok_or(PoolProblem::NoHostMemory.of(state.id))?));
         self.offloads.lock().insert(state.id, Arc::clone(&offload));
         let mut offload = offload.lock();
-        if let Err(error) = offload.send_away(&self.store, progress) {
+        if let Err(error) = offload.offload(&self.store, progress) {
             // If this fails too, a later wake undoes the rest.
-            let _ = offload.bring_back(&self.store, &mut |_| {});
+            let _ = offload.restore(&self.store, &mut |_| {});
             return Err(error.into());
         }
-        Ok(SleepStats { released: offload.bytes_away(), saved: offload.saved() })
+        Ok(SleepStats { released: offload.offloaded_bytes(), saved: offload.saved() })
     }
 
     /// Restores the memory of a pool. Returns its bytes.
@@ -90,8 +90,8 @@ impl<D: Device> AllocatorState<D> {
         let mut bytes = 0;
         if let Some(offload) = self.offload(state) {
             let mut offload = offload.lock();
-            bytes = offload.bytes_away();
-            if let Err(error) = offload.bring_back(&self.store, progress) {
+            bytes = offload.offloaded_bytes();
+            if let Err(error) = offload.restore(&self.store, progress) {
                 return Err(match error.kind() {
                     ErrorKind::OutOfMemory => PoolProblem::NoMemory { bytes }.of(state.id),
                     _ => error.into(),
@@ -117,7 +117,7 @@ impl<D: Device> AllocatorState<D> {
         }
     }
 
-    fn check_sleepiness(&self, state: &PoolState) -> Result<(), Error> {
+    fn check_can_sleep(&self, state: &PoolState) -> Result<(), Error> {
         for heap in self.heaps_of(state) {
             if heap.elastic.is_none() && heap.reserved() > 0 {
                 return Err(PoolProblem::NotElastic.of(state.id));
@@ -151,7 +151,7 @@ impl<D: Device> AllocatorState<D> {
             }
         }
         // The work of a stream whose capture has begun since may still use the memory.
-        self.check_sleepiness(state)?;
+        self.check_can_sleep(state)?;
         Ok(self.heaps_of(state).iter().try_for_each(|heap| heap.process_events())?)
     }
 
@@ -170,7 +170,7 @@ impl<D: Device> AllocatorState<D> {
         if let Some(offload) = self.offload(state).filter(|_| !state.is_used()) {
             offload.lock().settle_unused();
         }
-        if state.gives_back() {
+        if state.may_release() {
             for heap in self.heaps_of(state) {
                 heap.forget_idle_chunks();
             }

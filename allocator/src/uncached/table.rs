@@ -100,8 +100,8 @@ impl UncachedTable {
     /// Retries the frees that the driver failed before. Returns the bytes that became free.
     pub(crate) fn free_again<D: Device>(&self, device: &D) -> hal::Result<u64> {
         let failed = |_: &u64, record: &mut Record| record.is_freed();
-        let mut last_freed: Vec<Record> = self.0.lock().extract_if(failed).map(|(_, record)| record).collect();
-        last_freed.sort_unstable_by_key(|record| record.held);
-        sum_all(last_freed.into_iter().map(|record| self.end(device, record).map(|()| record.bytes)))
+        let mut records: Vec<Record> = self.0.lock().extract_if(failed).map(|(_, record)| record).collect();
+        records.sort_unstable_by_key(|record| record.held);
+        sum_all(records.into_iter().map(|record| self.end(device, record).map(|()| record.bytes)))
     }
 }

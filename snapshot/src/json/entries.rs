@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 
 use super::rows::Items;
-use super::seeds::{Purse, seed};
+use super::seeds::{ChargedBudget, seed};
 use crate::{Segment, StackId, Trace};
 
 /// Binds a variable for each field of an object. Each key must appear exactly once; unknown keys are skipped.
@@ -24,7 +24,7 @@ macro_rules! fields {
 
 /// Reads a segment; its stacks and its pool still have the numbers of the file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SegmentSeed<'a>(pub(super) &'a Purse);
+pub(super) struct SegmentSeed<'a>(pub(super) &'a ChargedBudget);
 
 seed!(SegmentSeed<'_> => Segment, deserialize_map);
 
@@ -55,7 +55,7 @@ impl<'de> Visitor<'de> for SegmentSeed<'_> {
 
 /// Reads the events of a device; their references still have the numbers of the file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TraceSeed<'a>(pub(super) &'a Purse);
+pub(super) struct TraceSeed<'a>(pub(super) &'a ChargedBudget);
 
 seed!(TraceSeed<'_> => Trace, deserialize_map);
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::{Error, MapAccess, Visitor};
 
 use super::entries::{SegmentSeed, TraceSeed};
-use super::seeds::{Charged, List, Plain, Purse, seed};
+use super::seeds::{Charged, ChargedBudget, List, Plain, seed};
 use super::setting::TableSeed;
 use super::{FORMAT, VERSION};
 use crate::budget::Budget;
@@ -31,7 +31,7 @@ pub(super) struct File {
 
 /// Reads a [`File`] within a budget.
 #[derive(Debug)]
-pub(super) struct FileSeed<'a>(pub(super) &'a Purse);
+pub(super) struct FileSeed<'a>(pub(super) &'a ChargedBudget);
 
 /// The keys of a file.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Error, SeqAccess, Visitor};
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::seeds::Purse;
+use super::seeds::ChargedBudget;
 use crate::{Block, BlockState, Event, StackId, TextId, TraceAction};
 
 /// `MOST` numbers, of which at least `LEAST` are written.
@@ -106,10 +106,10 @@ pub(super) trait Item: Sized {
 
 /// Reads a list of items.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Items<'a, T>(&'a Purse, PhantomData<T>);
+pub(super) struct Items<'a, T>(&'a ChargedBudget, PhantomData<T>);
 
 impl<'a, T: Item> Items<'a, T> {
-    pub(super) const fn new(purse: &'a Purse) -> Self {
+    pub(super) const fn new(purse: &'a ChargedBudget) -> Self {
         Self(purse, PhantomData)
     }
 }

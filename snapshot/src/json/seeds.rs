@@ -27,12 +27,12 @@ pub(super) use seed;
 ///
 /// `serde` errors carry texts and no values, so the limit is stored here until the end of the read.
 #[derive(Debug)]
-pub(super) struct Purse {
+pub(super) struct ChargedBudget {
     pub(super) budget: Budget,
     excess: std::cell::Cell<Option<Excess>>,
 }
 
-impl Purse {
+impl ChargedBudget {
     pub(super) const fn new(budget: Budget) -> Self {
         Self { budget, excess: std::cell::Cell::new(None) }
     }
@@ -86,7 +86,7 @@ impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Plain<T> {
 /// Reads a value, and then charges for the result.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Charged<'a, S, F> {
-    pub(super) purse: &'a Purse,
+    pub(super) purse: &'a ChargedBudget,
     pub(super) each: S,
     pub(super) charge: F,
 }
@@ -109,7 +109,7 @@ where
 /// Reads a list, whose room is charged as it grows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List<'a, S> {
-    pub(super) purse: &'a Purse,
+    pub(super) purse: &'a ChargedBudget,
     pub(super) each: S,
 }
 

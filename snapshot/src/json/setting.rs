@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Serialize, Serializer};
 
-use super::seeds::{Purse, seed};
+use super::seeds::{ChargedBudget, seed};
 use crate::Setting;
 use crate::budget::check_settings;
 
@@ -40,14 +40,14 @@ impl Serialize for Table<&[(String, Setting)]> {
 /// Reads settings by key, including nested ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableSeed<'a> {
-    purse: &'a Purse,
+    purse: &'a ChargedBudget,
     count: &'a Cell<usize>,
     depth: usize,
 }
 
 impl<'a> TableSeed<'a> {
     /// Creates a seed that counts the settings in `count`.
-    pub(super) const fn new(purse: &'a Purse, count: &'a Cell<usize>) -> Self {
+    pub(super) const fn new(purse: &'a ChargedBudget, count: &'a Cell<usize>) -> Self {
         Self { purse, count, depth: 0 }
     }
 

@@ -15,7 +15,7 @@ impl Class {
     /// The class of no block, below all others.
     pub(super) const NONE: Self = Self(0);
 
-    /// The class of a size in grains, which is not zero.
+    /// The class of a size in units, which is not zero.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a class is below 124")]
     pub(super) const fn of(units: u32) -> Self {

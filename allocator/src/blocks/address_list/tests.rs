@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use crate::blocks::address_list::*;
 
-/// The grains of all blocks together.
+/// The units of all blocks together.
 const GRAINS: u32 = 20_000;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Allocates so many grains at the start of the first free block that fits.
+    /// Allocates so many units at the start of the first free block that fits.
     Allocate(u32),
     /// Allocates a whole free block.
     Take(usize),
@@ -27,11 +27,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..2000)
 }
 
-/// Free and allocated ranges of grains, as the list and as two simple lists.
+/// Free and allocated ranges of units, as the list and as two simple lists.
 struct Model {
     places: AddressList,
     blocks: BlockTable,
-    /// In order: the first grain, the end and the block.
+    /// In order: the first unit, the end and the block.
     free: Vec<(u32, u32, BlockId)>,
     allocated: Vec<(u32, u32)>,
 }

@@ -35,14 +35,14 @@ impl<G> HeapBlocks<G> {
     #[inline(always)]
     fn hint(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
         let record = self.segments.get(segment)?;
-        let grain = u32::try_from(address.checked_sub(record.base)? / UNIT).ok()?;
-        Some(record.starts.hint(grain))
+        let unit = u32::try_from(address.checked_sub(record.base)? / UNIT).ok()?;
+        Some(record.starts.hint(unit))
     }
 
     /// The block that the last search returned, if it is allocated, raw and begins at `address`.
     #[inline(always)]
     pub(crate) fn last_found_raw(&self, address: u64) -> Option<BlockId> {
-        self.if_raw_at(self.last_freed, address)
+        self.if_raw_at(self.last_found, address)
     }
 
     #[inline(always)]

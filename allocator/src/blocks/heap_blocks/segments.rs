@@ -22,7 +22,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let (segment, first) = self.put_segment(segment)?;
         self.blocks[first].state = BlockState::Free;
         self.list(first, kind);
-        self.last_freed = BlockId::NONE;
+        self.last_found = BlockId::NONE;
         Some(segment)
     }
 
@@ -83,7 +83,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             self.blocks[first].state = BlockState::Free;
             self.blocks[first].born = self.clock;
             self.list(first, kind);
-            self.last_freed = BlockId::NONE;
+            self.last_found = BlockId::NONE;
         }
     }
 

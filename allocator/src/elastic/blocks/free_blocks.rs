@@ -13,8 +13,8 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// Allocates the first free block that fits, and splits off the remainder.
     #[inline(never)]
     pub(crate) fn search_elastic(&mut self, policy: &HeapPolicy, units: u32) -> BlockId {
-        if let Some(recent) = self.take_recent() {
-            self.become_free(recent);
+        if let Some(last_freed) = self.take_last_freed() {
+            self.become_free(last_freed);
         }
         let Some(chunk_map) = &mut self.chunk_map else { return BlockId::NONE };
         let Some(id) = chunk_map.places.first(&self.blocks, units) else { return BlockId::NONE };
@@ -31,7 +31,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let block = &mut self.blocks[id];
         block.kind = SegmentKind::of(block.bytes());
         block.state = BlockState::Allocated;
-        self.last_freed = id;
+        self.last_found = id;
         id
     }
 
@@ -70,7 +70,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     ///
     /// The block is merged with its free neighbours, and takes over the slot of one of them.
     pub(crate) fn become_free(&mut self, mut id: BlockId) {
-        self.last_freed = BlockId::NONE;
+        self.last_found = BlockId::NONE;
         let (before, after) = (self.blocks[id].before, self.blocks[id].after);
         let is_free = |neighbour: Option<&Block>| neighbour.is_some_and(Block::is_free);
         let (merges_before, merges_after) = (is_free(self.blocks.get(before)), is_free(self.blocks.get(after)));

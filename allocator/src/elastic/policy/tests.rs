@@ -59,7 +59,7 @@ impl Moment {
 }
 
 /// A free range: a free block before the first unmapped block, then every unmapped block with the free block after it.
-/// Sizes are in pages, except the first and last, which are in grains.
+/// Sizes are in pages, except the first and last, which are in units.
 type Shape = (u64, Vec<(u64, u64)>, u64);
 
 fn shapes() -> impl Strategy<Value = Vec<Shape>> {
@@ -204,7 +204,7 @@ fn check_spares(moment: &Moment, plan: &Plan) -> Result<(), TestCaseError> {
     let all = moment.all_spare();
     let mut seen = HashSet::new();
     for fill in &plan.fills {
-        let Some(id) = fill.spare else {
+        let Some(id) = fill.reused else {
             let largest = moment.tuning.largest.max(PAGE);
             prop_assert!(fill.bytes <= largest, "a new chunk is too large");
             continue;
@@ -390,7 +390,7 @@ fn chunks_are_small_where_little_memory_is_held() {
 
 #[test]
 fn chunks_grow_with_the_debt_beyond_what_was_paid_for() {
-    let tuning = Tuning { price: 100, ..Tuning::default() };
+    let tuning = Tuning { chunk_cost: 100, ..Tuning::default() };
     let moment = Moment { tuning, used: 2 << 30, ..growing(ElasticSetting::Default, 60 << 20) };
     let largest = |spent| sizes(&Moment { spent, ..moment.clone() })[0] / PAGE;
     assert_eq!([0, 10, 20, 50, 10_000].map(largest), [1, 1, 4, 25, 30]);

@@ -161,7 +161,9 @@ const fn state_of(block: &blocks::Block) -> Option<BlockState> {
     match block.state {
         blocks::BlockState::Allocated => Some(BlockState::Allocated),
         blocks::BlockState::Pending => Some(BlockState::Pending),
-        blocks::BlockState::Free | blocks::BlockState::Recent | blocks::BlockState::Leaving => Some(BlockState::Free),
+        blocks::BlockState::Free | blocks::BlockState::LastFreed | blocks::BlockState::Leaving => {
+            Some(BlockState::Free)
+        }
         blocks::BlockState::Vacant
         | blocks::BlockState::Unmapped
         | blocks::BlockState::Reserved
