@@ -20,13 +20,13 @@ pub enum Error {
     #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
     /// The request is larger than the memory of any device.
-    #[error("out of memory: {bytes} bytes were asked for, and no device has 1 EiB")]
+    #[error("out of memory: tried to allocate {bytes} bytes, and no device has 1 EiB")]
     TooLarge {
         /// The requested bytes.
         bytes: u64,
     },
     /// The size of a buffer in bytes does not fit in an integer.
-    #[error("out of memory: {len} elements of {element_bytes} bytes were asked for, and no device has 1 EiB")]
+    #[error("out of memory: tried to allocate {len} elements of {element_bytes} bytes, and no device has 1 EiB")]
     TooManyElements {
         /// The requested elements.
         len: usize,
@@ -34,7 +34,7 @@ pub enum Error {
         element_bytes: usize,
     },
     /// The length of a slice differs from the length of the buffer.
-    #[error("the buffer has {len} elements and {given} were given; give as many as it has")]
+    #[error("expected {len} elements, got {given}")]
     LengthMismatch {
         /// Elements of the buffer.
         len: usize,
@@ -42,7 +42,7 @@ pub enum Error {
         given: usize,
     },
     /// A buffer belongs to another allocator.
-    #[error("the buffer belongs to another allocator; read it, and write what was read")]
+    #[error("the buffer belongs to another allocator; copy through the host")]
     ForeignBuffer,
     /// The device lacks a group that the call needs.
     #[error(transparent)]
@@ -68,7 +68,7 @@ pub enum Error {
     },
     /// No pinned memory, even after all retry steps.
     #[error(
-        "out of pinned memory: {} were asked for, which takes {}; this allocator holds {}, of which {} are in use; \
+        "out of pinned memory: tried to allocate {} (a block of {}); this allocator holds {}, of which {} are in use; \
          free pinned memory, or raise what the system lets a process lock",
         Bytes(*requested), Bytes(*block), Bytes(*held), Bytes(*active)
     )]
@@ -145,7 +145,7 @@ impl Error {
 #[non_exhaustive]
 pub enum PointerProblem {
     /// It lies in no segment of this allocator.
-    #[error("this allocator never gave it out; it may belong to another device or library")]
+    #[error("not allocated by this allocator; it may belong to another device or library")]
     Foreign,
     /// It lies inside an allocation.
     #[error("it lies {offset} bytes inside the allocation at {start:#x}; pass that address")]

@@ -32,7 +32,7 @@ pub struct OutOfMemory {
     pub limit: Option<u64>,
     /// Bytes of allocated blocks.
     pub allocated: u64,
-    /// Bytes held from the device.
+    /// Bytes reserved from the device.
     pub reserved: u64,
     /// Bytes that callers have freed, but other streams still use.
     pub pending: u64,
@@ -121,23 +121,23 @@ pub enum OomHint {
 impl fmt::Display for OomHint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::Limit => "the limit of this allocator is in the way: raise it or free memory",
+            Self::Limit => "the memory limit was reached: raise it or free memory",
             Self::Pending => {
-                "freed memory waits for other streams that were recorded as its users: let them get there first, or \
-                 free it with `release_after`"
+                "freed memory is still used by recorded streams: synchronize them first, or free it with \
+                 `release_after`"
             }
             Self::NeverBlock => {
-                "never_block:True forbids to wait for memory that is used no more: allow it, or empty the cache before"
+                "never_block:True prevents waiting for freed memory: unset it, or call empty_cache first"
             }
-            Self::Fragmented => "enough is free, but in pieces too small: free what lies between them",
-            Self::Elastic => "expandable_segments:True would make one piece of the free ones, wherever they lie",
+            Self::Fragmented => "enough memory is free but fragmented: free the blocks in between",
+            Self::Elastic => "expandable_segments:True would combine the free blocks",
             Self::OtherPool => {
-                "another pool holds enough unused memory: empty it, or let it serve others with `use_on_oom`"
+                "another pool holds enough unused memory: empty its cache, or create it with `use_on_oom`"
             }
             Self::Elsewhere => {
-                "others use enough of this device, outside this allocator: end them, or use another device"
+                "other processes or libraries use enough of this device: stop them, or use another device"
             }
-            Self::AskForLess => "free memory, or ask for less",
+            Self::AskForLess => "free memory, or allocate less",
         })
     }
 }
@@ -184,10 +184,7 @@ impl OutOfMemory {
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (device, requested, segment) = (self.device, Bytes(self.requested), Bytes(self.segment));
-        write!(
-            f,
-            "out of memory on device {device}: {requested} were asked for, which takes {segment} from the device"
-        )?;
+        write!(f, "out of memory on device {device}: tried to allocate {requested} (a segment of {segment})")?;
         match (self.total, self.free) {
             (Some(total), Some(free)) => write!(f, "; of its {} {} are free", Bytes(total), Bytes(free))?,
             _ => f.write_str("; the driver does not say how much it has free")?,

@@ -88,9 +88,7 @@ pub(crate) enum CliError {
     #[error("'{}' is not the front: {why}; name libcachette_front.so or its folder", path.display())]
     Front { path: PathBuf, why: String },
     /// There is no driver.
-    #[error(
-        "there is no driver to be in front of: {why}; name its library by CACHETTE_CUDA_LIBRARY or CACHETTE_HIP_LIBRARY"
-    )]
+    #[error("no CUDA or HIP driver found: {why}; name its library by CACHETTE_CUDA_LIBRARY or CACHETTE_HIP_LIBRARY")]
     NoDriver { why: String },
     /// The libraries in front cannot be written.
     #[error("cannot write to the folder '{}': {error}; set XDG_CACHE_HOME to a folder of this user", path.display())]

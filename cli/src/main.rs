@@ -76,6 +76,6 @@ fn main() -> ExitCode {
         Ok(()) => 0,
         Err(error) => error.report(),
     };
-    cachette_conformance::leave_if_hung(code);
+    cachette_conformance::exit_if_hung(code);
     ExitCode::from(code)
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 use crate::case::Case;
+use crate::exit::exit_if_hung;
 use crate::fixture::Fixture;
-use crate::leave::leave_if_hung;
 use crate::report::Outcome;
 use crate::runner::{Bench, LIMIT, RunError};
 use crate::{cases, child};
@@ -31,7 +31,7 @@ pub fn main(fixture: Fixture) -> ExitCode {
         Err(error) => cases().iter().map(|case| absent(case, &error, &fixture)).collect(),
     };
     let conclusion = libtest_mimic::run(&arguments, trials);
-    leave_if_hung(if conclusion.has_failed() { 101 } else { 0 });
+    exit_if_hung(if conclusion.has_failed() { 101 } else { 0 });
     conclusion.exit_code()
 }
 

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::case::Case;
 use crate::cases;
 use crate::child::command;
+use crate::exit::{exit_now, has_hung};
 use crate::failure::Failure;
 use crate::fixture::Fixture;
-use crate::leave::{has_hung, leave};
 use crate::report::{CaseReport, Outcome};
 use crate::runner::{Bench, failed};
 
@@ -52,14 +52,14 @@ pub(crate) fn play(fixture: &Arc<Fixture>, ordinal: Ordinal, arguments: &str) ->
         Ok(request) => request,
         Err(error) => {
             say(&Line::NotOpened(format!("the list of cases cannot be read: {error}")));
-            leave(1)
+            exit_now(1)
         }
     };
     let bench = match Bench::open(fixture, Some(ordinal)) {
         Ok(bench) => bench,
         Err(error) => {
             say(&Line::NotOpened(error.to_string()));
-            leave(1)
+            exit_now(1)
         }
     };
     for case in request.cases.iter().filter_map(|name| cases().iter().find(|case| case.name == name)) {
@@ -71,7 +71,7 @@ pub(crate) fn play(fixture: &Arc<Fixture>, ordinal: Ordinal, arguments: &str) ->
             break;
         }
     }
-    leave(0)
+    exit_now(0)
 }
 
 /// Runs cases in child processes, each after the end of the one before, and reports them in order.

@@ -12,10 +12,10 @@ use cachette_hal::{AnyDevice, Backend, Error, Ordinal};
 
 use crate::case::Case;
 use crate::deviations::{DEVIATIONS, judge};
+use crate::exit::note_hang;
 use crate::failure::{Failure, Stop, Verdict};
 use crate::filter::{Filter, FilterError};
 use crate::fixture::Fixture;
-use crate::leave::note_hang;
 use crate::report::{CaseReport, Header, Outcome, Report};
 use crate::rig::Subject;
 use crate::{cases, child, isolate};

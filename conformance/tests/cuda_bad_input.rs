@@ -258,14 +258,14 @@ fn no_fabric() -> Result<(), Failed> {
     expect(&said, &format!("{others}\nfabric handles: yes; made"))?;
     let said = child(SHARE, &library, &[("CACHETTE_EMULATED_FABRIC", "closed")])?;
     let promised = format!(
-        "{others}\nfabric handles: yes; cuMemCreate failed: no fabric is there, or this process may not use \
+        "{others}\nfabric handles: yes; cuMemCreate failed: no NVLink fabric, or this process may not use \
          it (status 800); {remedy}"
     );
     expect(&said, &promised)?;
     let said = child(SHARE, &library, &[("CACHETTE_EMULATED_FABRIC", "0")])?;
     let promised = format!(
         "{others}\nfabric handles: the device lacks CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED; \
-         cuMemCreate failed: no fabric is there, or this process may not use it; {remedy}"
+         cuMemCreate failed: no NVLink fabric, or this process may not use it; {remedy}"
     );
     expect(&said, &promised)
 }

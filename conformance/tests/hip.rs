@@ -5,7 +5,7 @@ use std::env;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cachette_conformance::{Case, Fixture, Opened, Options, Outcome, cases, child, leave_if_hung, run};
+use cachette_conformance::{Case, Fixture, Opened, Options, Outcome, cases, child, exit_if_hung, run};
 use cachette_emulated_hip::{Personality, install};
 use cachette_hal::Backend;
 use cachette_hal_hip::{Candidate, HipBackend};
@@ -109,6 +109,6 @@ fn main() -> ExitCode {
         })
     });
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials.collect());
-    leave_if_hung(if conclusion.has_failed() { 101 } else { 0 });
+    exit_if_hung(if conclusion.has_failed() { 101 } else { 0 });
     conclusion.exit_code()
 }

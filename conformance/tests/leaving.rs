@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode, abort};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cachette_conformance::{Fixture, LIMIT, Opened, Options, leave_if_hung, run};
+use cachette_conformance::{Fixture, LIMIT, Opened, Options, exit_if_hung, run};
 use cachette_hal_host::{HostBackend, HostConfig};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -51,7 +51,7 @@ fn child(seconds: &str) -> ExitCode {
     println!("{report}");
     // SAFETY: the handler takes nothing, and ends the process.
     unsafe { atexit(crash) };
-    leave_if_hung(CODE);
+    exit_if_hung(CODE);
     ExitCode::from(CODE)
 }
 

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use crate::worded::worded;
+use crate::enum_with_text::enum_with_text;
 
 /// Result of a driver call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-worded! {
+enum_with_text! {
     /// The kind of failure.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum ErrorKind {
@@ -26,11 +26,11 @@ worded! {
         /// The vendor, driver or device does not support the request.
         Unsupported = "not supported",
         /// There is no fabric, or this process has no right to it.
-        NoFabric = "no fabric is there, or this process may not use it",
+        NoFabric = "no NVLink fabric, or this process may not use it",
         /// The operating system refused: descriptors, permissions or limits of the process.
         Refused = "refused by the operating system",
         /// Work on the device accessed memory without the right to.
-        Fault = "the device touched memory it may not touch",
+        Fault = "illegal memory access",
         /// The device or its context is gone; every later call fails.
         DeviceLost = "the device is lost",
         /// The process is exiting and the driver has shut down.
@@ -64,7 +64,7 @@ impl ErrorKind {
     }
 }
 
-worded! {
+enum_with_text! {
     /// The remedy for an [`ErrorKind`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Recovery {

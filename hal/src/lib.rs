@@ -57,6 +57,7 @@ mod call;
 mod capture;
 mod capture_lock;
 mod device;
+mod enum_with_text;
 mod error;
 mod handle;
 mod host_calls;
@@ -72,7 +73,6 @@ mod peer_access;
 mod stream_ordered;
 mod transfer;
 mod virtual_memory;
-mod worded;
 
 pub use backend::{Backend, BackendInfo};
 pub use call::{Call, UnknownCall};

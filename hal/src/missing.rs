@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use crate::worded::worded;
+use crate::enum_with_text::enum_with_text;
 use crate::{Error, ErrorKind, LoadError, Version};
 
-worded! {
+enum_with_text! {
     /// An optional group of calls.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Feature {

@@ -3,7 +3,7 @@
 use std::fmt::{self, Debug};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use crate::worded::worded;
+use crate::enum_with_text::enum_with_text;
 use crate::{Backing, DevicePtr, Ordinal, Reason, Result};
 
 /// Backings, reservations and their addresses are multiples of these sizes.
@@ -27,7 +27,7 @@ pub enum Access {
     ReadWrite(Ordinal),
 }
 
-worded! {
+enum_with_text! {
     /// How a backing can be exported; fixed when it is created.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Sharing {

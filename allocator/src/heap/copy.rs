@@ -16,7 +16,7 @@ pub(crate) struct HeapCopy {
     pub(crate) stacks: Stacks,
     pub(crate) stream: StreamRef,
     pub(crate) pool: PoolId,
-    /// Bytes held from the device.
+    /// Bytes reserved from the device.
     pub(crate) reserved: u64,
     /// For every pending block, the number of the last fence that it waits for.
     pub(crate) last_points: HashMap<BlockId, u64>,

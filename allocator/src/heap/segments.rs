@@ -276,7 +276,7 @@ impl<D: Device> Heap<D> {
         processed.and(bytes)
     }
 
-    /// Bytes held from the device.
+    /// Bytes reserved from the device.
     pub(crate) fn reserved(&self) -> u64 {
         self.counters.now(Row::All, Counted::ReservedBytes)
     }

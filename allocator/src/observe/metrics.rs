@@ -86,13 +86,13 @@ impl Metrics {
     fn gauges(&self) -> [(&'static str, &'static str, &StatArray); 9] {
         let stats = &self.stats;
         [
-            ("allocations", "Blocks held by callers.", &stats.allocation),
-            ("allocated_bytes", "Bytes of blocks held by callers.", &stats.allocated_bytes),
-            ("requested_bytes", "Bytes that callers asked for.", &stats.requested_bytes),
-            ("active_blocks", "Blocks held by callers or used by other streams.", &stats.active),
-            ("active_bytes", "Bytes of blocks held by callers or used by other streams.", &stats.active_bytes),
-            ("segments", "Segments held from the device.", &stats.segment),
-            ("reserved_bytes", "Bytes held from the device.", &stats.reserved_bytes),
+            ("allocations", "Blocks allocated now.", &stats.allocation),
+            ("allocated_bytes", "Bytes of blocks allocated now.", &stats.allocated_bytes),
+            ("requested_bytes", "Bytes requested, before rounding.", &stats.requested_bytes),
+            ("active_blocks", "Blocks allocated or still used by other streams.", &stats.active),
+            ("active_bytes", "Bytes of blocks allocated or still used by other streams.", &stats.active_bytes),
+            ("segments", "Segments reserved from the device.", &stats.segment),
+            ("reserved_bytes", "Bytes reserved from the device.", &stats.reserved_bytes),
             ("inactive_split_blocks", "Free blocks that are a part of their segment.", &stats.inactive_split),
             (
                 "inactive_split_bytes",
@@ -105,19 +105,19 @@ impl Metrics {
     fn counters(&self) -> [(&'static str, &'static str, u64); 9] {
         let stats = &self.stats;
         [
-            ("allocated_total", "Blocks ever handed out.", stats.allocation.all.allocated),
-            ("allocated_bytes_total", "Bytes of blocks ever handed out.", stats.allocated_bytes.all.allocated),
-            ("freed_total", "Blocks ever given back.", stats.allocation.all.freed),
-            ("device_allocations_total", "Segments and chunks obtained from the device.", stats.num_device_alloc),
-            ("device_frees_total", "Segments and chunks given back to the device.", stats.num_device_free),
+            ("allocated_total", "Blocks allocated since start.", stats.allocation.all.allocated),
+            ("allocated_bytes_total", "Bytes of blocks allocated since start.", stats.allocated_bytes.all.allocated),
+            ("freed_total", "Blocks freed since start.", stats.allocation.all.freed),
             (
-                "retries_total",
-                "Requests to the device that were repeated after memory went back to it.",
-                stats.num_alloc_retries,
+                "device_allocations_total",
+                "Segments and chunks allocated from the device since start.",
+                stats.num_device_alloc,
             ),
+            ("device_frees_total", "Segments and chunks released to the device since start.", stats.num_device_free),
+            ("retries_total", "Device allocations retried after memory was released.", stats.num_alloc_retries),
             ("waits_total", "Waits for other streams.", stats.num_sync_all_streams),
-            ("out_of_memory_total", "Requests that failed for want of memory.", stats.num_ooms),
-            ("rejections_total", "Requests refused because of the limit alone.", stats.num_oom_rejections),
+            ("out_of_memory_total", "Out-of-memory errors.", stats.num_ooms),
+            ("rejections_total", "Requests rejected by the memory limit.", stats.num_oom_rejections),
         ]
     }
 }

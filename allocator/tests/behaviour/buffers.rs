@@ -90,7 +90,7 @@ fn elements_must_be_as_many_as_the_buffer_has() {
     assert_eq!(test.device.total_calls(), calls);
     assert_eq!(three.read().unwrap(), [1, 2, 3]);
     let message = wrong(2).unwrap_err().to_string();
-    let expected = "the buffer has 3 elements and 2 were given; give as many as it has";
+    let expected = "expected 3 elements, got 2";
     assert_eq!(message, expected);
 }
 

@@ -78,7 +78,7 @@ fn exhaustion_is_told_with_its_figures_and_passes() {
     assert_eq!(error, expected);
     assert!(
         error.to_string().starts_with(
-            "out of pinned memory: 40.00 KiB were asked for, which takes 64.00 KiB; this allocator holds 4.00 KiB"
+            "out of pinned memory: tried to allocate 40.00 KiB (a block of 64.00 KiB); this allocator holds 4.00 KiB"
         ),
         "{error}"
     );

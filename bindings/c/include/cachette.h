@@ -708,7 +708,7 @@ typedef struct cachette_stat_array_t {
 /// Bytes of blocks are counted as rounded. A block that was freed while another stream still used it is active, but no
 /// longer allocated.
 typedef struct cachette_stats_t {
-  /// Blocks held by callers.
+  /// Blocks allocated now.
   struct cachette_stat_array_t allocation;
   /// Segments obtained from the device.
   struct cachette_stat_array_t segment;
@@ -724,7 +724,7 @@ typedef struct cachette_stats_t {
   struct cachette_stat_array_t active_bytes;
   /// Bytes of `inactive_split`.
   struct cachette_stat_array_t inactive_split_bytes;
-  /// Bytes that callers asked for.
+  /// Bytes requested, before rounding.
   struct cachette_stat_array_t requested_bytes;
   /// Allocations of at least `max_split_size`.
   struct cachette_stat_t oversize_allocations;

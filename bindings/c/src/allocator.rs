@@ -6,8 +6,8 @@ use std::sync::Arc;
 use cachette::{Allocator, Backends, Config, Label};
 
 use crate::failure::Failure;
-use crate::given::{destroy, give};
 use crate::guard::{call, promises};
+use crate::handle::{destroy, into_handle};
 use crate::status::Status;
 use crate::stream::OwnStreams;
 
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn cachette_open(
         let config = config_of(config)?;
         let device = device.map_or_else(Backends::open_first, Backends::open)?;
         let inner = Allocator::with_config(device, &config);
-        *out_allocator = give(AllocatorHandle { inner, streams: Arc::default(), label: Label::NONE });
+        *out_allocator = into_handle(AllocatorHandle { inner, streams: Arc::default(), label: Label::NONE });
     })
 }
 

@@ -8,8 +8,8 @@ use cachette::pool::{Capture, Graph};
 
 use crate::convert::stream_of;
 use crate::failure::Failure;
-use crate::given::{destroy, give, out, take};
 use crate::guard::{call, promises};
+use crate::handle::{destroy, from_handle, into_handle, out};
 use crate::pool::PoolHandle;
 use crate::status::Status;
 
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn cachette_pool_begin_capture(
         let mode = mode_of(mode)?;
         // SAFETY: 4. is the caller's promise.
         let stream = unsafe { pool.stream(stream) }?;
-        *out_capture = give(CaptureHandle { inner: pool.inner.begin_capture(&stream, mode)? });
+        *out_capture = into_handle(CaptureHandle { inner: pool.inner.begin_capture(&stream, mode)? });
     })
 }
 
@@ -73,10 +73,10 @@ pub unsafe extern "C" fn cachette_capture_end(capture: *mut CaptureHandle, out_g
         // SAFETY: 2. is the caller's promise.
         let out = unsafe { out(out_graph, "out_graph") };
         // SAFETY: 1. is the caller's promise.
-        let capture = unsafe { take(capture) }.ok_or_else(|| Failure::null("capture"))?;
+        let capture = unsafe { from_handle(capture) }.ok_or_else(|| Failure::null("capture"))?;
         // Without an out-pointer the graph is discarded, so that the handle is destroyed on every path.
         let out = out?;
-        *out = give(GraphHandle { inner: capture.inner.end()? });
+        *out = into_handle(GraphHandle { inner: capture.inner.end()? });
     })
 }
 

@@ -5,8 +5,8 @@ use std::ffi::c_void;
 use cachette::pool::Checkpoint;
 
 use crate::convert::pointer_to;
-use crate::given::{copy_out, destroy, give};
 use crate::guard::{call, promises};
+use crate::handle::{copy_out, destroy, into_handle};
 use crate::pool::PoolHandle;
 use crate::status::Status;
 
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn cachette_pool_checkpoint(
 ) -> Status {
     call!(
         [out(out_checkpoint), handle(pool)],
-        *out_checkpoint = give(CheckpointHandle { inner: pool.inner.checkpoint()? })
+        *out_checkpoint = into_handle(CheckpointHandle { inner: pool.inner.checkpoint()? })
     )
 }
 

@@ -25,7 +25,7 @@ macro_rules! call {
         $crate::guard::guard(|| {
             $(
                 // SAFETY: the `# Safety` section of the C function names the promise that this kind needs.
-                let $name = unsafe { $crate::given::$kind($name $(, $more)*, stringify!($name)) }?;
+                let $name = unsafe { $crate::handle::$kind($name $(, $more)*, stringify!($name)) }?;
             )*
             $body;
             Ok(())

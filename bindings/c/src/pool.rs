@@ -9,8 +9,8 @@ use cachette::{Label, Pool, Stream};
 use crate::allocator::AllocatorHandle;
 use crate::convert::{address_of, pointer_to, stream_of};
 use crate::failure::Failure;
-use crate::given::{destroy, give};
 use crate::guard::{call, promises};
+use crate::handle::{destroy, into_handle};
 use crate::pool_id::PoolName;
 use crate::pool_options::{GivenOptions, Made};
 use crate::status::Status;
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn cachette_pool_create(
 ) -> Status {
     call!([out(out_pool), handle(allocator), optional_structure(options, size)], {
         let Some(options) = options else {
-            *out_pool = give(PoolHandle::new(allocator, allocator.inner.create_pool()));
+            *out_pool = into_handle(PoolHandle::new(allocator, allocator.inner.create_pool()));
             return Ok(());
         };
         // SAFETY: 3., 6. and 7. are the caller's promises.
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn cachette_pool_create(
         if let Some(user) = user {
             user.arm();
         }
-        *out_pool = give(PoolHandle::new(allocator, pool));
+        *out_pool = into_handle(PoolHandle::new(allocator, pool));
     })
 }
 
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn cachette_pool_open(
 ) -> Status {
     call!(
         [out(out_pool), handle(allocator)],
-        *out_pool = give(PoolHandle::new(allocator, allocator.inner.open_pool(id.into())?))
+        *out_pool = into_handle(PoolHandle::new(allocator, allocator.inner.open_pool(id.into())?))
     )
 }
 

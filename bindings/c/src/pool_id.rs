@@ -2,8 +2,8 @@
 
 use cachette::PoolId;
 
-use crate::given::Empty;
 use crate::guard::{call, promises};
+use crate::handle::Empty;
 use crate::status::Status;
 
 /// The identifier of a pool, unique in the process.

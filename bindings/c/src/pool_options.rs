@@ -12,7 +12,7 @@ use cachette_sources::{Nccl, Nvshmem, Rocshmem};
 
 use crate::convert::{address_of, handle_of, pointer_to};
 use crate::failure::Failure;
-use crate::given::Empty;
+use crate::handle::Empty;
 use crate::pool_id::PoolName;
 use crate::structure::{Readable, Structure};
 use crate::text;

@@ -11,8 +11,8 @@ use cachette::pool::{Filter, PoolGuard};
 
 use crate::convert::stream_of;
 use crate::failure::Failure;
-use crate::given::{destroy, give};
 use crate::guard::{call, guard, promises};
+use crate::handle::{destroy, into_handle};
 use crate::pool::PoolHandle;
 use crate::status::Status;
 
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn cachette_pool_enter(
         // SAFETY: 4. is the caller's promise.
         let stream = unsafe { pool.stream(stream) }?;
         let enter = |pool: &'static Pool| Ok(pool.enter(&stream)?);
-        *out_inside = give(InsideHandle::new(&pool.inner, enter)?);
+        *out_inside = into_handle(InsideHandle::new(&pool.inner, enter)?);
     })
 }
 
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn cachette_pool_enter(
 pub unsafe extern "C" fn cachette_pool_enter_all(pool: *mut PoolHandle, out_inside: *mut *mut InsideHandle) -> Status {
     call!(
         [out(out_inside), handle(pool)],
-        *out_inside = give(InsideHandle::new(&pool.inner, |pool| Ok(pool.enter_all()))?)
+        *out_inside = into_handle(InsideHandle::new(&pool.inner, |pool| Ok(pool.enter_all()))?)
     )
 }
 

@@ -7,8 +7,8 @@ use cachette::Label;
 use cachette_process as process;
 
 use crate::allocator::{AllocatorHandle, config_of};
-use crate::given::give;
 use crate::guard::{call, promises};
+use crate::handle::into_handle;
 use crate::status::Status;
 use crate::stream::OwnStreams;
 
@@ -38,6 +38,6 @@ pub unsafe extern "C" fn cachette_open_shared(device: u32, out_allocator: *mut *
         let inner = process::allocator(device)?.clone();
         // `process::allocator` has checked the number.
         let streams = Arc::clone(STREAMS[device as usize].get_or_init(Arc::default));
-        *out_allocator = give(AllocatorHandle { inner, streams, label: Label::new("c") });
+        *out_allocator = into_handle(AllocatorHandle { inner, streams, label: Label::new("c") });
     })
 }

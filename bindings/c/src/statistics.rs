@@ -46,7 +46,7 @@ same_fields!(StatArray => Figures { all, small_pool, large_pool });
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Statistics {
-    /// Blocks held by callers.
+    /// Blocks allocated now.
     pub allocation: Figures,
     /// Segments obtained from the device.
     pub segment: Figures,
@@ -62,7 +62,7 @@ pub struct Statistics {
     pub active_bytes: Figures,
     /// Bytes of `inactive_split`.
     pub inactive_split_bytes: Figures,
-    /// Bytes that callers asked for.
+    /// Bytes requested, before rounding.
     pub requested_bytes: Figures,
     /// Allocations of at least `max_split_size`.
     pub oversize_allocations: Figure,

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char};
 
 use crate::failure::Failure;
-use crate::given::out;
+use crate::handle::out;
 
 /// A UTF-8 string, or `None` for null.
 ///

@@ -30,7 +30,7 @@ impl PyAllocation {
     /// The memory, unless it was freed.
     fn memory(&self) -> PyResult<Arc<Memory>> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.clone().ok_or_else(|| error::error("this memory was freed; allocate anew"))
+        inner.clone().ok_or_else(|| error::error("this memory was already freed"))
     }
 
     /// Calls `question` with the allocation, unless it was freed.

@@ -111,7 +111,7 @@ impl PyAllocator {
         self.inner.allocated_bytes()
     }
 
-    /// Bytes held from the device.
+    /// Bytes reserved from the device.
     #[getter]
     fn reserved_bytes(&self) -> u64 {
         self.inner.reserved_bytes()

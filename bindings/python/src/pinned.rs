@@ -99,7 +99,7 @@ impl PyPinnedAllocation {
 }
 
 fn freed() -> PyErr {
-    error::error("this memory was freed; allocate anew")
+    error::error("this memory was already freed")
 }
 
 #[pymethods]

@@ -337,7 +337,7 @@ assert allocate(100 << 20) is None
 (report,) = seen
 assert report == cachette.torch.last_out_of_memory()
 assert (report["requested"], report["limit"]) == (100 << 20, 64 << 20)
-assert "100.00 MiB were asked for" in report["report"] and report["hints"]
+assert "tried to allocate 100.00 MiB" in report["report"] and report["hints"]
 """, torch="good")
     assert "out of memory" in done.stderr
 

@@ -178,7 +178,7 @@ def test_m18_out_of_memory_has_the_figures() -> None:
     held = allocator.allocate(1 << 20)
     seen: list[dict[str, int]] = []
     allocator.on_out_of_memory(seen.append)
-    with pytest.raises(cachette.OutOfMemoryError, match="on device 0: 32.00 MiB were asked for") as caught:
+    with pytest.raises(cachette.OutOfMemoryError, match="on device 0: tried to allocate 32.00 MiB") as caught:
         allocator.allocate(32 << 20)
     error = caught.value
     assert isinstance(error, (cachette.Error, MemoryError))

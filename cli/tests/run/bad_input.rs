@@ -85,7 +85,7 @@ fn no_driver() {
     let mut command = bed::cachette_run(Vendor::Cuda, &["--", "true"]);
     let ran = of(command.env("CACHETTE_CUDA_LIBRARY", NO_LIBRARY));
     assert_eq!(ran.code, Some(2), "{ran:?}");
-    assert!(ran.stderr.contains("error: there is no driver to be in front of: "), "{ran:?}");
+    assert!(ran.stderr.contains("error: no CUDA or HIP driver found: "), "{ran:?}");
     assert!(ran.stderr.contains(NO_LIBRARY) && ran.stderr.contains("CACHETTE_HIP_LIBRARY"), "{ran:?}");
 }
 

@@ -37,7 +37,7 @@ static void refusals(cachette_allocator_t *allocator) {
     cachette_checkpoint_t *none = (cachette_checkpoint_t *)0x1;
     size_t count = 9;
     OK(cachette_pool_checkpoint(pool, &saved));
-    FAILS(cachette_pool_restore(other, saved), CACHETTE_ERROR_POOL, "saved of another pool");
+    FAILS(cachette_pool_restore(other, saved), CACHETTE_ERROR_POOL, "belongs to another pool");
     WRONG(cachette_pool_checkpoint(NULL, &none), "`pool` is null");
     CHECK(none == NULL);
     WRONG(cachette_pool_checkpoint(pool, NULL), "`out_checkpoint` is null");

@@ -76,7 +76,7 @@ static void refusals(cachette_allocator_t *allocator, void *stream) {
     WRONG(cachette_dlpack_export(allocator, memory, 2, 32, SHAPE, 2, stream, stream, 1, NULL), "`out_tensor` is null");
     WRONG(cachette_dlpack_export(NULL, memory, 2, 32, SHAPE, 2, stream, stream, 1, &made), "`allocator` is null");
     FAILS(cachette_dlpack_export(allocator, &memory, 2, 32, SHAPE, 2, stream, stream, 1, &made),
-          CACHETTE_ERROR_INVALID_POINTER, "never gave it out");
+          CACHETTE_ERROR_INVALID_POINTER, "not allocated by this allocator");
     CHECK(allocated(allocator) == 512); /* the memory stayed the caller's */
     OK(cachette_dlpack_export(allocator, memory, 2, 32, SHAPE, 2, stream, stream, 1, &made));
     one = (versioned *)made;

@@ -29,7 +29,7 @@ int main(void) {
     OK(cachette_set_memory_limit(allocator, 30 * MIB));
     void *held = allocate(allocator, 3 * MIB, NULL);
     FAILS(cachette_allocate(allocator, 40 * MIB, NULL, &address), CACHETTE_ERROR_OUT_OF_MEMORY,
-          "the limit of this allocator is in the way");
+          "the memory limit was reached");
     CHECK(address == NULL);
     OK(cachette_last_out_of_memory(&figures, sizeof figures));
     CHECK(figures.requested == 40 * MIB && figures.segment == 40 * MIB);
@@ -57,10 +57,10 @@ int main(void) {
     FAILS(cachette_allocate(allocator, UINT64_MAX, NULL, &address), CACHETTE_ERROR_TOO_LARGE,
           "no device has 1 EiB");
     FAILS(cachette_allocate(allocator, 2 * GIB, NULL, &address), CACHETTE_ERROR_OUT_OF_MEMORY,
-          "free memory, or ask for less");
+          "free memory, or allocate less");
     OK(cachette_last_out_of_memory(&figures, sizeof figures));
     OK(cachette_last_out_of_memory_text(report, sizeof report, &needed));
-    CHECK(strstr(report, "2.00 GiB were asked for") != NULL && needed == strlen(report) + 1);
+    CHECK(strstr(report, "tried to allocate 2.00 GiB") != NULL && needed == strlen(report) + 1);
     FAILS(cachette_last_out_of_memory_text(report, 5, &needed), CACHETTE_ERROR_BUFFER_TOO_SMALL,
           "pass a larger one");
     OK(cachette_last_out_of_memory_text(NULL, 0, &needed));

@@ -31,14 +31,14 @@ static void bad_addresses(cachette_allocator_t *allocator, void *stream) {
     uint64_t bytes = 9;
     FAILS(cachette_free(allocator, memory + 512), CACHETTE_ERROR_INVALID_POINTER,
           "512 bytes inside the allocation");
-    FAILS(cachette_free(allocator, own), CACHETTE_ERROR_INVALID_POINTER, "never gave it out");
+    FAILS(cachette_free(allocator, own), CACHETTE_ERROR_INVALID_POINTER, "not allocated by this allocator");
     FAILS(cachette_base_allocation(allocator, own, &base, &bytes), CACHETTE_ERROR_INVALID_POINTER,
-          "never gave it out");
+          "not allocated by this allocator");
     CHECK(base == NULL && bytes == 0);
     FAILS(cachette_requested_bytes(allocator, memory + 512, &bytes), CACHETTE_ERROR_INVALID_POINTER,
           "inside the allocation");
     FAILS(cachette_record_stream(allocator, own, stream), CACHETTE_ERROR_INVALID_POINTER,
-          "never gave it out");
+          "not allocated by this allocator");
     WRONG(cachette_base_allocation(allocator, memory, NULL, &bytes), "`out_base` is null");
     WRONG(cachette_base_allocation(allocator, memory, &base, NULL), "`out_bytes` is null");
     WRONG(cachette_base_allocation(NULL, memory, &base, &bytes), "`allocator` is null");

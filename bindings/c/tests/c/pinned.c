@@ -27,7 +27,7 @@ int main(void) {
     FAILS(cachette_pinned_free(allocator, again), CACHETTE_ERROR_INVALID_POINTER,
           "it may have been freed before");
     FAILS(cachette_pinned_record_stream(allocator, &stats, stream), CACHETTE_ERROR_INVALID_POINTER,
-          "never gave it out");
+          "not allocated by this allocator");
     OK(cachette_pinned_free(allocator, NULL));
     OK(cachette_pinned_record_stream(allocator, NULL, stream));
 

@@ -56,7 +56,7 @@ static void options(cachette_allocator_t *allocator, void *stream) {
     OK(cachette_pool_id(pool, &found));
     CHECK(found.user == id.user && found.capture == id.capture);
     FAILS(cachette_pool_create(allocator, &options, sizeof options, &second), CACHETTE_ERROR_POOL,
-          "there is a pool of that name already");
+          "a pool with this id exists");
     CHECK(second == NULL);
     OK(cachette_pool_allocate(pool, 512, stream, &memory[0]));
     OK(cachette_pool_allocate(pool, 512, stream, &memory[1]));

@@ -261,7 +261,7 @@ class Allocator:
         """Bytes that callers hold, rounded up."""
     @property
     def reserved_bytes(self) -> int:
-        """Bytes held from the device."""
+        """Bytes reserved from the device."""
     def memory_info(self) -> tuple[int, int]:
         """The device's free and total memory, in bytes."""
     def reset_peak_memory_stats(self) -> None:

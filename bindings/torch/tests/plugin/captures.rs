@@ -87,12 +87,12 @@ fn mistakes() {
     let Outcome::Error(text) = caller.end(0, POOL) else {
         panic!("it was never begun");
     };
-    assert_eq!(text, "pool {7, 0}: no requests are led to it; begin that first");
+    assert_eq!(text, "pool {7, 0}: no route to this pool exists; call begin_allocate_to_pool first");
     assert_eq!(caller.begin(0, POOL, stream, false), Outcome::Returned);
     let Outcome::Error(text) = caller.begin(0, POOL, stream, false) else {
         panic!("it was begun twice");
     };
-    assert_eq!(text, "pool {7, 0}: requests are led to it already; end that first");
+    assert_eq!(text, "pool {7, 0}: a route to this pool already exists; call end_allocate_to_pool first");
     assert_eq!(caller.filters_held(), 1, "the refused one was destroyed");
     assert_eq!(caller.live_errors(), 0);
 }

@@ -101,7 +101,7 @@ fn device_findings(name: &str, facts: &DeviceFacts) -> Vec<Finding> {
     for entry in entries() {
         if let Presence::Absent { reason } = &entry.presence {
             let topic = format!("{name} {}", entry.name);
-            findings.push(Finding::note(topic, reason, "none, unless a newer driver or another device has it"));
+            findings.push(Finding::note(topic, reason, "no action needed"));
         }
     }
     findings

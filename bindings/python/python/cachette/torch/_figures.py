@@ -50,7 +50,7 @@ def max_memory_allocated(device: Device = None) -> int:
 
 
 def memory_reserved(device: Device = None) -> int:
-    """Bytes held from the device."""
+    """Bytes reserved from the device."""
     return int(memory_stats(device).get("reserved_bytes.all.current", 0))
 
 

@@ -14,7 +14,7 @@ pub(crate) use crate::text::{buffer, optional_text, text};
 
 /// What a handle points to.
 #[repr(C)]
-struct Given<T> {
+struct HandleValue<T> {
     /// The first field, so that its address is the handle.
     value: T,
     origin: ProcessGuard,
@@ -45,13 +45,13 @@ impl<T> Empty for *mut T {
 ///
 /// Promise 1 of the crate, for as long as the reference is used.
 pub(crate) unsafe fn handle<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Failure> {
-    // SAFETY: 1. is the caller's promise, and `give` made every handle.
-    let given = unsafe { pointer.cast::<Given<T>>().as_ref() };
-    let given = given.ok_or_else(|| Failure::null(name))?;
-    if given.origin.is_inherited() {
+    // SAFETY: 1. is the caller's promise, and `into_handle` made every handle.
+    let found = unsafe { pointer.cast::<HandleValue<T>>().as_ref() };
+    let found = found.ok_or_else(|| Failure::null(name))?;
+    if found.origin.is_inherited() {
         return Err(Error::Forked.into());
     }
-    Ok(&given.value)
+    Ok(&found.value)
 }
 
 /// The value behind a handle, also one from before a fork; for calls that check that themselves or only destroy.
@@ -80,9 +80,9 @@ pub(crate) unsafe fn out<'a, T: Empty>(pointer: *mut T, name: &str) -> Result<&'
 }
 
 /// Moves a value into a handle, which [`take`] or [`destroy`] consumes.
-pub(crate) fn give<T>(value: T) -> *mut T {
+pub(crate) fn into_handle<T>(value: T) -> *mut T {
     let origin = ProcessGuard::here();
-    Box::into_raw(Box::new(Given { value, origin })).cast()
+    Box::into_raw(Box::new(HandleValue { value, origin })).cast()
 }
 
 /// Moves the value out of a handle; `None` for null.
@@ -90,24 +90,24 @@ pub(crate) fn give<T>(value: T) -> *mut T {
 /// # Safety
 ///
 /// Promise 1 of the crate; the handle is not used after this.
-pub(crate) unsafe fn take<T>(pointer: *mut T) -> Option<T> {
+pub(crate) unsafe fn from_handle<T>(pointer: *mut T) -> Option<T> {
     if pointer.is_null() {
         return None;
     }
-    // SAFETY: 1. it came from `give`, and comes back once.
-    let given = unsafe { Box::from_raw(pointer.cast::<Given<T>>()) };
-    Some(given.value)
+    // SAFETY: 1. it came from `into_handle`, and comes back once.
+    let found = unsafe { Box::from_raw(pointer.cast::<HandleValue<T>>()) };
+    Some(found.value)
 }
 
 /// The body of a C function that destroys a handle; null is ignored.
 ///
 /// # Safety
 ///
-/// As for [`take`].
+/// As for [`from_handle`].
 pub(crate) unsafe fn destroy<T>(pointer: *mut T) -> Status {
     guard(|| {
         // SAFETY: 1. is the caller's promise.
-        drop(unsafe { take(pointer) });
+        drop(unsafe { from_handle(pointer) });
         Ok(())
     })
 }

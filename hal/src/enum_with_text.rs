@@ -1,7 +1,7 @@
 //! Enumerations whose variants have texts.
 
 /// Declares an enumeration, the list `ALL` of its variants, and a method that returns the text of each.
-macro_rules! worded {
+macro_rules! enum_with_text {
     (
         $(#[$attribute:meta])*
         pub enum $name:ident {
@@ -30,4 +30,4 @@ macro_rules! worded {
         }
     };
 }
-pub(crate) use worded;
+pub(crate) use enum_with_text;

@@ -28,14 +28,14 @@ pub(crate) fn has_hung() -> bool {
 ///
 /// The thread of that case is still inside the driver, whose destructors would crash. Every `main` calls it last, with
 /// its exit code.
-pub fn leave_if_hung(code: u8) {
+pub fn exit_if_hung(code: u8) {
     if has_hung() {
-        leave(code);
+        exit_now(code);
     }
 }
 
 /// Ends the process with this code, without running destructors.
-pub(crate) fn leave(code: u8) -> ! {
+pub(crate) fn exit_now(code: u8) -> ! {
     // The exit code counts even if the last lines cannot be written.
     let _ = io::stdout().flush();
     let _ = io::stderr().flush();
