@@ -9,9 +9,9 @@ mod timeline;
 use std::sync::Arc;
 
 use cachette::{Allocator, Config, Stats};
+use cachette_hal::traced::Counts;
+use cachette_hal::traced::Traced;
 use cachette_hal::{AnyDevice, Call};
-use cachette_hal_testing::Traced;
-use cachette_hal_testing::traced::Counts;
 use serde::Serialize;
 
 pub use failure::{Failure, Pass};

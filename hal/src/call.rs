@@ -8,7 +8,7 @@ macro_rules! calls {
     ($($variant:ident = $name:literal,)*) => {
         /// One kind of call that reaches the driver, named after its method.
         ///
-        /// `Traced` of `cachette-hal-testing` reports them; the host device counts them and fails them on demand.
+        /// `traced::Traced` reports them; the host device counts them and fails them on demand.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum Call {

@@ -21,8 +21,8 @@
 //! Sizes and addresses of device memory are `u64`, lengths of host memory are `usize`. A size of zero is
 //! [`ErrorKind::InvalidValue`] everywhere.
 //!
-//! [`owned`] holds RAII owners, with which ordinary callers need no `unsafe`. The crate `cachette-hal-testing` has
-//! wrappers around a device: `Checked` reports misuse, `Traced` reports every call.
+//! [`owned`] holds RAII owners, with which ordinary callers need no `unsafe`. With the
+//! feature `traced`, `traced::Traced` reports every call of a device; `Checked` of `cachette-hal-testing` rejects misuse.
 //!
 //! # Safety contract
 //!
@@ -59,6 +59,7 @@ mod capture_lock;
 mod device;
 mod enum_with_text;
 mod error;
+mod forward;
 mod handle;
 mod host_calls;
 mod host_memory;
@@ -71,6 +72,8 @@ mod missing;
 pub mod owned;
 mod peer_access;
 mod stream_ordered;
+#[cfg(feature = "traced")]
+pub mod traced;
 mod transfer;
 mod virtual_memory;
 

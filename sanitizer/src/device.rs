@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cachette::history::{Callers, Frame, RawStack, StackSource};
 use cachette::{Allocator, TraceAction, TraceEvent};
+use cachette_hal::traced::Traced;
+use cachette_hal::traced::{DriverCall, Observer};
 use cachette_hal::{Call, Device, DevicePtr, StreamRef, Use};
-use cachette_hal_testing::Traced;
-use cachette_hal_testing::traced::{DriverCall, Observer};
 
 use crate::finding::Finding;
 use crate::marks::Marks;
@@ -24,12 +24,8 @@ pub type Sanitized<D> = Traced<D>;
 const LIBRARIES: [&str; 8] =
     ["cachette::", "cachette_", "core::", "std::", "alloc::", "backtrace::", "/rustc/", "/backtrace-0."];
 /// The crates between the program and the driver, by folder and by name.
-const CRATES: [(&str, &str); 4] = [
-    ("sanitizer", "cachette-sanitizer"),
-    ("allocator", "cachette"),
-    ("hal-testing", "cachette-hal-testing"),
-    ("hal", "cachette-hal"),
-];
+const CRATES: [(&str, &str); 3] =
+    [("sanitizer", "cachette-sanitizer"), ("allocator", "cachette"), ("hal", "cachette-hal")];
 
 /// Receives the calls of a [`Sanitized`] device and the requests of its allocator.
 ///

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cachette::hal::{Call, CaptureMode, Device, ErrorKind, Stream as RawStream, StreamRef};
+use cachette_hal::traced::{DriverCall, Observer};
 use cachette_hal_host::HostConfig;
-use cachette_hal_testing::traced::{DriverCall, Observer};
 
 use crate::fixture::{MIB, Stream, TestAllocator};
 

@@ -5,8 +5,8 @@ use std::thread;
 
 use cachette::Allocator;
 use cachette::hal::{Call, CaptureMode, Device, DevicePtr, ErrorKind};
+use cachette_hal::traced::DriverCall;
 use cachette_hal_host::HostConfig;
-use cachette_hal_testing::traced::DriverCall;
 
 use crate::fixture::{Allocation, ELASTIC, MIB, Stream, TestAllocator, assert_consistent};
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use cachette::hal::{Call, CaptureMode, Device, ErrorKind};
 use cachette::{Allocator, TraceAction, TraceEvent};
+use cachette_hal::traced::DriverCall;
 use cachette_hal_host::HostConfig;
-use cachette_hal_testing::traced::DriverCall;
 
 use crate::fixture::{ELASTIC, MIB, Stream, TestAllocator};
 

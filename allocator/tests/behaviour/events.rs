@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use cachette::Error;
 use cachette::hal::{Call, CaptureMode, Device};
+use cachette_hal::traced::Counts;
 use cachette_hal_host::HostConfig;
-use cachette_hal_testing::traced::Counts;
 
 use crate::fixture::{ELASTIC, KIB, MIB, Stream, TestAllocator};
 

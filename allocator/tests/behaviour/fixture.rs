@@ -12,9 +12,10 @@ use cachette::hal::{AnyDevice, Call, CaptureMode, CaptureStatus, Device, ErrorKi
 pub(crate) use cachette::pool::{Capture, Graph};
 pub(crate) use cachette::{Allocation, Pool, Stream};
 use cachette::{Allocator, Config, Stats};
+use cachette_hal::traced::Observer;
+use cachette_hal::traced::Traced;
 use cachette_hal_host::{Hold, HostBackend, HostConfig, HostDevice, Live};
-use cachette_hal_testing::traced::Observer;
-use cachette_hal_testing::{Checked, Traced};
+use cachette_hal_testing::Checked;
 
 use memory::{Interface, Range, TestMemory};
 

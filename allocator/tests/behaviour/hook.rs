@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, mpsc};
 
 use cachette::hal::{Call, StreamRef};
+use cachette_hal::traced::{DriverCall, Observer};
 use cachette_hal_host::HostConfig;
-use cachette_hal_testing::traced::{DriverCall, Observer};
 
 use crate::fixture::TestAllocator;
 use crate::fixture::threads::{PATIENCE, is_waiting, start};

@@ -5,8 +5,8 @@ use std::sync::{Arc, Barrier, Mutex, OnceLock};
 
 use cachette::hal::{Call, ErrorKind};
 use cachette::{Allocator, Error};
+use cachette_hal::traced::DriverCall;
 use cachette_hal_host::HostConfig;
-use cachette_hal_testing::traced::DriverCall;
 
 use crate::fixture::threads::{in_time, is_waiting, start};
 use crate::fixture::{KIB, MIB, TestAllocator};

@@ -7,8 +7,9 @@ use std::time::Duration;
 use cachette::hal::{AnyDevice, Call};
 use cachette::sleep::{Contents, SleepStats};
 use cachette::{Error, TraceAction};
+use cachette_hal::traced::Traced;
 use cachette_hal_host::{HostConfig, HostDevice};
-use cachette_hal_testing::{Checked, Traced};
+use cachette_hal_testing::Checked;
 
 use crate::elastic_turns::waiting_sink;
 use crate::fixture::threads::{PATIENCE, in_time, is_waiting, start};

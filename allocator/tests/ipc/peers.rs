@@ -7,9 +7,9 @@ use std::time::Duration;
 use cachette::hal::{AnyDevice, Call, Device, DevicePtr, ErrorKind, Feature, Ordinal};
 use cachette::sleep::Contents;
 use cachette::{Allocation, Allocator, Error};
+use cachette_hal::traced::DriverCall;
+use cachette_hal::traced::Traced;
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
-use cachette_hal_testing::Traced;
-use cachette_hal_testing::traced::DriverCall;
 
 use crate::bytes::{from_hex, holds, put};
 use crate::second::Second;

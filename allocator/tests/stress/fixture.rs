@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cachette::hal::{AnyDevice, Call, Device, ErrorKind, Ordinal};
 use cachette::pool::PoolProblem;
 use cachette::{Allocator, Buffer, Config, Error, Pool};
+use cachette_hal::traced::Traced;
 use cachette_hal_host::{HostBackend, HostDevice, Live};
-use cachette_hal_testing::{Checked, Traced};
+use cachette_hal_testing::Checked;
 
 use crate::bytes::assert_filled;
 use crate::kind::Kind;

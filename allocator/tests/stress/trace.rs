@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use cachette::hal::{Call, ErrorKind};
-use cachette_hal_testing::traced::{DriverCall, Observer};
+use cachette_hal::traced::{DriverCall, Observer};
 
 /// One call. Addresses and handles are counted in the order of their first use, since the system chooses them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

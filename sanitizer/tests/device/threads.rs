@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use cachette::{Allocator, Config, Stream};
+use cachette_hal::traced::DriverCall;
+use cachette_hal::traced::Traced;
 use cachette_hal::{AnyDevice, Call, Device, Ordinal, Use};
 use cachette_hal_host::{HostBackend, HostConfig};
-use cachette_hal_testing::Traced;
-use cachette_hal_testing::traced::DriverCall;
 use cachette_sanitizer::{DeviceSanitizer, Options};
 
 use crate::bed::sanitized;

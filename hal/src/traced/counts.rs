@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cachette_hal::Call;
+use crate::Call;
 
 use super::{DriverCall, Observer};
 

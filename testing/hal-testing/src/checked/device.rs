@@ -3,7 +3,7 @@
 use cachette_hal::{Call, Device, DevicePtr, Event, MemoryInfo, Progress, Result, Stream, StreamRef, Use};
 
 use super::{Checked, Resource};
-use crate::forward::forward_groups;
+use cachette_hal::forward_groups;
 
 impl<D: Device> Device for Checked<D> {
     forward_groups!();

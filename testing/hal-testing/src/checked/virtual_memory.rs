@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use cachette_hal::{Access, Backing, Call, Device, DevicePtr, FabricHandle, Result, Sharing, VirtualMemory};
 
 use super::{Checked, Resource};
-use crate::forward::forward_virtual_memory_facts;
+use cachette_hal::forward_virtual_memory_facts;
 
 impl<D: Device> VirtualMemory for Checked<D> {
     forward_virtual_memory_facts!();

@@ -3,14 +3,14 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use cachette_hal::{
+use crate::{
     Access, Backing, Call, Capture, CaptureMode, CaptureNode, CaptureStatus, Device, DevicePtr, Event, FabricHandle,
     Graph, HostCalls, HostFunction, HostMemory, Ipc, IpcToken, MemoryInfo, Ordinal, PeerAccess, Progress, Result,
     Sharing, Stream, StreamOrdered, StreamRef, Transfer, Use, VirtualMemory,
 };
 
 use super::{Facts, Traced};
-use crate::forward::{forward_groups, forward_virtual_memory_facts};
+use crate::{forward_groups, forward_virtual_memory_facts};
 
 /// The device itself for `[]`, or the device's group in the brackets.
 macro_rules! target {

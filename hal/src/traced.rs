@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 pub use counts::Counts;
 
-use cachette_hal::{Call, Device, DevicePtr, Error, Progress, Result, StreamRef, Use};
+use crate::{Call, Device, DevicePtr, Error, Progress, Result, StreamRef, Use};
 
 /// One call that the driver has completed.
 #[derive(Clone, Copy, Debug)]
@@ -80,12 +80,12 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 /// A device that reports every call to an observer, with its time and outcome.
 ///
 /// Only calls that reach the driver are reported. [`Device::info`], the accessors of groups and
-/// [`VirtualMemory::granularity`](cachette_hal::VirtualMemory::granularity) are not driver calls.
+/// [`VirtualMemory::granularity`](crate::VirtualMemory::granularity) are not driver calls.
 ///
 /// ```
 /// use std::sync::Arc;
 ///
-/// use cachette_hal::{Call, Device, Result};
+/// use crate::{Call, Device, Result};
 /// use cachette_hal_testing::Traced;
 /// use cachette_hal_testing::traced::Counts;
 ///

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use cachette_hal::traced::Traced;
+use cachette_hal::traced::{Counts, DriverCall, Observer};
 use cachette_hal::{
     Call, Capture, CaptureMode, CaptureNode, Device, DevicePtr, ErrorKind, Feature, HostCalls, HostMemory, Ipc,
     IpcToken, Ordinal, PeerAccess, Sharing, StreamOrdered, StreamRef, Transfer, VirtualMemory,
 };
-use cachette_hal_testing::Traced;
-use cachette_hal_testing::traced::{Counts, DriverCall, Observer};
 
 use crate::fake::{Fake, STRIDE, call};
 

@@ -1,0 +1,8 @@
+//! A device around a device, for tests.
+//!
+//! [`Checked`] tracks every live handle and rejects misuse before it reaches the driver. It implements
+//! [`Device`](cachette_hal::Device), so it can be nested with [`Traced`](cachette_hal::traced::Traced).
+
+pub mod checked;
+
+pub use checked::Checked;
