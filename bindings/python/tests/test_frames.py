@@ -1,6 +1,6 @@
 """Histories name Python's callers wherever the interpreter happens to be when memory is freed.
 
-``.ci/pythons`` runs this file on every CPython that it finds.
+``ci/pythons`` runs this file on every CPython that it finds.
 """
 
 from __future__ import annotations
