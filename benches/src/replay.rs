@@ -16,7 +16,7 @@ use serde::Serialize;
 
 pub use failure::{Failure, Pass};
 pub use fit::{FIT_STEP, Fit, fit, fit_pytorch_expandable};
-pub use timeline::{Timeline, timeline, timeline_pytorch_expandable};
+pub use timeline::{Timeline, timeline};
 
 use crate::trace::Trace;
 use crate::workload::ns_each;

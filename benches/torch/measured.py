@@ -7,7 +7,6 @@ import json
 import os
 import random
 import statistics
-import sys
 import time
 
 #: Steps that come before the ones that count: libraries load kernels and choose algorithms then.
@@ -23,8 +22,6 @@ def arguments(description, steps):
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tiny", action="store_true", help="a very small model, to try the program")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu only tries the program")
-    parser.add_argument("--turn", type=int, default=0, metavar="STEPS",
-                        help="before every so many steps, say so and wait for a line of input (see compare.py --turn)")
     parser.add_argument("--limit", type=int, default=0, metavar="BYTES",
                         help="the most that the allocator may reserve, as a fraction of the device's memory (limit.py)")
     return parser.parse_args()
@@ -83,20 +80,12 @@ class Meter:
     def step(self):
         """Times what is inside, until the device has done it."""
         self._synchronise()
-        self._await_turn()
         began = time.perf_counter()
         yield
         self._synchronise()
         self.times.append(time.perf_counter() - began)
         if self.on_gpu:
             self.least_free = min(self.least_free, self.torch.cuda.mem_get_info()[0])
-
-    def _await_turn(self):
-        """Lets others run; their steps and these never share the device."""
-        if self.options.turn and len(self.times) % self.options.turn == 0:
-            print("turn", flush=True)
-            if not sys.stdin.readline():
-                raise SystemExit("the other program ended; there is no next turn")
 
     def _synchronise(self):
         if self.on_gpu:
@@ -116,7 +105,6 @@ class Meter:
             "steps": len(self.times),
             "median_step_ms": statistics.median(counted) * 1e3,
             "total_steps_s": sum(self.times),
-            "step_ms": [1e3 * step for step in self.times] if self.options.turn else None,
             "each_step_ms": [round(1e3 * step, 4) for step in self.times],
             "wall_s": time.perf_counter() - self.began,
             "outcome": self.outcome if len(self.outcome) <= 200 else None,

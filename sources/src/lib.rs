@@ -24,9 +24,9 @@ pub use c_functions::{
     CAllocate, CBaseAllocation, CBeginPool, CEndPool, CFree, CFunctions, CHooks, CInit, CMemoryFraction, CPoolId,
     CRecordStream, CReset, HookNames,
 };
-pub use named::{NamedSource, UnknownSource};
+pub use named::{NamedError, open_named};
 pub use nccl::Nccl;
-pub use nvshmem::{Nvshmem, NvshmemLibrary, NvshmemStatus, UniqueId};
+pub use nvshmem::Nvshmem;
 pub use rocshmem::{Rocshmem, RocshmemFree, RocshmemMalloc};
 
 use cachette::source::{AllocContext, SourceError};

@@ -1,101 +1,57 @@
 //! Libraries by name, as the bindings take them.
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use cachette::source::{Source, SourceError};
-use cachette_hal::{Ordinal, Vendor};
+use cachette_hal::{DeviceInfo, Vendor};
 
 use crate::{Nccl, Nvshmem, Rocshmem};
 
-/// A library that has a source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum NamedSource {
-    /// NCCL, on NVIDIA devices.
-    Nccl,
-    /// NVSHMEM, on the NVIDIA device that it was initialised for.
-    Nvshmem,
-    /// RCCL, on AMD devices.
-    Rccl,
-    /// rocSHMEM, on the AMD device that it was initialised for.
-    Rocshmem,
+/// Opens the library called `name` as a source of memory on `device`: `nccl`, `nvshmem`, `rccl` or `rocshmem`.
+///
+/// # Safety
+///
+/// 1. NVSHMEM and rocSHMEM are initialised for the device, and stay so while the source is used.
+pub unsafe fn open_named(name: &str, device: &DeviceInfo) -> Result<Arc<dyn Source>, NamedError> {
+    let vendor = match name {
+        // The second is the name that `nvshmem` had where the first initialised the library.
+        "nccl" | "nvshmem" | "nvshmem-adopted" => Vendor::Nvidia,
+        "rccl" | "rocshmem" => Vendor::Amd,
+        _ => return Err(NamedError::Unknown { name: name.to_owned() }),
+    };
+    if device.vendor != vendor {
+        return Err(NamedError::OtherVendor { name: name.to_owned(), vendor, device: device.vendor });
+    }
+    Ok(match name {
+        "nccl" | "rccl" => Arc::new(Nccl::load(vendor)?),
+        // SAFETY: 1. is the caller's promise.
+        "rocshmem" => Arc::new(unsafe { Rocshmem::adopt(device.ordinal) }?),
+        // SAFETY: 1. is the caller's promise.
+        _ => Arc::new(unsafe { Nvshmem::adopt(device.ordinal) }?),
+    })
 }
 
-impl NamedSource {
-    const ALL: [Self; 4] = [Self::Nccl, Self::Nvshmem, Self::Rccl, Self::Rocshmem];
-
-    /// The name that [`FromStr`] reads.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Nccl => "nccl",
-            Self::Nvshmem => "nvshmem",
-            Self::Rccl => "rccl",
-            Self::Rocshmem => "rocshmem",
-        }
-    }
-
-    /// The vendor whose devices the library serves.
-    #[must_use]
-    pub const fn vendor(self) -> Vendor {
-        match self {
-            Self::Nccl | Self::Nvshmem => Vendor::Nvidia,
-            Self::Rccl | Self::Rocshmem => Vendor::Amd,
-        }
-    }
-
-    /// Opens the library as a source of memory on `device`, a device of its vendor.
-    ///
-    /// # Safety
-    ///
-    /// 1. NVSHMEM and rocSHMEM are initialised for the device, and stay so while the source is used.
-    pub unsafe fn open(self, device: Ordinal) -> Result<Arc<dyn Source>, SourceError> {
-        Ok(match self {
-            Self::Nccl | Self::Rccl => Arc::new(Nccl::load(self.vendor())?),
-            // SAFETY: 1. is the caller's promise.
-            Self::Nvshmem => Arc::new(unsafe { Nvshmem::adopt(device) }?),
-            // SAFETY: 1. is the caller's promise.
-            Self::Rocshmem => Arc::new(unsafe { Rocshmem::adopt(device) }?),
-        })
-    }
-}
-
-impl fmt::Display for NamedSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for NamedSource {
-    type Err = UnknownSource;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let named = Self::ALL.into_iter().find(|source| source.name() == name);
-        named.ok_or_else(|| UnknownSource { name: name.to_owned() })
-    }
-}
-
-/// A name that no source has.
+/// Why a source was not opened by its name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no source named '{name}'; choose nccl, nvshmem, rccl or rocshmem")]
-pub struct UnknownSource {
-    /// The name that was given.
-    pub name: String,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_read_back() {
-        for name in ["nccl", "nvshmem", "rccl", "rocshmem"] {
-            let source: NamedSource = name.parse().unwrap();
-            assert_eq!(source.to_string(), name);
-        }
-        let error = "mpi".parse::<NamedSource>().unwrap_err().to_string();
-        assert!(error.contains("'mpi'; choose nccl"), "{error}");
-    }
+#[non_exhaustive]
+pub enum NamedError {
+    /// No source has this name.
+    #[error("there is no source named '{name}'; choose one of nccl, nvshmem, rccl, rocshmem")]
+    Unknown {
+        /// The name that was given.
+        name: String,
+    },
+    /// The source is for devices of another vendor.
+    #[error("the source '{name}' is for {vendor} devices, and this is a {device} one; name another source, or none")]
+    OtherVendor {
+        /// The name of the source.
+        name: String,
+        /// The vendor whose devices it serves.
+        vendor: Vendor,
+        /// The vendor of the device.
+        device: Vendor,
+    },
+    /// The library was not opened.
+    #[error(transparent)]
+    Source(#[from] SourceError),
 }

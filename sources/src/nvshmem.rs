@@ -1,27 +1,45 @@
 //! Symmetric memory of NVSHMEM: at the same offset in every rank.
 
-mod abi;
-mod library;
-
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cachette::source::checks::{aligned, check_bytes, not_null};
 use cachette::source::{ALIGNMENT, AllocContext, Source, SourceError};
-use cachette_hal::{DevicePtr, Ordinal};
+use cachette_hal::load::Library;
+use cachette_hal::{DevicePtr, Ordinal, Vendor, symbol_table};
 
 use crate::check_device;
 use crate::convert::{address, pointer, size};
 use crate::current_device::CurrentDevice;
-pub use abi::UniqueId;
-use library::{LibraryLock, lock_library};
-pub use library::{NvshmemLibrary, NvshmemStatus};
+use crate::library::VendorLibrary;
 
 const NAME: &str = "NVSHMEM";
+const NVSHMEM: VendorLibrary = VendorLibrary {
+    product: "NVSHMEM 3",
+    names: &["libnvshmem_host.so.3", "libnvshmem_host.so"],
+    variable: "CACHETTE_NVSHMEM_LIBRARY",
+};
+/// The first status of `nvshmemx_init_status` with which the library can allocate.
+const INITIALISED: c_int = 2;
+
+symbol_table! {
+    /// The functions that allocate.
+    struct NvshmemCalls {
+        required {
+            allocate as "nvshmem_malloc": fn(bytes: usize) -> *mut c_void;
+            allocate_aligned as "nvshmem_align": fn(alignment: usize, bytes: usize) -> *mut c_void;
+            free as "nvshmem_free": fn(ptr: *mut c_void);
+            status as "nvshmemx_init_status": fn() -> c_int;
+        }
+    }
+}
 
 /// Symmetric memory on one NVIDIA device.
 ///
-/// Allocating and freeing are collective: every rank does it in the same order with the same sizes, and each waits for
-/// the others. The order of an allocator depends only on its requests, so ranks that run the same program agree.
+/// The program initialises the library, and finalises it after the last use of its memory. Allocating and freeing are
+/// collective: every rank does it in the same order with the same sizes, and each waits for the others. The order of an
+/// allocator depends only on its requests, so ranks that run the same program agree.
 ///
 /// The library serves one device a process. After its initialisation, the driver waits for each copy and fill in that
 /// device's context (`CU_CTX_SYNC_MEMOPS`).
@@ -29,76 +47,49 @@ const NAME: &str = "NVSHMEM";
 #[doc(alias = "nvshmem_malloc")]
 #[doc(alias = "nvshmem_free")]
 pub struct Nvshmem {
-    library: NvshmemLibrary,
+    calls: NvshmemCalls,
     current: CurrentDevice,
     device: Ordinal,
 }
 
 impl Nvshmem {
-    /// Finds the library and initialises it for this process alone; see [`NvshmemLibrary::single`].
-    pub fn single(device: Ordinal) -> Result<Self, SourceError> {
-        NvshmemLibrary::find()?.single(device)
-    }
-
-    /// Finds the library, which other code has initialised; see [`NvshmemLibrary::adopt`].
+    /// Uses a library that other code of the process has initialised and will finalise.
+    ///
+    /// `CACHETTE_NVSHMEM_LIBRARY` names its file. By default it is the copy that the process has loaded, or the
+    /// one that the system finds.
     ///
     /// # Safety
     ///
     /// 1. It was initialised for `device`.
     pub unsafe fn adopt(device: Ordinal) -> Result<Self, SourceError> {
-        // SAFETY: 1. is the caller's promise.
-        unsafe { NvshmemLibrary::find()?.adopt(device) }
+        Self::with(&NVSHMEM.find()?, device)
     }
 
-    pub(crate) const fn new(library: NvshmemLibrary, current: CurrentDevice, device: Ordinal) -> Self {
-        Self { library, current, device }
-    }
-
-    /// The library.
-    #[must_use]
-    pub const fn library(&self) -> &NvshmemLibrary {
-        &self.library
-    }
-
-    /// The device that it serves.
-    #[must_use]
-    pub const fn device(&self) -> Ordinal {
-        self.device
-    }
-
-    /// This process among its peers, and their number.
-    #[must_use]
-    pub fn rank(&self) -> (u32, u32) {
-        let _lock = lock_library();
-        // SAFETY: it reads the library's state.
-        let rank = unsafe { (self.library.calls.rank)() };
-        // SAFETY: it reads the library's state.
-        let ranks = unsafe { (self.library.calls.ranks)() };
-        (rank.unsigned_abs(), ranks.unsigned_abs())
-    }
-
-    /// Finalises the library, with all ranks at once.
-    ///
-    /// Dropping does not finalise it, because the library ends the process if that fails. The call has no effect if
-    /// other code has initialised the library too and has not finalised it yet.
+    /// Uses the library at `path`, which other code has initialised.
     ///
     /// # Safety
     ///
-    /// 1. No memory of the library is in use.
-    /// 2. [`single`](NvshmemLibrary::single) or [`join`](NvshmemLibrary::join) made this source. An adopted library is
-    ///    finalised by the code that initialised it.
-    pub unsafe fn close(self) -> Result<(), SourceError> {
-        let lock = lock_library();
-        self.check_ready(&lock)?;
-        let _current = self.current.enter(self.device)?;
-        // SAFETY: 1. and 2. are the caller's promises.
-        unsafe { (self.library.calls.finalize)() };
-        Ok(())
+    /// 1. It was initialised for `device`.
+    /// 2. The file is NVSHMEM's host library, or has its C interface.
+    pub unsafe fn open(path: impl AsRef<Path>, device: Ordinal) -> Result<Self, SourceError> {
+        // SAFETY: 2. is the caller's promise.
+        Self::with(&unsafe { NVSHMEM.open(path.as_ref()) }?, device)
+    }
+
+    fn with(library: &Library, device: Ordinal) -> Result<Self, SourceError> {
+        let calls = NvshmemCalls::resolve(library).map_err(|error| NVSHMEM.missing(error))?;
+        if !calls.is_initialised(&lock_library()) {
+            return Err(SourceError::unavailable(
+                format!("{} is not initialised", library.name()),
+                "initialise NVSHMEM in the program first, for example by nvshmemx_init_attr",
+            ));
+        }
+        Ok(Self { calls, current: CurrentDevice::load(Vendor::Nvidia)?, device })
     }
 
     /// Refuses a call that would end the process: the library allocates and frees only while it is initialised.
     fn check_ready(&self, lock: &LibraryLock) -> Result<(), SourceError> {
-        if self.library.status_locked(lock) == NvshmemStatus::Initialised {
+        if self.calls.is_initialised(lock) {
             return Ok(());
         }
         Err(SourceError::other(
@@ -109,16 +100,22 @@ impl Nvshmem {
 
     /// Allocates memory at a multiple of [`ALIGNMENT`]; the device is current.
     fn allocate_aligned(&self, bytes: u64) -> *mut c_void {
-        let calls = &self.library.calls;
         // SAFETY: the library is initialised, and this thread has the lock.
-        let at = unsafe { (calls.allocate)(size(bytes)) };
+        let at = unsafe { (self.calls.allocate)(size(bytes)) };
         if address(at).is_multiple_of(ALIGNMENT) {
             return at;
         }
         // SAFETY: it was allocated above, and no other code has it.
-        unsafe { (calls.free)(at) };
+        unsafe { (self.calls.free)(at) };
         // SAFETY: the library is initialised, and this thread has the lock.
-        unsafe { (calls.allocate_aligned)(size(ALIGNMENT), size(bytes)) }
+        unsafe { (self.calls.allocate_aligned)(size(ALIGNMENT), size(bytes)) }
+    }
+}
+
+impl NvshmemCalls {
+    fn is_initialised(&self, _lock: &LibraryLock) -> bool {
+        // SAFETY: it reads the library's state.
+        unsafe { (self.status)() >= INITIALISED }
     }
 }
 
@@ -138,7 +135,7 @@ unsafe impl Source for Nvshmem {
         let ptr = not_null(NAME, address(at), bytes, context)?;
         aligned(NAME, ptr, ALIGNMENT, || {
             // SAFETY: it was allocated above, and no other code has it.
-            unsafe { (self.library.calls.free)(at) };
+            unsafe { (self.calls.free)(at) };
             Ok(())
         })
     }
@@ -149,7 +146,16 @@ unsafe impl Source for Nvshmem {
         self.check_ready(&lock)?;
         let _current = self.current.enter(self.device)?;
         // SAFETY: the caller's promises, and this thread has the lock.
-        unsafe { (self.library.calls.free)(pointer(ptr)) };
+        unsafe { (self.calls.free)(pointer(ptr)) };
         Ok(())
     }
+}
+
+/// The lock of the library.
+type LibraryLock = MutexGuard<'static, ()>;
+
+/// Locks the library, which is not thread-safe.
+fn lock_library() -> LibraryLock {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -20,11 +20,6 @@ const ADDRESSES: u64 = 1 << 60;
 
 /// Plays `trace` under a limit, and returns the highest bytes mapped; `None` if it runs out of memory.
 pub(super) fn play(trace: &Trace, limit: Option<u64>) -> Option<u64> {
-    watch(trace, limit, |_| ())
-}
-
-/// Plays `trace` under a limit, and calls `after` with the bytes mapped after each operation.
-pub(super) fn watch(trace: &Trace, limit: Option<u64>, mut after: impl FnMut(u64)) -> Option<u64> {
     let mut model = Model::new(trace.streams, limit.unwrap_or(u64::MAX));
     let mut live = vec![None; trace.slots];
     for operation in &trace.operations {
@@ -38,7 +33,6 @@ pub(super) fn watch(trace: &Trace, limit: Option<u64>, mut after: impl FnMut(u64
                 }
             }
         }
-        after(model.mapped);
     }
     Some(model.peak)
 }

@@ -3,8 +3,8 @@
 use cachette::Config;
 use cachette_hal::AnyDevice;
 
+use super::allocator;
 use super::player::Player;
-use super::{allocator, expandable};
 use crate::trace::{Operation, Trace};
 
 /// More moments than a picture has columns.
@@ -38,16 +38,6 @@ pub fn timeline(trace: &Trace, device: &AnyDevice, config: &Config, limit: Optio
         requested: requested(trace, step),
         failed: ended.err().map(|failure| failure.operation),
     }
-}
-
-/// The most bytes that PyTorch's expandable segments would hold in each moment of [`timeline`], by the model of
-/// [`fit_pytorch_expandable`](super::fit_pytorch_expandable).
-#[must_use]
-pub fn timeline_pytorch_expandable(trace: &Trace) -> Vec<u64> {
-    let mut moments = Moments::new(trace.operations.len().div_ceil(MOMENTS).max(1));
-    // Without a limit it cannot run out of memory.
-    let _ = expandable::watch(trace, None, |mapped| moments.note(mapped));
-    moments.most
 }
 
 /// The most bytes live in each moment.

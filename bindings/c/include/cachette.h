@@ -445,9 +445,8 @@ typedef struct cachette_pool_options_t {
   /// `CACHETTE_POOL_NO_SPLIT` and `CACHETTE_POOL_USE_ON_OOM`, or-ed together.
   uint64_t flags;
   /// A built-in source: `"nccl"` or `"nvshmem"` on NVIDIA's devices, `"rccl"` or `"rocshmem"` on AMD's. NULL
-  /// allocates segments from the device, or with the functions below. `"nvshmem"` initialises NVSHMEM for this
-  /// process alone; `"nvshmem-adopted"` and `"rocshmem"` use a library that the program has initialised for the same
-  /// device.
+  /// allocates segments from the device, or with the functions below. The program initialises NVSHMEM and rocSHMEM
+  /// for the same device first.
   const char *source;
   /// A source of the program. Either both functions are set or none.
   cachette_source_allocate_fn source_allocate;

@@ -8,6 +8,7 @@ use cachette::hal::{self, ErrorKind};
 use cachette::snapshot::SaveError;
 use cachette::{Error, OutOfMemory, SourceError};
 use cachette_process::{self as process, StartError};
+use cachette_sources::NamedError;
 
 use crate::status::Status;
 
@@ -102,6 +103,15 @@ impl From<cachette_dlpack::Error> for Failure {
 impl From<SourceError> for Failure {
     fn from(error: SourceError) -> Self {
         Self::new(Status::Source, error.to_string())
+    }
+}
+
+impl From<NamedError> for Failure {
+    fn from(error: NamedError) -> Self {
+        match error {
+            NamedError::Source(error) => error.into(),
+            _ => Self::argument(error.to_string()),
+        }
     }
 }
 

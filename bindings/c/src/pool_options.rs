@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cachette::PoolOptions;
-use cachette::hal::{DeviceInfo, DevicePtr, Vendor};
+use cachette::hal::{DeviceInfo, DevicePtr};
 use cachette::source::{AllocContext, FunctionSource, Source, SourceError};
-use cachette_sources::{Nccl, Nvshmem, Rocshmem};
+use cachette_sources::open_named;
 
 use crate::convert::{address_of, handle_of, pointer_to};
 use crate::failure::Failure;
@@ -45,9 +45,8 @@ pub struct GivenOptions {
     /// `CACHETTE_POOL_NO_SPLIT` and `CACHETTE_POOL_USE_ON_OOM`, or-ed together.
     pub flags: u64,
     /// A built-in source: `"nccl"` or `"nvshmem"` on NVIDIA's devices, `"rccl"` or `"rocshmem"` on AMD's. NULL
-    /// allocates segments from the device, or with the functions below. `"nvshmem"` initialises NVSHMEM for this
-    /// process alone; `"nvshmem-adopted"` and `"rocshmem"` use a library that the program has initialised for the same
-    /// device.
+    /// allocates segments from the device, or with the functions below. The program initialises NVSHMEM and rocSHMEM
+    /// for the same device first.
     pub source: *const c_char,
     /// A source of the program. Either both functions are set or none.
     pub source_allocate: SourceAllocate,
@@ -104,7 +103,7 @@ impl GivenOptions {
             (None, None, None) => None,
             (Some(name), None, None) => {
                 // SAFETY: 7. is the caller's promise.
-                options = options.source(unsafe { ready_made(name, info) }?);
+                options = options.source(unsafe { open_named(name, info) }?);
                 None
             }
             (None, Some(_), Some(_)) => {
@@ -193,35 +192,4 @@ impl fmt::Debug for SourceUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SourceUser").field(&self.pointer).finish()
     }
-}
-
-/// The source called `name`, for the device that `info` describes.
-///
-/// # Safety
-///
-/// Promise 7 of the crate.
-unsafe fn ready_made(name: &str, info: &DeviceInfo) -> Result<Arc<dyn Source>, Failure> {
-    let vendor = match name {
-        "nccl" | "nvshmem" | "nvshmem-adopted" => Vendor::Nvidia,
-        "rccl" | "rocshmem" => Vendor::Amd,
-        _ => {
-            return Err(Failure::argument(format!(
-                "there is no source named '{name}'; choose one of nccl, rccl, nvshmem, nvshmem-adopted, rocshmem"
-            )));
-        }
-    };
-    if info.vendor != vendor {
-        let (name, own) = (name, info.vendor);
-        return Err(Failure::argument(format!(
-            "the source '{name}' is for {vendor} devices, and this is a {own} one; leave `source` NULL or name another"
-        )));
-    }
-    Ok(match name {
-        "nvshmem" => Arc::new(Nvshmem::single(info.ordinal)?),
-        // SAFETY: 7. is the caller's promise.
-        "nvshmem-adopted" => Arc::new(unsafe { Nvshmem::adopt(info.ordinal) }?),
-        // SAFETY: 7. is the caller's promise.
-        "rocshmem" => Arc::new(unsafe { Rocshmem::adopt(info.ordinal) }?),
-        _ => Arc::new(Nccl::load(vendor)?),
-    })
 }

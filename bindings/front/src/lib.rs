@@ -12,7 +12,8 @@
 //! | file | contents |
 //! |---|---|
 //! | `entry.rs` | the way into a call: what comes from inside Cachette goes to the driver |
-//! | `cuda.rs`, `hip.rs` | the functions of each driver, and the table of the driver's own; in `streams.rs` those for streams |
+//! | `driver.rs` | what the front does for the calls of either driver |
+//! | `cuda.rs`, `hip.rs` | the functions of each driver, and the table of the driver's own |
 //! | `last_error.rs` | the last error of a thread, for HIP |
 //! | `library.rs` | the driver's library behind the front |
 //! | `served.rs` | the devices that Cachette serves |
@@ -26,6 +27,7 @@
 mod captures;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod driver;
 mod driver_pools;
 mod entry;
 #[cfg(feature = "hip")]

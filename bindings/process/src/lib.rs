@@ -41,7 +41,6 @@ pub use fork::is_forked;
 pub use guard::{Panicked, guarded};
 pub use state::{
     MOST_DEVICES, allocator, backend, caches, config, existing, find, is_started, last_out_of_memory, on_out_of_memory,
-    on_pressure, open_device, opened, record_history, records_history, set_caching, snapshot, start, start_on, track,
-    update_config,
+    on_pressure, opened, record_history, records_history, set_caching, snapshot, start, start_on, track, update_config,
 };
 pub use stderr::{FirstOnly, write_line};

@@ -187,8 +187,8 @@ fn open(device: u32) -> Result<&'static Allocator, Error> {
     Ok(opened)
 }
 
-/// Opens a device of the backend, for an allocator besides the shared one.
-pub fn open_device(device: u32) -> Result<AnyDevice, Error> {
+/// Opens a device of the backend.
+fn open_device(device: u32) -> Result<AnyDevice, Error> {
     if fork::is_forked() {
         return Err(Error::Forked);
     }

@@ -1,4 +1,4 @@
-"""Tensors in memory that NCCL can register, below PyTorch's own allocator.
+"""Tensors in memory that NCCL can register, in a `MemPool` of the compiled class.
 
     python3 nccl_pool.py                                # one process
     torchrun --nproc-per-node 2 nccl_pool.py            # one for each GPU
@@ -11,25 +11,25 @@ import torch.distributed as dist
 
 import cachette.torch
 
+cachette.torch.enable(compiled=True)
+
 rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
 torch.cuda.set_device(device)
 store = dist.HashStore() if ranks == 1 else None
 dist.init_process_group("nccl", store=store, rank=rank, world_size=ranks, device_id=device)
 
-pool = cachette.torch.Pool("nccl")                  # segments from ncclMemAlloc
-torch_pool = torch.cuda.MemPool(pool.allocator)     # PyTorch caches above
-with torch.cuda.use_mem_pool(torch_pool):
+backend = dist.distributed_c10d._get_default_group()._get_backend(device)
+pool = torch.cuda.MemPool(backend.mem_allocator)    # segments from ncclMemAlloc, cached by Cachette
+with torch.cuda.use_mem_pool(pool):
     gradients = torch.ones(64 << 20, device=device)
 
-backend = dist.distributed_c10d._get_default_group()._get_backend(device)
-backend.register_mem_pool(torch_pool)               # NCCL then needs no copies
+backend.register_mem_pool(pool)                     # NCCL then needs no copies
 dist.all_reduce(gradients)
 torch.cuda.synchronize()
-print(f"rank {rank}: {gradients[0].item():.0f} of {ranks}; {pool.stats()}")
+print(f"rank {rank}: {gradients[0].item():.0f} of {ranks}")
 
-backend.deregister_mem_pool(torch_pool)
-del gradients, torch_pool
+backend.deregister_mem_pool(pool)
+del gradients, pool
 torch.cuda.empty_cache()
 dist.destroy_process_group()
-pool.release()

@@ -238,7 +238,7 @@ impl PyCapturePool {
 
     /// The statistics: `allocations`, `allocated_bytes`, `segments`, `reserved_bytes`.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyDict>> {
-        crate::stats::of_pool(py, Some(&self.pool.stats()))
+        crate::stats::of_pool(py, &self.pool.stats())
     }
 }
 

@@ -9,7 +9,6 @@
 //! | `devices.rs` | the list of devices |
 //! | `plugin.rs` | the process-wide plug-in for PyTorch |
 //! | `cupy.rs`, `onnxruntime.rs`, `shared.rs` | the functions that CuPy and ONNX Runtime call |
-//! | `slot.rs` | memory for PyTorch's own pools |
 //! | `sanitizer.rs` | the sanitizer of reused memory |
 //! | `source.rs` | libraries that a pool can allocate from |
 //! | `sleep.rs`, `pinned.rs` | sleep mode, and pinned host memory |
@@ -44,7 +43,6 @@ mod sanitizer;
 mod sequence;
 mod shared;
 mod sleep;
-mod slot;
 mod snapshot;
 mod source;
 mod stacks;
@@ -82,8 +80,6 @@ mod _native {
     use crate::pool::PyPool;
     #[pymodule_export]
     use crate::sanitizer::{PySanitizer, default_stream};
-    #[pymodule_export]
-    use crate::slot::PySlot;
     #[pymodule_export]
     use crate::stream::PyStream;
     #[pymodule_export]

@@ -78,7 +78,7 @@ impl PyPool {
 
     /// The statistics of the pool: `allocations`, `allocated_bytes`, `segments`, `reserved_bytes`.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        stats::of_pool(py, Some(&self.pool()?.stats()))
+        stats::of_pool(py, &self.pool()?.stats())
     }
 
     /// Releases every unused segment of the pool, and returns the number of bytes.

@@ -4,29 +4,17 @@ use std::sync::Arc;
 
 use cachette::hal::DeviceInfo;
 use cachette::source::Source;
-use cachette_sources::NamedSource;
+use cachette_sources::{NamedError, open_named};
 use pyo3::prelude::*;
 
 use crate::error;
 
-/// The library called `name`.
-pub(crate) fn named(name: &str) -> PyResult<NamedSource> {
-    let named = name.parse::<NamedSource>();
-    named.map_err(|why| error::error(why.to_string()))
-}
-
 /// The source called `name`, for `device`.
 pub(crate) fn find(name: &str, device: &DeviceInfo) -> PyResult<Arc<dyn Source>> {
-    let library = named(name)?;
-    let vendor = library.vendor();
-    if device.vendor != vendor {
-        let text = format!(
-            "the source '{name}' makes memory of {vendor} devices, and '{}' is of {}",
-            device.name, device.vendor
-        );
-        return Err(error::error(text));
-    }
     // SAFETY: 1. the documentation requires of the caller that it is initialised for the device.
-    let source = unsafe { library.open(device.ordinal) };
-    source.map_err(|why| error::of_allocator(why.into()))
+    let source = unsafe { open_named(name, device) };
+    source.map_err(|why| match why {
+        NamedError::Source(why) => error::of_allocator(why.into()),
+        why => error::error(why.to_string()),
+    })
 }

@@ -45,15 +45,15 @@ pub(crate) fn flat<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, P
     all.into_py_dict(py)
 }
 
-/// The statistics of a pool; zeros for an unused one.
-pub(crate) fn of_pool<'py>(py: Python<'py>, stats: Option<&PoolStats>) -> PyResult<Bound<'py, PyDict>> {
-    let figure = |read: fn(&PoolStats) -> u64| stats.map_or(0, read);
-    let dict = PyDict::new(py);
-    dict.set_item("allocations", figure(|stats| stats.allocations))?;
-    dict.set_item("allocated_bytes", figure(|stats| stats.allocated_bytes))?;
-    dict.set_item("segments", figure(|stats| stats.segments))?;
-    dict.set_item("reserved_bytes", figure(|stats| stats.reserved_bytes))?;
-    Ok(dict)
+/// The statistics of a pool.
+pub(crate) fn of_pool<'py>(py: Python<'py>, stats: &PoolStats) -> PyResult<Bound<'py, PyDict>> {
+    let figures = [
+        ("allocations", stats.allocations),
+        ("allocated_bytes", stats.allocated_bytes),
+        ("segments", stats.segments),
+        ("reserved_bytes", stats.reserved_bytes),
+    ];
+    figures.into_py_dict(py)
 }
 
 /// The statistics that are single numbers.

@@ -115,11 +115,3 @@ fails("no pool has this tag", lambda: cachette.torch.sleep("unused"))
 pool.release()
 fails("released", pool.sleep)
 """, torch="good")
-
-
-def test_pools_of_pytorchs_own_allocator_do_not_sleep(run: Run) -> None:
-    run(PRELUDE + """
-pool = cachette.torch.Pool()
-for call in (pool.sleep, pool.wake, lambda: pool.is_asleep):
-    fails("call cachette.torch.enable(", call)
-""", torch="good")

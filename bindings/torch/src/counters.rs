@@ -14,8 +14,6 @@ pub struct Counters {
     pub failed_frees: u64,
     /// Releases of a pool without users.
     pub failed_releases: u64,
-    /// Slot requests that failed for a reason other than out-of-memory.
-    pub failed_slots: u64,
 }
 
 /// Returns the counts so far.
@@ -26,7 +24,6 @@ pub fn counters() -> Counters {
         unknown_uses: UNKNOWN_USES.count(),
         failed_frees: FAILED_FREES.count(),
         failed_releases: FAILED_RELEASES.count(),
-        failed_slots: FAILED_SLOTS.count(),
     }
 }
 
@@ -34,4 +31,3 @@ pub(crate) static UNKNOWN_FREES: FirstOnly = FirstOnly::new();
 pub(crate) static UNKNOWN_USES: FirstOnly = FirstOnly::new();
 pub(crate) static FAILED_FREES: FirstOnly = FirstOnly::new();
 pub(crate) static FAILED_RELEASES: FirstOnly = FirstOnly::new();
-pub(crate) static FAILED_SLOTS: FirstOnly = FirstOnly::new();

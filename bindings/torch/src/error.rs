@@ -41,15 +41,6 @@ pub enum Error {
         /// The id of the pool.
         id: (u64, u64),
     },
-    /// All slots are in use.
-    #[error("all {most} slots for memory pools are taken; drop one, and free all that was allocated by it")]
-    NoSlot {
-        /// The number of slots.
-        most: usize,
-    },
-    /// The slot was dropped.
-    #[error("the slot of this memory pool was dropped; keep it as long as the pool")]
-    SlotDropped,
     /// A history was requested with more events than it can keep.
     #[error(
         "max_entries is {asked}, and at most {MOST_ENTRIES} events are kept; the places for all of them are made at once, \

@@ -19,14 +19,13 @@
 //! | [`cachette_torch_alloc`], [`cachette_torch_free`] | the allocator itself |
 //! | `cachette_torch_init` and seven more | its hooks |
 //! | [`adapter`] | a C++ class, compiled against the installed PyTorch |
-//! | [`Slot::alloc_address`], [`Slot::free_address`] | the allocator below a `MemPool`, up to 32 of them |
 //!
 //! # Failures
 //!
 //! PyTorch does not check for null. So a failed request throws PyTorch's exception, `OutOfMemoryError` or `Error`, with
 //! the allocator's text (see `throw.rs`). If PyTorch's classes are not found it throws `std::runtime_error`; in a
 //! process without C++ the text goes to stderr and the function returns null. Freeing never throws, since it is called
-//! by destructors: failures are counted, see [`counters`]. Slots return null, which a `MemPool` handles.
+//! by destructors: failures are counted, see [`counters`].
 //!
 //! # Processes
 //!
@@ -43,7 +42,6 @@ mod ipc;
 mod message;
 mod pools;
 mod processes;
-mod slots;
 mod std_function;
 mod symbols;
 mod throw;
@@ -59,5 +57,4 @@ pub use hooks::{
 };
 pub use pools::new_pool_id;
 pub use processes::Process;
-pub use slots::{Slot, SlotOptions};
 pub use std_function::StdFunction;

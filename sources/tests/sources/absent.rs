@@ -2,7 +2,7 @@
 
 use cachette::hal::{Ordinal, Vendor};
 use cachette::source::{SourceError, SourceErrorKind};
-use cachette_sources::{Nccl, NvshmemLibrary, Rocshmem};
+use cachette_sources::{Nccl, Nvshmem, Rocshmem};
 
 const NOWHERE: &str = "/nowhere/libnothing.so";
 
@@ -27,7 +27,7 @@ fn the_error_for_an_absent_library_says_what_to_do() {
     let rccl = unsafe { Nccl::open(Vendor::Amd, NOWHERE) }.unwrap_err();
     check(&rccl, "RCCL 2.19 or newer", "CACHETTE_RCCL_LIBRARY");
     // SAFETY: there is no such file.
-    let nvshmem = unsafe { NvshmemLibrary::open(NOWHERE) }.unwrap_err();
+    let nvshmem = unsafe { Nvshmem::open(NOWHERE, Ordinal(0)) }.unwrap_err();
     check(&nvshmem, "NVSHMEM 3", "CACHETTE_NVSHMEM_LIBRARY");
     // SAFETY: there is no such file.
     let rocshmem = unsafe { Rocshmem::open(NOWHERE, Ordinal(0)) }.unwrap_err();

@@ -1,7 +1,7 @@
 /* Imitates every library that a source calls, in host memory, and counts what it is asked.
  *
  * Environment: FAKE_SHIFT=n returns addresses n bytes off; FAKE_FULL=1 has no memory; FAKE_STUCK=1 fails to free;
- * FAKE_DEAF=1 leaves NVSHMEM without a device. */
+ * FAKE_DEVICE=n is the device that `fake_start` initialises NVSHMEM for. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -121,51 +121,15 @@ const char *ncclGetLastError(void *communicator) {
     return last;
 }
 
-/* NVSHMEM, with the structures of its headers. */
-typedef struct {
-    int version;
-    char internal[124];
-} unique_id;
-typedef struct {
-    int version;
-    unique_id *id;
-    int rank;
-    int ranks;
-} unique_id_args;
-typedef struct {
-    int version;
-    unique_id_args unique_id;
-    char content[96];
-} init_args;
-typedef struct {
-    int version;
-    void *mpi;
-    init_args args;
-} init_attr;
-
-static int shmem_status, shmem_rank, shmem_ranks, shmem_device = -1;
+/* NVSHMEM, which the tests initialise by `fake_start` and finalise by `fake_end`. */
+static int shmem_status, shmem_device = -1;
 
 int nvshmemx_init_status(void) { return shmem_status; }
-int nvshmem_my_pe(void) { return shmem_rank; }
-int nvshmem_n_pes(void) { return shmem_ranks; }
-int nvshmemx_get_uniqueid(unique_id *id) {
-    if (id->version != (1 << 16) + (int)sizeof *id) return 7;
-    memset(id->internal, 0x5a, sizeof id->internal);
-    return 0;
+int fake_start(void) {
+    shmem_device = (int)knob("FAKE_DEVICE");
+    return shmem_status = 2;
 }
-int nvshmemx_hostlib_init_attr(unsigned flags, init_attr *attr) {
-    unique_id_args *args = &attr->args.unique_id;
-    if (flags != 8 || attr->version != (1 << 16) + 144) return 1;
-    if (attr->args.version != (1 << 16) + 128 || args->version != (1 << 16) + 24) return 2;
-    if (!args->id || args->id->internal[123] != 0x5a || attr->mpi) return 3;
-    if (cuda_device() < 0) return 4;
-    shmem_rank = args->rank;
-    shmem_ranks = args->ranks;
-    shmem_device = cuda_device();
-    shmem_status = knob("FAKE_DEAF") ? 1 : 2;
-    return 0;
-}
-void nvshmemx_hostlib_finalize(void) { shmem_status = 0; }
+int fake_end(void) { return shmem_status = 0; }
 void *nvshmem_malloc(size_t bytes) {
     if (shmem_status != 2 || cuda_device() != shmem_device) abort();
     made_on = cuda_device();

@@ -1,86 +1,39 @@
-//! NVSHMEM's memory, over the fake, which checks the structures of its arguments.
+//! NVSHMEM's memory, over the fake, which the tests initialise as a program would.
 
 use cachette::hal::{Ordinal, StreamRef};
 use cachette::source::{AllocContext, Source, SourceErrorKind};
-use cachette_sources::{Nvshmem, NvshmemLibrary, NvshmemStatus, UniqueId};
+use cachette_sources::Nvshmem;
 
 use super::HERE;
-use super::fake::second_process;
+use super::fake::{Fake, second_process};
 
 const SECOND: AllocContext = AllocContext::new(Ordinal(1), StreamRef::DEFAULT);
 
+/// The source, after the fake was initialised for device 0.
+fn start(fake: &Fake) -> Nvshmem {
+    fake.count("fake_start");
+    // SAFETY: 1. the line above.
+    unsafe { Nvshmem::adopt(Ordinal(0)) }.expect("the fake has started")
+}
+
 #[test]
-fn one_process_initialises_allocates_and_finalises() {
-    let name = "nvshmem::one_process_initialises_allocates_and_finalises";
-    second_process(name, &[], |fake| {
-        let source = Nvshmem::single(Ordinal(1)).unwrap();
-        assert_eq!((source.rank(), source.device()), ((0, 1), Ordinal(1)));
-        assert_eq!(source.library().status(), NvshmemStatus::Initialised);
+fn a_started_library_is_adopted() {
+    let settings = [("FAKE_DEVICE", "1")];
+    second_process("nvshmem::a_started_library_is_adopted", &settings, |fake| {
+        // SAFETY: it is refused before the promise counts.
+        let early = unsafe { Nvshmem::adopt(Ordinal(1)) }.unwrap_err();
+        assert!(early.to_string().contains("is not initialised; initialise NVSHMEM in the program first"), "{early}");
+        fake.count("fake_start");
+        // SAFETY: 1. the line above.
+        let source = unsafe { Nvshmem::adopt(Ordinal(1)) }.unwrap();
         // SAFETY: 1. the default stream.
         let ptr = unsafe { source.allocate(2 << 20, &SECOND) }.unwrap();
         assert_eq!((fake.count("fake_made_on"), fake.count("fake_live")), (1, 1));
         // SAFETY: 1. it came from there. 2. no work uses it.
         unsafe { source.free(ptr, 2 << 20, &SECOND) }.unwrap();
         assert_eq!((fake.count("fake_live"), fake.count("fake_depth")), (0, 0));
-        // SAFETY: 1. nothing is in use. 2. `single` made it.
-        unsafe { source.close() }.unwrap();
-        assert_eq!(NvshmemLibrary::find().unwrap().status(), NvshmemStatus::NotInitialised);
+        drop(source);
         assert_eq!(fake.count("fake_retained"), 0);
-    });
-}
-
-#[test]
-fn one_of_several_ranks_joins_by_the_bytes_of_an_id() {
-    let name = "nvshmem::one_of_several_ranks_joins_by_the_bytes_of_an_id";
-    second_process(name, &[], |_| {
-        let library = NvshmemLibrary::find().unwrap();
-        let sent = library.unique_id().unwrap().to_bytes();
-        let id = UniqueId::from_bytes(&sent);
-        let source = library.join(Ordinal(0), id, 2, 4).unwrap();
-        assert_eq!(source.rank(), (2, 4));
-    });
-}
-
-#[test]
-fn a_rank_beyond_their_number_is_refused() {
-    second_process("nvshmem::a_rank_beyond_their_number_is_refused", &[], |_| {
-        let library = NvshmemLibrary::find().unwrap();
-        let id = library.unique_id().unwrap();
-        let error = library.join(Ordinal(0), id, 4, 4).unwrap_err();
-        assert_eq!(error.text(), "there is no rank 4 of 4");
-    });
-}
-
-#[test]
-fn an_initialised_library_is_adopted_not_initialised_again() {
-    let name = "nvshmem::an_initialised_library_is_adopted_not_initialised_again";
-    second_process(name, &[], |fake| {
-        // SAFETY: it is not initialised at all.
-        let early = unsafe { Nvshmem::adopt(Ordinal(0)) }.unwrap_err();
-        assert!(early.text().ends_with("is not initialised"), "{early}");
-        let first = Nvshmem::single(Ordinal(0)).unwrap();
-        let twice = Nvshmem::single(Ordinal(0)).unwrap_err();
-        assert!(twice.to_string().ends_with("is initialised already; use `adopt`"), "{twice}");
-        // SAFETY: 1. the line above.
-        let second = unsafe { Nvshmem::adopt(Ordinal(0)) }.unwrap();
-        drop(first);
-        // SAFETY: 1. the default stream.
-        let ptr = unsafe { second.allocate(4096, &HERE) }.unwrap();
-        // SAFETY: 1. it came from there. 2. no work uses it.
-        unsafe { second.free(ptr, 4096, &HERE) }.unwrap();
-        assert_eq!(fake.count("fake_live"), 0);
-    });
-}
-
-#[test]
-fn a_library_without_a_device_is_not_initialised() {
-    let settings = [("FAKE_DEAF", "1")];
-    let name = "nvshmem::a_library_without_a_device_is_not_initialised";
-    second_process(name, &settings, |_| {
-        let error = Nvshmem::single(Ordinal(0)).unwrap_err();
-        assert_eq!(error.kind(), SourceErrorKind::Unavailable);
-        let text = "nvshmemx_hostlib_init_attr did not set up device 0 (status 0)";
-        assert_eq!(error.text(), text);
     });
 }
 
@@ -88,16 +41,13 @@ fn a_library_without_a_device_is_not_initialised() {
 fn requests_after_finalisation_or_for_other_devices_fail() {
     let name = "nvshmem::requests_after_finalisation_or_for_other_devices_fail";
     second_process(name, &[], |fake| {
-        let source = Nvshmem::single(Ordinal(0)).unwrap();
+        let source = start(fake);
         // SAFETY: 1. the default stream.
         let error = unsafe { source.allocate(4096, &SECOND) }.unwrap_err();
         assert_eq!(error.text(), "NVSHMEM serves device 0 in this process, not device 1");
-        // SAFETY: 1. the first line.
-        let other = unsafe { Nvshmem::adopt(Ordinal(0)) }.unwrap();
-        // SAFETY: 1. nothing is in use. 2. `single` made it.
-        unsafe { source.close() }.unwrap();
+        fake.count("fake_end");
         // SAFETY: 1. the default stream.
-        let error = unsafe { other.allocate(4096, &HERE) }.unwrap_err();
+        let error = unsafe { source.allocate(4096, &HERE) }.unwrap_err();
         assert_eq!(error.text(), "NVSHMEM was finalised by other code");
         assert_eq!(fake.count("fake_total"), 0);
     });
@@ -106,8 +56,8 @@ fn requests_after_finalisation_or_for_other_devices_fail() {
 #[test]
 fn out_of_memory_has_its_kind() {
     let settings = [("FAKE_FULL", "1")];
-    second_process("nvshmem::out_of_memory_has_its_kind", &settings, |_| {
-        let source = Nvshmem::single(Ordinal(0)).unwrap();
+    second_process("nvshmem::out_of_memory_has_its_kind", &settings, |fake| {
+        let source = start(fake);
         // SAFETY: 1. the default stream.
         let error = unsafe { source.allocate(4096, &HERE) }.unwrap_err();
         assert_eq!(error.kind(), SourceErrorKind::OutOfMemory);
@@ -119,7 +69,7 @@ fn unaligned_memory_is_allocated_again_with_an_alignment() {
     let settings = [("FAKE_SHIFT", "16")];
     let name = "nvshmem::unaligned_memory_is_allocated_again_with_an_alignment";
     second_process(name, &settings, |fake| {
-        let source = Nvshmem::single(Ordinal(0)).unwrap();
+        let source = start(fake);
         // SAFETY: 1. the default stream.
         let ptr = unsafe { source.allocate(4096, &HERE) }.unwrap();
         assert_eq!(ptr.address() % source.alignment(), 0);
@@ -130,7 +80,7 @@ fn unaligned_memory_is_allocated_again_with_an_alignment() {
 #[test]
 fn threads_call_the_library_one_at_a_time() {
     second_process("nvshmem::threads_call_the_library_one_at_a_time", &[], |fake| {
-        let source = Nvshmem::single(Ordinal(0)).unwrap();
+        let source = start(fake);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

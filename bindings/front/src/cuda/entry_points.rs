@@ -2,10 +2,9 @@
 //!
 //! A caller names a function without its version, and says for which CUDA it was built and what null means as a stream.
 
-use std::ffi::{CStr, c_char, c_int, c_ulonglong, c_void};
+use std::ffi::{c_int, c_ulonglong};
 
-use super::{Answer, own};
-use crate::status::{Refusal, SUCCESS, Status};
+use super::own;
 
 /// Null is the default stream of the calling thread.
 const PER_THREAD: c_ulonglong = 2;
@@ -16,34 +15,8 @@ const WITH_MODE: c_int = 10_010;
 /// The first version whose `cuGetProcAddress` tells why.
 const WITH_REASON: c_int = 12_000;
 
-/// Replaces what the driver has found by the function of the front, if there is one.
-///
-/// # Safety
-///
-/// After success, 1. `symbol` is a string, and 2. `function` is valid for writing.
-pub(super) unsafe fn replace(
-    status: Status,
-    symbol: *const c_char,
-    function: *mut *const c_void,
-    version: c_int,
-    flags: c_ulonglong,
-) -> Answer {
-    if status != SUCCESS || symbol.is_null() || function.is_null() {
-        return if status == SUCCESS { Ok(()) } else { Err(Refusal::Status(status)) };
-    }
-    // SAFETY: 1.
-    let symbol = unsafe { CStr::from_ptr(symbol) };
-    // SAFETY: 2.
-    let is_found = !unsafe { function.read() }.is_null();
-    if is_found && let Some(ours) = symbol.to_str().ok().and_then(|symbol| find(symbol, version, flags)) {
-        // SAFETY: 2.
-        unsafe { function.write(ours.cast()) };
-    }
-    Ok(())
-}
-
 /// The front's function for a name, a version and flags.
-fn find(symbol: &str, version: c_int, flags: c_ulonglong) -> Option<*const ()> {
+pub(super) fn find(symbol: &str, version: c_int, flags: c_ulonglong) -> Option<*const ()> {
     if symbol == "cuStreamBeginCapture" && version < WITH_MODE {
         return None;
     }

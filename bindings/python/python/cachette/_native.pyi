@@ -11,7 +11,6 @@ __all__ = [
     "PinnedAllocation",
     "Pool",
     "Sanitizer",
-    "Slot",
     "Stream",
     "VERSION",
     "View",
@@ -315,20 +314,6 @@ class Allocator:
         """Writes a snapshot to a file that ends in `.pickle`, for PyTorch's memory viewer, or in `.json`."""
     def allocation_traceback(self, address: int) -> list[dict[str, Any]] | None:
         """The stack of the allocation at `address`; `None` if the history has none."""
-
-@final
-class Slot:
-    """An allocation and a free function for PyTorch's `MemPool`, with a cache."""
-
-    def __new__(cls, source: str | None = None, config: str | None = None, no_split: bool = False) -> Slot: ...
-    @property
-    def alloc_address(self) -> int:
-        """The address of the function that allocates."""
-    @property
-    def free_address(self) -> int:
-        """The address of the function that frees."""
-    def stats(self, device: int) -> dict[str, int]:
-        """The statistics of a device: `allocations`, `allocated_bytes`, `segments`, `reserved_bytes`."""
 
 def default_stream(device: int) -> int:
     """The number of the default stream of a device, for `Sanitizer`."""

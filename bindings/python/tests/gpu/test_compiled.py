@@ -60,22 +60,6 @@ assert torch.cuda.memory_reserved() < before
 """)
 
 
-def test_a_pool_takes_its_segments_from_another_allocator() -> None:
-    run("""
-import cachette.torch
-source = cachette.torch.Pool()
-pool = torch.cuda.MemPool(source.allocator, no_split=True)
-with torch.cuda.use_mem_pool(pool):
-    tensors = [torch.full((MiB,), float(each), device="cuda") for each in range(3)]
-assert [float(it.mean()) for it in tensors] == [0, 1, 2]
-assert source._slot.stats(0)["allocations"] == 3, source._slot.stats(0)
-assert len(pool.snapshot()) == 3, pool.snapshot()
-del tensors, pool
-torch.cuda.empty_cache()
-assert source._slot.stats(0)["allocations"] == 0, source._slot.stats(0)
-""")
-
-
 def test_compiled_graphs_save_and_restore_their_pool() -> None:
     run("""
 torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""Pools: of Cachette's own, and below PyTorch's."""
+"""Pools of Cachette, and `MemPool` with the compiled class."""
 
 import gc
 import threading
@@ -46,86 +46,26 @@ def test_a_pool_of_ncclmemalloc_serves_tensors() -> None:
     pool.release()
 
 
-def test_m8_pytorchs_pool_takes_segments_from_ours() -> None:
-    gpu.run("""
-import torch, cachette.torch
-pool = cachette.torch.Pool()
-torch_pool = torch.cuda.MemPool(pool.allocator)
-with torch.cuda.use_mem_pool(torch_pool):
-    memory = torch.full((1 << 20,), 5.0, device="cuda")
-assert torch.cuda.get_allocator_backend() == "native"
-assert pool.stats()["allocations"] == 1, pool.stats()
-assert pool.stats()["allocated_bytes"] == 20 << 20, pool.stats()
-assert bool((memory == 5).all())
-del memory, torch_pool
-torch.cuda.empty_cache()
-assert pool.stats()["allocations"] == 0, pool.stats()
-assert pool.stats()["reserved_bytes"] == 0, pool.stats()
-pool.release()
-""", None)
-
-
-def test_with_leads_to_a_pool_below_pytorch_too() -> None:
-    gpu.run("""
-import torch, cachette.torch
-pool = cachette.torch.Pool(config="expandable_segments:True")
-with pool:
-    memory = torch.full((1 << 20,), 5.0, device="cuda")
-outside = torch.empty(1 << 20, device="cuda")
-assert pool.stats()["allocations"] == 1, pool.stats()
-assert bool((memory == 5).all())
-del memory
-pool.release()
-""", None)
-
-
-def test_m8_a_pool_that_is_exhausted_is_pytorchs_out_of_memory() -> None:
-    gpu.run("""
-import torch, cachette.torch
-pool = cachette.torch.Pool(config="memory_limit:40M")
-with pool:
-    memory = torch.empty(20 << 20, dtype=torch.uint8, device="cuda")
-    try:
-        torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
-    except torch.OutOfMemoryError:
-        pass
-    else:
-        raise AssertionError("it was not exhausted")
-torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
-del memory
-pool.release()
-""", None)
-
-
 #: Registers a pool of NCCL's memory, and reduces in it.
 REDUCE = """
-import torch, torch.distributed as dist, cachette.torch
+import torch, torch.distributed as dist
 device = torch.device("cuda:0")
 torch.cuda.set_device(device)
 dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1, device_id=device)
-pool = cachette.torch.Pool("nccl")
-torch_pool = torch.cuda.MemPool(pool.allocator)
-with torch.cuda.use_mem_pool(torch_pool):
-    memory = torch.arange(1 << 20, dtype=torch.float32, device=device)
 backend = dist.distributed_c10d._get_default_group()._get_backend(device)
-backend.register_mem_pool(torch_pool)
+pool = torch.cuda.MemPool(backend.mem_allocator)
+with torch.cuda.use_mem_pool(pool):
+    memory = torch.arange(1 << 20, dtype=torch.float32, device=device)
+backend.register_mem_pool(pool)
 dist.all_reduce(memory)
 torch.cuda.synchronize()
 assert float(memory[-1]) == (1 << 20) - 1
-backend.deregister_mem_pool(torch_pool)
-del memory, torch_pool
+backend.deregister_mem_pool(pool)
+del memory, pool
 torch.cuda.empty_cache()
 dist.destroy_process_group()
-pool.release()
 print("reduced")
 """
-
-
-def test_nccl_registers_a_pool_and_reduces_in_it() -> None:
-    torch = gpu.enabled()
-    if torch.version.hip is None:
-        output = gpu.run(REDUCE, None, NCCL_SOCKET_IFNAME="lo")
-        assert output.endswith("reduced\n")
 
 
 def test_nccl_registers_a_pool_of_the_compiled_class() -> None:

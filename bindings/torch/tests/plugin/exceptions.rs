@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use cachette_torch::{Slot, SlotOptions, cachette_torch_alloc};
+use cachette_torch::cachette_torch_alloc;
 
 use super::Case;
 use super::bed::{self, MIB};
@@ -18,7 +18,6 @@ pub(crate) const CASES: &[Case] = &[
     ("libraries_of_distributions_are_found_by_their_stem", of_distribution),
     ("without_pytorchs_exceptions_a_standard_one_is_thrown", alone),
     ("in_a_forked_child_the_error_says_what_to_do", forked),
-    ("a_slot_throws_nothing", slot),
 ];
 
 fn started(with_device: bool) -> Option<Caller> {
@@ -168,13 +167,4 @@ fn forked() {
         assert!(text.contains("'spawn'"), "{text}");
     });
     assert_eq!(allocate(&caller, MIB, 0), Ok(()), "the parent goes on");
-}
-
-fn slot() {
-    let Some(caller) = started(true) else { return };
-    // SAFETY: 1. the device's own memory is given out.
-    let slot = unsafe { Slot::create(SlotOptions::default()) }.unwrap();
-    let allocate = super::slots::allocate_function(&slot);
-    let most = caller.allocate(allocate, 300 << 20, 0, ptr::null_mut());
-    assert_eq!(most, Ok(ptr::null_mut()));
 }

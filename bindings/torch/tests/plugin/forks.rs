@@ -6,9 +6,7 @@ use std::{ptr, thread};
 
 use cachette::Config;
 use cachette_process::Error;
-use cachette_torch::{
-    Slot, SlotOptions, cachette_torch_record_stream, cachette_torch_release_pool, cachette_torch_reset, counters,
-};
+use cachette_torch::{cachette_torch_record_stream, cachette_torch_release_pool, cachette_torch_reset, counters};
 
 use super::Case;
 use super::bed::{self, DEFAULT, MIB, allocate, free};
@@ -39,15 +37,12 @@ pub(crate) fn in_child(work: impl FnOnce()) {
 fn after_use() {
     bed::start("");
     let memory = allocate(MIB, 0, DEFAULT);
-    // SAFETY: 1. the device's own memory is given out.
-    let slot = unsafe { Slot::create(SlotOptions::default()) }.unwrap();
     in_child(|| {
         assert_eq!(cachette_process::allocator(0).unwrap_err(), Error::Forked);
         assert_eq!(cachette_process::allocator(1).unwrap_err(), Error::Forked);
         assert!(Error::Forked.to_string().contains("'spawn'"));
         assert_eq!(cachette_process::opened().count(), 0);
         assert!(allocate(MIB, 0, DEFAULT).is_null());
-        assert_eq!(slot.open(0), Err(Error::Forked.into()));
         free(memory, 0);
         // SAFETY: nothing is looked at.
         unsafe { cachette_torch_record_stream(memory, ptr::null_mut()) };

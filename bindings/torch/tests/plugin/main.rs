@@ -13,7 +13,6 @@ mod memory;
 mod pools;
 mod settings;
 mod sharing;
-mod slots;
 mod starting;
 mod watching;
 
@@ -34,7 +33,7 @@ const CONFIGURATIONS: [&str; 4] =
 
 /// Every case, with whether it needs what stands for PyTorch.
 fn cases() -> impl Iterator<Item = (Case, bool)> {
-    let all: [(&[Case], bool); 12] = [
+    let all: [(&[Case], bool); 11] = [
         (starting::CASES, false),
         (settings::CASES, false),
         (memory::CASES, false),
@@ -43,7 +42,6 @@ fn cases() -> impl Iterator<Item = (Case, bool)> {
         (adapter::CASES, false),
         (sharing::CASES, false),
         (layouts::CASES, false),
-        (slots::CASES, false),
         (watching::CASES, false),
         (forks::CASES, false),
         (exceptions::CASES, true),

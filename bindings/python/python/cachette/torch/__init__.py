@@ -7,9 +7,8 @@
 PyTorch's memory comes from Cachette, and the memory functions of ``torch.cuda`` report Cachette's memory. The functions
 here have the same names and meanings, and work whether or not those were replaced.
 
-:class:`Pool` is a private memory pool for tensors, from NCCL or NVSHMEM for example. It also works below PyTorch's own
-allocator, as the source of a ``torch.cuda.MemPool``. If Cachette is enabled it can sleep: it releases its memory to the
-device, and its tensors keep their addresses.
+:class:`Pool` is a private memory pool for tensors, from NCCL or NVSHMEM for example. It can sleep: it releases its
+memory to the device, and its tensors keep their addresses.
 
 :func:`sanitize` finds memory that is reused while another stream may still use it.
 """

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NoReturn
 
 from .. import _native
 from .._errors import ConfigError, Error
@@ -15,84 +14,49 @@ from ._enable import is_enabled
 #: The statistics of an unused pool.
 _EMPTY = {"allocations": 0, "allocated_bytes": 0, "segments": 0, "reserved_bytes": 0}
 
-#: Slots whose functions were handed out: a ``MemPool`` may use them until the process ends.
-_handed_out: set[Any] = set()
-
 
 class Pool:
-    """A private memory pool for tensors.
+    """A private memory pool for tensors, if Cachette is enabled.
 
-    ``with pool:`` routes this thread's requests on the current device to it. If Cachette is enabled, it is a pool of
-    Cachette. With PyTorch's own allocator, it is a ``torch.cuda.MemPool`` whose segments come from :attr:`allocator`.
-    That allocator can also be passed to another ``MemPool``. Other threads, such as that of ``backward()``, are not
-    routed.
+    ``with pool:`` routes this thread's requests on the current device to it. Other threads, such as that of
+    ``backward()``, are not routed. Without :func:`cachette.torch.enable`, and for code that needs a
+    ``torch.cuda.MemPool``, use that class: it works with PyTorch's allocator and with the compiled class.
 
     ``source`` names the library that allocates segments instead of the driver: ``"nccl"``, ``"nvshmem"``, ``"rccl"`` or
-    ``"rocshmem"``. With ``no_split`` every tensor has its own segment. ``config`` is for the cache below PyTorch's
-    allocator. If Cachette is enabled, its own configuration also applies to pools. Pools with the same ``tag`` sleep
-    and wake as one: :func:`cachette.torch.sleep`.
+    ``"rocshmem"``. With ``no_split`` every tensor has its own segment. Pools with the same ``tag`` sleep and wake as
+    one: :func:`cachette.torch.sleep`. ``config`` must be ``None``: the configuration of Cachette applies to pools.
     """
 
     def __init__(self, source: str | None = None, config: str | None = None, no_split: bool = False,
                  tag: str = "") -> None:
         if config is not None:
-            config = _native.normalise_config(config)
-            if is_enabled():
-                raise ConfigError("a pool of an enabled Cachette follows the configuration that was given to enable(); "
-                                  "leave out `config`")
+            raise ConfigError("a pool follows the configuration that was given to enable(); leave out `config`")
         self._source = source
-        self._config = config
         self._no_split = no_split
         self._tag = tag
         self._lock = threading.Lock()
-        self._slot: _native.Slot | None = None
-        self._wrapper: Any = None
-        #: The pool of each device: ours, or PyTorch's.
-        self._pools: dict[int, Any] = {}
+        #: The pool of each device.
+        self._pools: dict[int, _native.Pool] = {}
         self._entered = threading.local()
         self._released = False
 
     @property
-    def allocator(self) -> Any:
-        """The allocator argument of ``torch.cuda.MemPool``.
+    def allocator(self) -> NoReturn:
+        """Refused: a pool no longer serves a ``torch.cuda.MemPool``."""
+        raise Error("a pool no longer serves a torch.cuda.MemPool; enable the compiled class, whose MemPool takes its "
+                    "memory from Cachette")
 
-        It stays usable until :meth:`release`, which must follow the last ``MemPool`` that uses it. A process has 32.
-        """
-        self._check()
-        with self._lock:
-            wrapper = self._allocator()
-            _handed_out.add(self._slot)
-            return wrapper
-
-    def _allocator(self) -> Any:
-        if self._wrapper is None:
-            import torch
-
-            self._slot = _native.Slot(self._source, self._config, self._no_split)
-            self._wrapper = torch._C._cuda_customAllocator(self._slot.alloc_address, self._slot.free_address)
-        return self._wrapper
-
-    def _pool_of(self, device: int) -> Any:
+    def _pool_of(self, device: int) -> _native.Pool:
         with self._lock:
             if device not in self._pools:
-                self._pools[device] = self._create(device)
+                self._pools[device] = _native.plugin.create_pool(device, self._source, self._no_split, self._tag)
             return self._pools[device]
-
-    def _create(self, device: int) -> Any:
-        if is_enabled():
-            return _native.plugin.create_pool(device, self._source, self._no_split, self._tag)
-        import torch
-
-        with torch.cuda.device(device):
-            return torch.cuda.MemPool(self._allocator(), no_split=self._no_split)
 
     def __enter__(self) -> Pool:
         self._check()
-        device = index_of()
-        pool = self._pool_of(device)
-        guard: AbstractContextManager[Any] = pool if is_enabled() else _routed(pool, device)
-        guard.__enter__()
-        self._guards().append(guard)
+        pool = self._pool_of(index_of())
+        pool.__enter__()
+        self._guards().append(pool)
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -101,9 +65,9 @@ class Pool:
             raise Error("this thread has not entered the pool; leave it on the thread that entered it")
         guards.pop().__exit__(*exception)
 
-    def _guards(self) -> list[AbstractContextManager[Any]]:
+    def _guards(self) -> list[_native.Pool]:
         """The pools that this thread has entered."""
-        guards: list[AbstractContextManager[Any]] = self._entered.__dict__.setdefault("guards", [])
+        guards: list[_native.Pool] = self._entered.__dict__.setdefault("guards", [])
         return guards
 
     @property
@@ -113,20 +77,13 @@ class Pool:
         The graph then uses memory that sleeps and wakes with the pool.
         """
         self._check()
-        name: tuple[int, int] = self._pool_of(index_of()).id
-        return name
+        return self._pool_of(index_of()).id
 
     def stats(self, device: Device = None) -> dict[str, int]:
-        """The statistics of the pool on a device: allocations, allocated_bytes, segments, reserved_bytes.
-
-        Below PyTorch's own allocator an allocation is one of PyTorch's segments.
-        """
+        """The statistics of the pool on a device: allocations, allocated_bytes, segments, reserved_bytes."""
         self._check()
-        number = index_of(device)
-        if is_enabled():
-            pool = self._pools.get(number)
-            return dict(_EMPTY) if pool is None else pool.stats()
-        return dict(_EMPTY) if self._slot is None else self._slot.stats(number)
+        pool = self._pools.get(index_of(device))
+        return dict(_EMPTY) if pool is None else pool.stats()
 
     def sleep(self, keep: bool = True, progress: Callable[[int, int], object] | None = None) -> dict[str, int]:
         """Releases the pool's memory to the devices and keeps every address. Returns the released and saved bytes.
@@ -162,11 +119,8 @@ class Pool:
         return any(pool.is_asleep for pool in self._own_pools().values())
 
     def _own_pools(self) -> dict[int, _native.Pool]:
-        """The pools if Cachette is enabled; PyTorch's own cannot sleep."""
+        """The pool of each device."""
         self._check()
-        if not is_enabled():
-            raise Error("a pool of PyTorch's own allocator cannot sleep; call "
-                        "cachette.torch.enable() at the start of the program")
         with self._lock:
             return dict(self._pools)
 
@@ -175,17 +129,15 @@ class Pool:
         with self._lock:
             self._released = True
             for pool in self._pools.values():
-                if isinstance(pool, _native.Pool):
-                    pool.release()
-            # PyTorch's pools are dropped first, since they release memory to the slot.
+                pool.release()
             self._pools.clear()
-            self._wrapper = None
-            _handed_out.discard(self._slot)
-            self._slot = None
 
     def _check(self) -> None:
         if self._released:
             raise Error("this pool was released; make another")
+        if not is_enabled():
+            raise Error("a pool needs cachette.torch.enable() at the start of the program; with PyTorch's own allocator "
+                        "use torch.cuda.MemPool")
 
 
 def sleep(tag: str, keep: bool = True) -> dict[str, int]:
@@ -213,11 +165,3 @@ def _synchronize(devices: Iterable[int]) -> None:
 
     for device in devices:
         torch.cuda.synchronize(device)
-
-
-def _routed(pool: Any, device: int) -> AbstractContextManager[Any]:
-    """PyTorch's context manager that routes a thread's requests to a pool."""
-    import torch
-
-    routed: AbstractContextManager[Any] = torch.cuda.use_mem_pool(pool, device)
-    return routed

@@ -5,7 +5,6 @@
 ``refusing``.
 """
 
-import contextlib
 import ctypes
 import os
 import types
@@ -137,24 +136,8 @@ if KIND == "older":
     memory = types.SimpleNamespace()
 
 
-class MemPool:
-    def __init__(self, allocator=None, use_on_oom=False, no_split=False):
-        self.allocator, self.no_split = allocator, no_split
-        recorded.append(("MemPool", self))
-
-
-@contextlib.contextmanager
-def use_mem_pool(pool, device=None):
-    recorded.append(("begin", pool, device))
-    yield
-    recorded.append(("end", pool, device))
-
-
 cuda = types.SimpleNamespace(
     memory=memory,
-    MemPool=MemPool,
-    use_mem_pool=use_mem_pool,
-    device=lambda number: contextlib.nullcontext(),
     is_initialized=lambda: KIND == "initialised",
     _is_in_bad_fork=lambda: KIND == "forked",
     device_count=lambda: 0 if KIND == "no-device" else 1,

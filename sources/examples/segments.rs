@@ -1,30 +1,21 @@
-//! A pool whose segments come from NCCL, from NVSHMEM or, by default, from host memory.
+//! A pool whose segments come from NCCL or, by default, from host memory.
 //!
-//! `cargo run -p cachette-sources --example symmetric -- nccl`, or `nvshmem`, needs an NVIDIA GPU and the library.
+//! `cargo run -p cachette-sources --example segments -- nccl` needs an NVIDIA GPU and the library.
 
 use std::error::Error;
 use std::sync::Arc;
 
-use cachette::hal::{AnyDevice, Device, Ordinal, Vendor};
+use cachette::hal::{AnyDevice, Device, Vendor};
 use cachette::source::{FunctionSource, Source, SourceError};
 use cachette::{Allocator, Backends, PoolOptions};
-use cachette_sources::{Nccl, Nvshmem};
+use cachette_sources::Nccl;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    match std::env::args().nth(1).as_deref() {
-        Some("nccl") => use_pool(Backends::open("cuda:0")?, Arc::new(Nccl::load(Vendor::Nvidia)?)),
-        Some("nvshmem") => {
-            let source = Arc::new(Nvshmem::single(Ordinal(0))?);
-            use_pool(Backends::open("cuda:0")?, source.clone())?;
-            let source = Arc::into_inner(source).ok_or("the pool kept its source")?;
-            // SAFETY: 1. the pool has freed its memory. 2. `single` made the source.
-            Ok(unsafe { source.close() }?)
-        }
-        _ => {
-            let device = Backends::open("host")?;
-            use_pool(device.clone(), Arc::new(host_source(&device)))
-        }
+    if std::env::args().nth(1).as_deref() == Some("nccl") {
+        return use_pool(Backends::open("cuda:0")?, Arc::new(Nccl::load(Vendor::Nvidia)?));
     }
+    let device = Backends::open("host")?;
+    use_pool(device.clone(), Arc::new(host_source(&device)))
 }
 
 fn use_pool(device: AnyDevice, source: Arc<dyn Source>) -> Result<(), Box<dyn Error>> {
