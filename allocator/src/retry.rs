@@ -6,11 +6,14 @@
 //! | garbage collect | releases old idle segments, above the configured threshold | yes |
 //! | `alloc_direct` | where mapping would wait for the default stream now: requests a direct segment instead | no |
 //! | `alloc_segment` | requests a segment from the device, within the limit | only if its driver does |
+//! | `alloc_segment`, pressed | with elastic segments: uses every idle chunk, whatever it costs to move | no |
 //! | release enough | releases unsplittable segments of this stream, as many as the request needs | yes |
 //! | wait | waits for the cheapest set of other streams' uses that makes a block large enough | yes |
 //! | release all | waits for graphs of pools without users, and releases every idle segment of every stream | yes |
 //! | trim | with the driver's pool: waits for the streams that freed memory to it, and returns that to the device | yes |
 //! | wait on | waits for one segment after the other to become free, the earliest first | yes |
+//! | `use_on_oom` | allocates a free block of a pool that serves other requests before they fail | no |
+//! | without mapping | where the device has room but refuses to map it: requests a direct segment | no |
 //!
 //! The heap is searched again after every step that can have freed memory. Before a request fails, it waits for memory
 //! that other threads are releasing and for limit reservations that they may cancel. Then it retries (`in_flight`).
@@ -127,6 +130,7 @@ impl<'a, D: Device> Retry<'a, D> {
             let _relaxed = self.shared.relax_capture();
             self.run_steps()?;
             self.allocate_from_pools()?;
+            self.alloc_without_mapping()?;
             let tried = self.tried.get();
             if !self.may_wait() || !self.shared.in_flight.may_change(tried) {
                 return Ok(self.report());
@@ -315,6 +319,14 @@ impl<'a, D: Device> Retry<'a, D> {
         let direct = Retry::new(self.inner, &partner, self.request);
         direct.search()?;
         direct.alloc_segment(false)
+    }
+
+    /// Serves the request of an elastic heap from a direct segment if the device has room. The driver then refuses to map
+    /// memory for another reason, such as a limit of the kernel.
+    fn alloc_without_mapping(&self) -> Step<D> {
+        let has_room = || self.shared.device.memory_info().is_ok_and(|info| info.free >= self.segment);
+        let refused = self.heap.elastic.is_some() && self.within_limit() && has_room();
+        if refused { self.alloc_direct() } else { Ok(()) }
     }
 
     /// Requests memory from the device again, after memory was returned to it.

@@ -321,3 +321,17 @@ fn addresses_stay_reserved_while_something_is_mapped_there() {
     assert!(checked.misuses().is_empty(), "{:?}", checked.misuses());
     assert_eq!(device.live().reservations, 1, "the mapping needs its addresses");
 }
+
+#[test]
+fn memory_that_the_driver_does_not_map_is_served_by_a_direct_segment() {
+    let (test, [stream]) = TestAllocator::elastic("").with_streams();
+    for nth in 1..=50 {
+        test.device.fail_next(Call::Map, nth, ErrorKind::OutOfMemory);
+    }
+    let memory = test.allocator.allocate(8 * MIB, &stream).expect("the device has room");
+    test.fill(&memory, 3, &stream);
+    assert_eq!(test.content(&memory, &stream), Some(3));
+    assert!(test.stats().segment.all.current > 0);
+    drop((memory, stream));
+    test.assert_returns_everything();
+}
