@@ -4,7 +4,6 @@
 //! |---|---|
 //! | [`workload`] | time of allocate-and-free pairs: the loops, for anything that is a [`Subject`] |
 //! | [`suite`] | the rows of `cachette bench`, made of those loops |
-//! | [`trace`], [`replay`] | memory and time of recorded programs |
 //! | [`instructions`] | instructions a pair, counted by callgrind |
 //! | [`growth`] | the same of other operations, as the number of things around them grows |
 //!
@@ -14,14 +13,8 @@
 pub mod growth;
 pub mod instructions;
 pub mod random;
-pub mod replay;
 pub mod subject;
 pub mod suite;
-pub mod table;
-pub mod target;
-pub mod trace;
 pub mod workload;
 
 pub use subject::Subject;
-pub use target::Target;
-pub use trace::{Trace, TraceError};

@@ -174,7 +174,7 @@ mod tests {
     use cachette_hal::Ordinal;
 
     use super::*;
-    use crate::Target;
+    use cachette_replay::Target;
 
     #[test]
     fn the_rows_have_the_names_of_the_other_programs() {

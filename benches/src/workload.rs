@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use cachette::Error;
 
+use cachette_replay::replay::ns_each;
+
 use crate::random::{LogUniform, SplitMix64};
 use crate::subject::{Owned, Subject};
 
@@ -209,12 +211,6 @@ fn median(count: usize, mut time: impl FnMut() -> Result<Duration, Error>) -> Re
     let mut times = times.collect::<Result<Vec<_>, Error>>()?;
     times.sort();
     Ok(times[count / 2])
-}
-
-/// The share of each of `count` in `took`, in nanoseconds.
-#[expect(clippy::cast_precision_loss, reason = "a mean needs far fewer digits than are kept")]
-pub(crate) fn ns_each(took: Duration, count: usize) -> f64 {
-    took.as_secs_f64() * 1e9 / count as f64
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use cachette::backends::OpenError;
 use cachette::config::ConfigError;
 use cachette::human::Bytes;
-use cachette_benches::TraceError;
 use cachette_conformance::{FilterError, RunError};
+use cachette_replay::TraceError;
 use cachette_snapshot::SnapshotError;
 
 /// Why a command stopped.

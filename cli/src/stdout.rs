@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, StdoutLock, Write};
 
-use cachette_benches::table::Table;
+use cachette_replay::table::Table;
 use console::Term;
 
 /// The columns that text for people fits in.

@@ -4,9 +4,9 @@ use std::env;
 use std::error::Error;
 use std::time::Duration;
 
-use cachette_benches::Target;
-use cachette_benches::target::HOST;
 use cachette_hal::Ordinal;
+use cachette_replay::Target;
+use cachette_replay::target::HOST;
 use criterion::Criterion;
 
 /// Names the backend to measure; the host's if it is not set.

@@ -15,10 +15,10 @@ use std::time::Instant;
 
 use cachette::{Allocation, Allocator, Backends, Config, PinnedAllocation, Stream};
 use cachette_benches::random::{LogUniform, SplitMix64};
-use cachette_benches::target::{HOST, Target};
 use cachette_hal::owned::OwnedEvent;
 use cachette_hal::{AnyDevice, Device, Ordinal};
 use cachette_hal_host::HostConfig;
+use cachette_replay::target::{HOST, Target};
 use clap::Parser;
 
 /// Blocks that are checked between two waits for the device.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::process::{self, ExitCode};
 
 use cachette_benches::growth::{Growing, Growth, NUMBERS, measure};
-use cachette_benches::table::Table;
+use cachette_replay::table::Table;
 use clap::Parser;
 
 /// Instructions of an operation, counted by callgrind with 1,000 to 32,000 streams, pools, blocks and others

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{self, ExitCode};
 
 use cachette_benches::instructions::{Case, Count, measure};
-use cachette_benches::table::Table;
+use cachette_replay::table::Table;
 use clap::Parser;
 
 /// Instructions a pair, counted by callgrind on a host device with phantom memory

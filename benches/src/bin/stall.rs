@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cachette::{Allocator, Config, Stream};
-use cachette_benches::target::Target;
 use cachette_hal::{AnyDevice, Device, Ordinal};
+use cachette_replay::target::Target;
 use clap::Parser;
 
 const MIB: u64 = 1 << 20;

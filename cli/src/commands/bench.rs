@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use cachette::human::Bytes;
-use cachette_benches::Target;
 use cachette_benches::suite::{Effort, Measurement, Workload};
-use cachette_benches::table::Table;
+use cachette_replay::Target;
+use cachette_replay::table::Table;
 use clap::Args;
 
 use super::choice::Choice;

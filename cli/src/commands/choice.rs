@@ -1,8 +1,8 @@
 //! The device that a command runs on.
 
 use cachette::backends::OpenError;
-use cachette_benches::Target;
 use cachette_hal::Ordinal;
+use cachette_replay::Target;
 use clap::Args;
 
 /// The options that choose a device.

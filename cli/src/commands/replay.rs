@@ -16,8 +16,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use cachette::Config;
-use cachette_benches::target::HOST;
-use cachette_benches::{Target, Trace};
+use cachette_replay::target::HOST;
+use cachette_replay::{Target, Trace};
 use cachette_snapshot::Snapshot;
 use clap::Args;
 use serde::Serialize;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::thread;
 
 use cachette::human::Bytes;
-use cachette_benches::target::HOST;
 use cachette_conformance::{Options, child};
 use cachette_hal::Ordinal;
+use cachette_replay::target::HOST;
 
 use super::finding::Finding;
 use super::system;

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use cachette::Config;
 use cachette::human::Bytes;
-use cachette_benches::replay::{Fit, fit, fit_pytorch_expandable};
-use cachette_benches::{Target, Trace};
+use cachette_replay::replay::{Fit, fit, fit_pytorch_expandable};
+use cachette_replay::{Target, Trace};
 use serde::Serialize;
 
 use crate::commands::progress;

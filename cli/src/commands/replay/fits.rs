@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use cachette::human::Bytes;
-use cachette_benches::replay::{FIT_STEP, Fit, fit};
-use cachette_benches::table::Table;
-use cachette_benches::{Target, Trace};
+use cachette_replay::replay::{FIT_STEP, Fit, fit};
+use cachette_replay::table::Table;
+use cachette_replay::{Target, Trace};
 use serde::Serialize;
 
 use super::mean::{geometric, means};

@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use cachette::human::Bytes;
-use cachette_benches::replay::{Outcome, PASSES, replay};
-use cachette_benches::table::Table;
-use cachette_benches::{Target, Trace};
+use cachette_replay::replay::{Outcome, PASSES, replay};
+use cachette_replay::table::Table;
+use cachette_replay::{Target, Trace};
 use serde::Serialize;
 
 use super::mean::{geometric, means};

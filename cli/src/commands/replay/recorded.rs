@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use cachette::human::Bytes;
-use cachette_benches::Trace;
-use cachette_benches::replay::Outcome;
+use cachette_replay::Trace;
+use cachette_replay::replay::Outcome;
 
 use super::row::Row;
 

@@ -4,9 +4,9 @@ mod axis;
 mod chart;
 mod page;
 
-use cachette_benches::replay::{Timeline, timeline};
-use cachette_benches::trace::Recorded;
-use cachette_benches::{Target, Trace};
+use cachette_replay::replay::{Timeline, timeline};
+use cachette_replay::trace::Recorded;
+use cachette_replay::{Target, Trace};
 
 use super::named::Named;
 use crate::commands::bench::device_line;

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use cachette_benches::replay::{Failure, Fit, Outcome};
-use cachette_benches::{Target, Trace};
+use cachette_replay::replay::{Failure, Fit, Outcome};
+use cachette_replay::{Target, Trace};
 use serde::Serialize;
 
 use super::named::Named;

@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use cachette::human::Bytes;
-use cachette_benches::Target;
-use cachette_benches::replay::Outcome;
 use cachette_hal::{Device, Feature};
+use cachette_replay::Target;
+use cachette_replay::replay::Outcome;
 
 use super::row::Row;
 use crate::stdout;

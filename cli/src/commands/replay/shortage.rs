@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
 
-use cachette_benches::replay::{Outcome, Pass};
+use cachette_replay::replay::{Outcome, Pass};
 
 use super::row::{Row, write_failures};
 

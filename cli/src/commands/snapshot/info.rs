@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use cachette::human::Bytes;
-use cachette_benches::table::Table;
+use cachette_replay::table::Table;
 use cachette_snapshot::{Frame, PoolId, Setting, Snapshot, StackId, TraceAction};
 use clap::Args;
 use serde_json::{Value, json};

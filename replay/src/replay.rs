@@ -7,6 +7,7 @@ mod player;
 mod timeline;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cachette::{Allocator, Config, Stats};
 use cachette_hal::traced::Counts;
@@ -19,7 +20,6 @@ pub use fit::{FIT_STEP, Fit, fit, fit_pytorch_expandable};
 pub use timeline::{Timeline, timeline};
 
 use crate::trace::Trace;
-use crate::workload::ns_each;
 use player::Player;
 
 /// How often [`replay`] goes through a trace.
@@ -182,6 +182,13 @@ impl Spent {
 #[expect(clippy::cast_precision_loss, reason = "a ratio needs far fewer digits than are kept")]
 fn ratio(bytes: u64, requested: u64) -> f64 {
     bytes as f64 / requested as f64
+}
+
+/// The share of each of `count` in `took`, in nanoseconds.
+#[expect(clippy::cast_precision_loss, reason = "a mean needs far fewer digits than are kept")]
+#[must_use]
+pub fn ns_each(took: Duration, count: usize) -> f64 {
+    took.as_secs_f64() * 1e9 / count as f64
 }
 
 #[cfg(test)]

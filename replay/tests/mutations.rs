@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::{env, fs, process};
 
-use cachette_benches::trace::{Operation, Trace};
 use cachette_mutation::{Counting, Outcome, Run, corpus, usage};
+use cachette_replay::trace::{Operation, Trace};
 
 #[global_allocator]
 static COUNTING: Counting = Counting;

@@ -333,7 +333,7 @@ mod tests {
             ("prefetch_streams", 1.0336),
             ("resnet_multiscale", 1.0119),
         ] {
-            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("traces/{name}.trace.gz"));
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../benches/traces/{name}.trace.gz"));
             let trace = Trace::open(&path).unwrap();
             let held = super::super::ratio(play(&trace, None).unwrap(), trace.peak_requested);
             assert!((held / measured - 1.0).abs() < 0.01, "{name}: {held:.4}, PyTorch had {measured:.4}");
