@@ -21,6 +21,7 @@
 //! | `CACHETTE_EMULATED_CAPTURES_STAY` | 1: no call takes a broken capture off its streams, but to destroy them |
 //! | `CACHETTE_EMULATED_REFUSED_MAPS` | n: every n-th map fails inside, as a kernel without memory makes it |
 //! | `CACHETTE_EMULATED_REFUSED_RIGHTS` | n: every n-th right to a mapping is refused, as a kernel without memory does |
+//! | `CACHETTE_EMULATED_REFUSED_ENDS` | n: every n-th unmap or release of addresses is refused |
 //! | `CACHETTE_EMULATED_LOST_AFTER` | how many calls there are before the devices vanish |
 //!
 //! [`install()`] puts a copy where a loader finds it.

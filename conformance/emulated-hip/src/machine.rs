@@ -104,6 +104,8 @@ pub(crate) struct Machine {
     pub(crate) maps: Refusals,
     /// Rights that the kernel refuses.
     pub(crate) rights: Refusals,
+    /// Unmaps and releases of addresses that the kernel refuses.
+    pub(crate) ends: Refusals,
     /// Whether the pool's memory is not there.
     pub(crate) has_bad_pool: bool,
     /// Whether no call takes a capture that has ended without a graph off its streams.
@@ -174,6 +176,7 @@ impl Machine {
             state: Mutex::default(),
             maps: Refusals::every("CACHETTE_EMULATED_REFUSED_MAPS"),
             rights: Refusals::every("CACHETTE_EMULATED_REFUSED_RIGHTS"),
+            ends: Refusals::every("CACHETTE_EMULATED_REFUSED_ENDS"),
             calls_left: number("CACHETTE_EMULATED_LOST_AFTER").map(AtomicI64::new),
         })
     }
