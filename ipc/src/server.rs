@@ -223,3 +223,58 @@ fn handle_request<E: Export>(table: &Arc<ExportTable<E>>, client: &mut Client<E>
     client.exported = descriptors.pop().filter(|_| has_more);
     !refused && sent.is_ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::os::unix::net::UnixStream;
+
+    use rustix::io::Errno;
+
+    use super::*;
+
+    /// A connection, and its other end.
+    fn connection() -> (OwnedFd, OwnedFd) {
+        let (near, far) = UnixStream::pair().unwrap();
+        (near.into(), far.into())
+    }
+
+    /// Accepts what `answers` give. Returns the accepted clients, whether the spare descriptor is still there, and the
+    /// number of answers that were not asked for.
+    fn accept_all(mut answers: Vec<io::Result<Option<OwnedFd>>>) -> (usize, bool, usize) {
+        answers.reverse();
+        let answers = RefCell::new(answers);
+        let (mut clients, mut kept) = (Vec::<Client<()>>::new(), Some(connection().0));
+        accept(&mut clients, &mut kept, || answers.borrow_mut().pop().unwrap());
+        (clients.len(), kept.is_some(), answers.borrow().len())
+    }
+
+    #[test]
+    fn an_aborted_connection_keeps_no_other_out() {
+        let [one, two] = [(); 2].map(|()| Ok(Some(connection().0)));
+        let found = accept_all(vec![Err(Errno::CONNABORTED.into()), Ok(None), one, Err(Errno::WOULDBLOCK.into()), two]);
+        assert_eq!(found, (1, true, 1), "it ends where nobody waits");
+    }
+
+    #[test]
+    fn without_a_descriptor_a_client_is_told_so() {
+        let ((near, far), (other, _far)) = (connection(), connection());
+        let found = accept_all(vec![Err(Errno::MFILE.into()), Ok(Some(near)), Ok(Some(other))]);
+        assert_eq!(found, (0, false, 1), "the spare descriptor made room");
+        let (reply, _) = socket::receive(far.as_fd()).unwrap();
+        assert_eq!(reply, Reply::Refused(Refusal::Full).encode());
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_silent_clients_is_closed() {
+        let (mut clients, mut kept) = (Vec::<Client<()>>::new(), None);
+        let (sockets, _far): (Vec<_>, Vec<_>) = (0..=PENDING_CLIENTS).map(|_| connection()).unzip();
+        let numbers: Vec<_> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
+        for socket in sockets {
+            let next = RefCell::new(Some(socket));
+            accept(&mut clients, &mut kept, || next.take().map(Some).ok_or(Errno::WOULDBLOCK.into()));
+        }
+        let left: Vec<_> = clients.iter().map(|client| client.socket.as_raw_fd()).collect();
+        assert_eq!(left, numbers[1..]);
+    }
+}
