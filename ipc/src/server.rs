@@ -73,7 +73,7 @@ pub(crate) fn serve<E: Export>(table: &Arc<ExportTable<E>>, listener: Listener) 
         clients.retain_mut(|client| {
             let readable = readable.next().unwrap_or(false);
             let stays = !readable || handle_request(table, client);
-            stays && (client.lease.is_some() || client.since.elapsed() < PENDING_LIMIT)
+            stays && may_stay(client.lease.is_some(), client.since.elapsed())
         });
         if let Some(listener) = &mut listener {
             kept = kept.or_else(|| spare(table.wake()));
@@ -104,6 +104,11 @@ impl<E> Drop for SettleOnDrop<'_, E> {
     fn drop(&mut self) {
         self.0.settle();
     }
+}
+
+/// Whether a client may stay connected for so long: without an end if it has a lease, else for a short time.
+fn may_stay(has_lease: bool, connected: Duration) -> bool {
+    has_lease || connected < PENDING_LIMIT
 }
 
 /// The time until the next pending client expires; `None` if there is none.
@@ -263,6 +268,12 @@ mod tests {
         assert_eq!(found, (0, false, 1), "the spare descriptor made room");
         let (reply, _) = socket::receive(far.as_fd()).unwrap();
         assert_eq!(reply, Reply::Refused(Refusal::Full).encode());
+    }
+
+    #[test]
+    fn a_client_with_a_lease_stays_and_a_silent_one_goes() {
+        assert!(may_stay(true, 1000 * PENDING_LIMIT), "it uses the memory");
+        assert!(may_stay(false, PENDING_LIMIT / 2) && !may_stay(false, PENDING_LIMIT));
     }
 
     #[test]
