@@ -43,7 +43,7 @@ fn trials() -> Vec<Trial> {
         ("a_right_that_is_refused_leaves_the_mapping", refused_right),
         ("a_right_that_is_refused_takes_back_those_before_it", taken_back),
         ("a_mapping_stays_until_its_unmap_succeeds", refused_unmap),
-        ("a_map_that_fails_leaves_the_range_free", refused_map),
+        ("what_the_kernel_refuses_to_map_or_grant_is_out_of_memory", refused_map),
         ("where_the_kernel_refuses_rights_no_backing_shows_through", refused_by_the_kernel),
         ("where_maps_fail_without_a_word_no_backing_shows_through", failing_maps),
         ("only_what_a_version_keeps_is_promised_of_its_mappings", promised),
@@ -101,7 +101,7 @@ fn grant_both() -> Result<String, String> {
     Ok(refused.map_or_else(text, |()| "both were granted".to_owned()))
 }
 
-/// Maps two backings, of which the first device may use the first. Asks for both on both devices, and says what the
+/// Maps two backings, of which the first device may read the first. Asks for both on both devices, and says what the
 /// first device may do with each then.
 fn grant_two_mappings() -> Result<String, String> {
     /// Where the rights are asked for: the kind of the place, and the number of the device.
@@ -118,8 +118,10 @@ fn grant_two_mappings() -> Result<String, String> {
         // SAFETY: 1. the backing was created just now.
         unsafe { memory.map(at, &backing) }.map_err(text)?;
     }
-    // SAFETY: 2. no right is taken away.
-    unsafe { memory.set_access(start, bytes, &[Access::ReadWrite(Ordinal(0))]) }.map_err(text)?;
+    for right in [Access::ReadWrite(Ordinal(0)), Access::Read(Ordinal(0))] {
+        // SAFETY: 2. nothing uses the memory.
+        unsafe { memory.set_access(start, bytes, &[right]) }.map_err(text)?;
+    }
     let both = [0, 1].map(|ordinal| Access::ReadWrite(Ordinal(ordinal)));
     // SAFETY: 2. as above.
     let granted = unsafe { memory.set_access(start, 2 * bytes, &both) }.is_ok();
@@ -137,7 +139,7 @@ fn grant_two_mappings() -> Result<String, String> {
     Ok(format!("{granted} {rights:?}"))
 }
 
-/// Says what comes of calls for one mapping after its unmap has failed once, or after it could not be mapped.
+/// Says what comes of calls for one mapping whose unmap fails once, or whose map or rights the kernel refuses.
 fn end_a_mapping() -> Result<String, String> {
     let text = |error: cachette_hal::Error| error.to_string();
     let backend = HipBackend::load().map_err(|error| error.to_string())?;
@@ -159,6 +161,8 @@ fn end_a_mapping() -> Result<String, String> {
     };
     let lines = if env::var_os("CACHETTE_EMULATED_REFUSED_MAPS").is_some() {
         vec![map(), release()]
+    } else if env::var_os("CACHETTE_EMULATED_REFUSED_RIGHTS").is_some() {
+        vec![map(), grant(), unmap(), release()]
     } else {
         map().and_then(|()| unmap()).and_then(|()| map()).map_err(text)?;
         vec![unmap(), map(), release(), grant(), unmap(), unmap(), release(), release()]
@@ -324,7 +328,7 @@ fn taken_back() -> Result<Completion, Failed> {
         let library = install(version)?;
         expect(&child("grant two mappings", &library, &[])?, "true [(0, 3), (0, 3)]")?;
         let apart = child("grant two mappings", &library, &[("CACHETTE_EMULATED_PEERS", "0")])?;
-        expect(&apart, "false [(0, 3), (0, 0)]")?;
+        expect(&apart, "false [(0, 1), (0, 0)]")?;
     }
     Ok(Completion::Completed)
 }
@@ -344,6 +348,8 @@ fn refused_map() -> Result<Completion, Failed> {
     for version in Personality::ALL {
         let said = child("end a mapping", &install(version)?, &[("CACHETTE_EMULATED_REFUSED_MAPS", "1")])?;
         expect(&said, "OutOfMemory, done")?;
+        let said = child("end a mapping", &install(version)?, &[("CACHETTE_EMULATED_REFUSED_RIGHTS", "1")])?;
+        expect(&said, "done, OutOfMemory, done, done")?;
     }
     Ok(Completion::Completed)
 }
