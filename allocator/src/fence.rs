@@ -290,6 +290,8 @@ mod tests {
         let late = || start + Duration::from_secs(60);
         assert!(budget.take_at(late), "the last poll comes after the end");
         assert!(!budget.take_at(late) && !budget.take_at(|| start));
+        let mut ending = PollBudget::Until(start);
+        assert!(ending.take_at(|| start) && !ending.take_at(|| start), "the end itself is after the time");
     }
 
     #[test]
@@ -298,6 +300,17 @@ mod tests {
         let mut budget = PollBudget::of(&device);
         let polls = (0..10_000).filter(|_| budget.take_at(|| panic!("its stepped mode must not depend on time")));
         assert_eq!(polls.count(), HOST_POLLS as usize);
+    }
+
+    #[test]
+    fn a_point_covers_itself_and_those_before_it_in_its_stream() {
+        let device = HostBackend::new(HostConfig::default()).unwrap().device(Ordinal(0)).unwrap();
+        let allocator = Allocator::new(device);
+        let streams = [0; 2].map(|_| allocator.create_stream().unwrap());
+        let mark = |of: usize| Arc::new(Fence::record(&streams[of].heap.stream_state).unwrap());
+        let [first, second, other] = [mark(0), mark(0), mark(1)];
+        assert!(first.covers(&first) && second.covers(&first) && !first.covers(&second));
+        assert!(!other.covers(&first) && !first.covers(&other));
     }
 
     #[test]

@@ -234,4 +234,101 @@ mod tests {
         assert!(!in_flight.may_change(since), "only this thread has reserved room");
         drop(reservation);
     }
+
+    /// Runs `act` while another thread has reserved `bytes` below a limit of 10.
+    fn beside_a_reservation(bytes: u64, act: impl FnOnce(&InFlight, &AtomicU64)) {
+        let (in_flight, held) = (InFlight::default(), AtomicU64::new(0));
+        thread::scope(|scope| {
+            let (tell, told) = mpsc::channel();
+            let (end, ends) = mpsc::channel::<()>();
+            let (in_flight, held) = (&in_flight, &held);
+            scope.spawn(move || {
+                let reservation = in_flight.reserve(bytes, held, 10);
+                tell.send(()).unwrap();
+                // An error: the end was dropped.
+                ends.recv().unwrap_err();
+                drop(reservation);
+            });
+            told.recv().unwrap();
+            act(in_flight, held);
+            drop(end);
+        });
+    }
+
+    #[test]
+    fn room_that_would_be_just_enough_is_waited_for() {
+        for (bytes, waits) in [(10, true), (11, false)] {
+            beside_a_reservation(10, |in_flight, held| {
+                let since = in_flight.begin_attempt();
+                assert!(in_flight.reserve(bytes, held, 10).is_none());
+                assert_eq!(in_flight.may_change(since), waits, "{bytes}");
+            });
+        }
+    }
+
+    #[test]
+    fn what_a_former_attempt_lacked_is_not_waited_for() {
+        beside_a_reservation(10, |in_flight, held| {
+            in_flight.begin_attempt();
+            assert!(in_flight.reserve(1, held, 10).is_none());
+            let since = in_flight.begin_attempt();
+            assert!(!in_flight.may_change(since), "this attempt had room");
+        });
+    }
+
+    #[test]
+    fn no_room_is_needed_for_no_bytes() {
+        let (in_flight, held) = (InFlight::default(), AtomicU64::new(20));
+        assert!(in_flight.reserve(0, &held, 10).is_some());
+        assert!(in_flight.reserve(1, &held, 10).is_none());
+    }
+
+    #[test]
+    fn an_attempt_with_room_enough_waits_for_no_other() {
+        for (wanted, waits) in [(4, false), (5, true)] {
+            beside_a_reservation(6, |in_flight, held| {
+                let since = in_flight.begin_attempt();
+                assert_eq!(in_flight.room(wanted, held, 10), 4);
+                assert_eq!(in_flight.may_change(since), waits, "{wanted}");
+            });
+        }
+    }
+
+    #[test]
+    fn room_is_not_waited_for_if_the_device_refused() {
+        beside_a_reservation(6, |in_flight, held| {
+            let since = in_flight.begin_attempt();
+            assert_eq!(in_flight.room(5, held, 10), 4);
+            drop(in_flight.reserve(4, held, 10));
+            assert!(!in_flight.may_change(since), "the device refused the room that there was");
+        });
+    }
+
+    #[test]
+    fn room_that_another_has_used_is_no_reason_to_try_again() {
+        let (in_flight, held) = (InFlight::default(), AtomicU64::new(0));
+        thread::scope(|scope| {
+            let (tell, told) = mpsc::channel();
+            let (end, ends) = mpsc::channel::<()>();
+            let (in_flight, held) = (&in_flight, &held);
+            let other = scope.spawn(move || {
+                let reservation = in_flight.reserve(6, held, 10).unwrap();
+                tell.send(()).unwrap();
+                // An error: the end was dropped.
+                ends.recv().unwrap_err();
+                reservation.keep(6);
+            });
+            told.recv().unwrap();
+            let since = in_flight.begin_attempt();
+            assert!(in_flight.reserve(5, held, 10).is_none());
+            assert!(in_flight.may_change(since), "the reservation is open");
+            drop(end);
+            other.join().unwrap();
+            assert!(!in_flight.may_change(since), "all of it was kept");
+            let since = in_flight.begin_attempt();
+            assert_eq!(in_flight.room(5, held, 10), 4);
+            scope.spawn(|| drop(in_flight.reserve(1, held, 10))).join().unwrap();
+            assert!(!in_flight.may_change(since), "no reservation was open");
+        });
+    }
 }

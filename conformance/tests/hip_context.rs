@@ -1,5 +1,7 @@
 //! Calls preserve the caller's state: its device, its last error, and the mappings of others.
 
+use std::os::fd::AsFd;
+
 use cachette_emulated_hip::{Personality, install};
 use cachette_hal::load::{Candidate, Library};
 use cachette_hal::owned::{OwnedEvent, OwnedStream};
@@ -230,5 +232,27 @@ fn only_a_stream_of_others_costs_a_query() {
         assert_eq!(caller.last_error(), 0, "the caller does not see it");
         // SAFETY: 1. it was created above.
         unsafe { device.destroy_event(event) }.unwrap();
+    }
+}
+
+#[test]
+fn more_than_a_backing_has_is_not_imported() {
+    for personality in Personality::ALL {
+        let (backend, _) = load(personality);
+        let device = backend.open(Ordinal(0)).unwrap();
+        let memory = device.virtual_memory().unwrap();
+        let bytes = memory.granularity().minimum;
+        let backing = memory.create_backing(bytes, Sharing::FileDescriptor, false).unwrap();
+        // SAFETY: 1. it was created just now.
+        let descriptor = unsafe { memory.export_backing(&backing) }.unwrap();
+        for wrong in [0, bytes - 1, bytes + 1, 2 * bytes] {
+            let refused = memory.import_backing(descriptor.as_fd(), wrong).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidValue, "{personality}, {wrong} bytes");
+        }
+        let imported = memory.import_backing(descriptor.as_fd(), bytes).unwrap();
+        for handle in [imported, backing] {
+            // SAFETY: 1. both were made above.
+            unsafe { memory.destroy_backing(handle) }.unwrap();
+        }
     }
 }

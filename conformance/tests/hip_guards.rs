@@ -6,11 +6,13 @@
 mod hip_child;
 
 use std::env;
+use std::ffi::c_int;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 use cachette_conformance::{Fixture, Opened, Options, run};
 use cachette_emulated_hip::{Personality, install};
+use cachette_hal::load::{Candidate, Library};
 use cachette_hal::{Access, Backend, CaptureMode, Device, Feature, Ordinal, Sharing};
 use cachette_hal_hip::HipBackend;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -24,9 +26,12 @@ fn main() -> ExitCode {
         Ok("exhaust descriptors") => exhaust(),
         Ok("grant both") => grant_both(),
         Ok("grant the other") => grant_other(),
+        Ok("grant two mappings") => grant_two_mappings(),
+        Ok("end a mapping") => end_a_mapping(),
         Ok("end twice") => end_twice(),
         Ok("run a case") => run_case(),
         Ok("list sharing") => list_sharing(),
+        Ok("list promises") => list_promises(),
         _ => return libtest_mimic::run(&Arguments::from_args(), trials()).exit_code(),
     };
     println!("{}", said.unwrap_or_else(|text| text));
@@ -41,6 +46,10 @@ fn trials() -> Vec<Trial> {
         ("where_the_kernel_refuses_rights_no_backing_shows_through", refused_by_the_kernel),
         ("where_maps_fail_without_a_word_no_backing_shows_through", failing_maps),
         ("where_the_driver_does_not_tell_what_is_mapped_no_backing_shows_through", untold_ranges),
+        ("a_right_that_is_refused_takes_back_those_before_it", taken_back),
+        ("a_mapping_stays_until_its_unmap_succeeds", refused_unmap),
+        ("what_the_kernel_refuses_to_map_or_grant_is_out_of_memory", refused_map),
+        ("only_what_a_version_keeps_is_promised_of_its_mappings", promised),
         ("bad_architectures_are_held_back", guarded),
         ("versions_that_were_never_run_are_held_back", unknown_versions),
         ("descriptors_that_leak_are_bounded", leaking_descriptors),
@@ -95,6 +104,75 @@ fn grant_both() -> Result<String, String> {
     Ok(refused.map_or_else(text, |()| "both were granted".to_owned()))
 }
 
+/// Maps two backings, of which the first device may read the first. Asks for both on both devices, and says what the
+/// first device may do with each then.
+fn grant_two_mappings() -> Result<String, String> {
+    /// Where the rights are asked for: the kind of the place, and the number of the device.
+    type GetAccess = unsafe extern "C" fn(*mut u64, *const [c_int; 2], u64) -> c_int;
+    let text = |error: cachette_hal::Error| error.to_string();
+    let backend = HipBackend::load().map_err(|error| error.to_string())?;
+    let device = backend.open(Ordinal(0)).map_err(text)?;
+    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
+    let bytes = memory.granularity().minimum;
+    let start = memory.reserve(2 * bytes, None).map_err(text)?;
+    let places = [start, start.add(bytes)];
+    for at in places {
+        let backing = memory.create_backing(bytes, Sharing::Private, false).map_err(text)?;
+        // SAFETY: 1. the backing was created just now.
+        unsafe { memory.map(at, &backing) }.map_err(text)?;
+    }
+    for right in [Access::ReadWrite(Ordinal(0)), Access::Read(Ordinal(0))] {
+        // SAFETY: 2. nothing uses the memory.
+        unsafe { memory.set_access(start, bytes, &[right]) }.map_err(text)?;
+    }
+    let both = [0, 1].map(|ordinal| Access::ReadWrite(Ordinal(ordinal)));
+    // SAFETY: 2. as above.
+    let granted = unsafe { memory.set_access(start, 2 * bytes, &both) }.is_ok();
+    let names = [Candidate::Path(env::var_os(LIBRARY).ok_or("no library")?.into())];
+    // SAFETY: the emulated library keeps to AMD's C interface.
+    let library = unsafe { Library::open_first(&names) }.map_err(|error| error.to_string())?;
+    // SAFETY: the type is that of the function.
+    let get = unsafe { library.find::<GetAccess>("hipMemGetAccess") }.ok_or("no hipMemGetAccess")?;
+    let rights = places.map(|at| {
+        let mut flags = 0;
+        // SAFETY: the library reads a place and writes the flags.
+        let status = unsafe { get(&raw mut flags, &[1, 0], at.address()) };
+        (status, flags)
+    });
+    Ok(format!("{granted} {rights:?}"))
+}
+
+/// Says what comes of calls for one mapping whose unmap fails once, or whose map or rights the kernel refuses.
+fn end_a_mapping() -> Result<String, String> {
+    let text = |error: cachette_hal::Error| error.to_string();
+    let backend = HipBackend::load().map_err(|error| error.to_string())?;
+    let device = backend.open(Ordinal(0)).map_err(text)?;
+    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
+    let bytes = memory.granularity().minimum;
+    let at = memory.reserve(bytes, None).map_err(text)?;
+    let backing = memory.create_backing(bytes, Sharing::Private, false).map_err(text)?;
+    // SAFETY: 1. the backing was created above.
+    let map = || unsafe { memory.map(at, &backing) };
+    // SAFETY: 2. nothing uses the range.
+    let unmap = || unsafe { memory.unmap(at, bytes) };
+    // SAFETY: 2. no right is taken away.
+    let grant = || unsafe { memory.set_access(at, bytes, &[Access::ReadWrite(Ordinal(0))]) };
+    // SAFETY: 1. the range was reserved above.
+    let release = || unsafe { memory.release(at, bytes) };
+    let said = |said: Result<(), _>| {
+        said.map_or_else(|error: cachette_hal::Error| format!("{:?}", error.kind()), |()| "done".to_owned())
+    };
+    let lines = if env::var_os("CACHETTE_EMULATED_REFUSED_MAPS").is_some() {
+        vec![map(), release()]
+    } else if env::var_os("CACHETTE_EMULATED_REFUSED_RIGHTS").is_some() {
+        vec![map(), grant(), unmap(), release()]
+    } else {
+        map().and_then(|()| unmap()).and_then(|()| map()).map_err(text)?;
+        vec![unmap(), map(), release(), grant(), unmap(), unmap(), release(), release()]
+    };
+    Ok(lines.into_iter().map(said).collect::<Vec<_>>().join(", "))
+}
+
 /// Maps a backing that its device may only read, for another device, and says whether its device may write it then.
 fn grant_other() -> Result<String, String> {
     let text = |error: cachette_hal::Error| error.to_string();
@@ -134,6 +212,23 @@ fn run_case() -> Result<String, String> {
     let report = run(&fixture, &options).map_err(|error| error.to_string())?;
     let found = report.cases.iter().find(|found| found.name == CASE);
     found.map(|found| found.outcome.to_string()).ok_or("the case did not run".to_owned())
+}
+
+/// Says what is promised of mappings.
+fn list_promises() -> Result<String, String> {
+    let backend = HipBackend::load().map_err(|error| error.to_string())?;
+    let device = backend.open(Ordinal(0)).map_err(|error| error.to_string())?;
+    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
+    let promises = [
+        ("frees under a reservation", memory.frees_under_reservation()),
+        ("mixes sizes", memory.mixes_sizes()),
+        ("maps without a wait", memory.maps_without_wait()),
+        ("aliases", memory.aliases()),
+        ("shares descriptors", memory.shares(Sharing::FileDescriptor)),
+        ("shares by fabric", memory.shares(Sharing::Fabric)),
+    ];
+    let kept = promises.into_iter().filter(|(_, promise)| promise.is_ok());
+    Ok(kept.map(|(name, _)| name).collect::<Vec<_>>().join(", "))
 }
 
 /// Says how many of many backings can be shared by descriptors.
@@ -273,6 +368,52 @@ fn refused_peer() -> Result<Completion, Failed> {
     for version in Personality::ALL {
         let said = child("grant the other", &install(version)?, &[("CACHETTE_EMULATED_PEERS", "0")])?;
         expect(&said, "granted: false, written: false")?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn taken_back() -> Result<Completion, Failed> {
+    for version in Personality::ALL {
+        let library = install(version)?;
+        expect(&child("grant two mappings", &library, &[])?, "true [(0, 3), (0, 3)]")?;
+        let apart = child("grant two mappings", &library, &[("CACHETTE_EMULATED_PEERS", "0")])?;
+        expect(&apart, "false [(0, 1), (0, 0)]")?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn refused_unmap() -> Result<Completion, Failed> {
+    for version in Personality::ALL {
+        let said = child("end a mapping", &install(version)?, &[("CACHETTE_EMULATED_REFUSED_ENDS", "2")])?;
+        // Before 7.14 the driver is asked first whether anything is mapped, and rights wait for the answer.
+        let is_sure = !matches!(version, Personality::V6_4 | Personality::V7_2);
+        let right = if is_sure { "done" } else { "InvalidValue" };
+        expect(&said, &format!("Other, InvalidValue, InvalidValue, {right}, done, InvalidValue, Other, done"))?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn refused_map() -> Result<Completion, Failed> {
+    for version in Personality::ALL {
+        let said = child("end a mapping", &install(version)?, &[("CACHETTE_EMULATED_REFUSED_MAPS", "1")])?;
+        expect(&said, "OutOfMemory, done")?;
+        let said = child("end a mapping", &install(version)?, &[("CACHETTE_EMULATED_REFUSED_RIGHTS", "1")])?;
+        expect(&said, "done, OutOfMemory, done, done")?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn promised() -> Result<Completion, Failed> {
+    let rdna = [("CACHETTE_EMULATED_ARCHITECTURE", "gfx1100"), ("CACHETTE_HIP_FORCE_VIRTUAL_MEMORY", "1")];
+    for version in Personality::ALL {
+        let kept = match version {
+            Personality::V6_4 => "mixes sizes, ",
+            Personality::V7_2 => "",
+            _ => "frees under a reservation, mixes sizes, maps without a wait, ",
+        };
+        let library = install(version)?;
+        expect(&child("list promises", &library, &[])?, &format!("{kept}aliases, shares descriptors"))?;
+        expect(&child("list promises", &library, &rdna)?, &format!("{kept}shares descriptors"))?;
     }
     Ok(Completion::Completed)
 }

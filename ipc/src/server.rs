@@ -73,7 +73,7 @@ pub(crate) fn serve<E: Export>(table: &Arc<ExportTable<E>>, listener: Listener) 
         clients.retain_mut(|client| {
             let readable = readable.next().unwrap_or(false);
             let stays = !readable || handle_request(table, client);
-            stays && (client.lease.is_some() || client.since.elapsed() < PENDING_LIMIT)
+            stays && may_stay(client.lease.is_some(), client.since.elapsed())
         });
         if let Some(listener) = &mut listener {
             kept = kept.or_else(|| spare(table.wake()));
@@ -104,6 +104,11 @@ impl<E> Drop for SettleOnDrop<'_, E> {
     fn drop(&mut self) {
         self.0.settle();
     }
+}
+
+/// Whether a client may stay connected for so long: without an end if it has a lease, else for a short time.
+fn may_stay(has_lease: bool, connected: Duration) -> bool {
+    has_lease || connected < PENDING_LIMIT
 }
 
 /// The time until the next pending client expires; `None` if there is none.
@@ -222,4 +227,65 @@ fn handle_request<E: Export>(table: &Arc<ExportTable<E>>, client: &mut Client<E>
     // Closes the descriptor of the last batch, now that this batch is made.
     client.exported = descriptors.pop().filter(|_| has_more);
     !refused && sent.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::os::unix::net::UnixStream;
+
+    use rustix::io::Errno;
+
+    use super::*;
+
+    /// A connection, and its other end.
+    fn connection() -> (OwnedFd, OwnedFd) {
+        let (near, far) = UnixStream::pair().unwrap();
+        (near.into(), far.into())
+    }
+
+    /// Accepts what `answers` give. Returns the accepted clients, whether the spare descriptor is still there, and the
+    /// number of answers that were not asked for.
+    fn accept_all(mut answers: Vec<io::Result<Option<OwnedFd>>>) -> (usize, bool, usize) {
+        answers.reverse();
+        let answers = RefCell::new(answers);
+        let (mut clients, mut kept) = (Vec::<Client<()>>::new(), Some(connection().0));
+        accept(&mut clients, &mut kept, || answers.borrow_mut().pop().unwrap());
+        (clients.len(), kept.is_some(), answers.borrow().len())
+    }
+
+    #[test]
+    fn an_aborted_connection_keeps_no_other_out() {
+        let [one, two] = [(); 2].map(|()| Ok(Some(connection().0)));
+        let found = accept_all(vec![Err(Errno::CONNABORTED.into()), Ok(None), one, Err(Errno::WOULDBLOCK.into()), two]);
+        assert_eq!(found, (1, true, 1), "it ends where nobody waits");
+    }
+
+    #[test]
+    fn without_a_descriptor_a_client_is_told_so() {
+        let ((near, far), (other, _far)) = (connection(), connection());
+        let found = accept_all(vec![Err(Errno::MFILE.into()), Ok(Some(near)), Ok(Some(other))]);
+        assert_eq!(found, (0, false, 1), "the spare descriptor made room");
+        let (reply, _) = socket::receive(far.as_fd()).unwrap();
+        assert_eq!(reply, Reply::Refused(Refusal::Full).encode());
+    }
+
+    #[test]
+    fn a_client_with_a_lease_stays_and_a_silent_one_goes() {
+        assert!(may_stay(true, 1000 * PENDING_LIMIT), "it uses the memory");
+        assert!(may_stay(false, PENDING_LIMIT / 2) && !may_stay(false, PENDING_LIMIT));
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_silent_clients_is_closed() {
+        let (mut clients, mut kept) = (Vec::<Client<()>>::new(), None);
+        let (sockets, _far): (Vec<_>, Vec<_>) = (0..=PENDING_CLIENTS).map(|_| connection()).unzip();
+        let numbers: Vec<_> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
+        for socket in sockets {
+            let next = RefCell::new(Some(socket));
+            accept(&mut clients, &mut kept, || next.take().map(Some).ok_or(Errno::WOULDBLOCK.into()));
+        }
+        let left: Vec<_> = clients.iter().map(|client| client.socket.as_raw_fd()).collect();
+        assert_eq!(left, numbers[1..]);
+    }
 }

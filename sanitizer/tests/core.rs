@@ -226,3 +226,55 @@ fn a_stream_joins_a_capture_by_an_event() {
     sanitizer.launch(&graph, A);
     assert_eq!(found(&sanitizer)[0].kind, FindingKind::UsedAfterFree);
 }
+
+#[test]
+fn a_wait_inside_a_capture_orders_nothing_outside_it() {
+    for captured in [false, true] {
+        let mut sanitizer = Sanitizer::new(of_torch());
+        used_on_b(&mut sanitizer, false);
+        sanitizer.record(EventId(2), B);
+        if captured {
+            sanitizer.begin_capture(A);
+        }
+        sanitizer.stream_wait(A, EventId(2));
+        sanitizer.end_capture(A);
+        sanitizer.allocate(A, 0x1000, 4096, Site(4));
+        assert_eq!(sanitizer.count(), usize::from(captured), "captured: {captured}");
+    }
+}
+
+#[test]
+fn what_the_host_has_waited_for_precedes_all_later_work() {
+    for waits in [false, true] {
+        let mut sanitizer = Sanitizer::new(of_torch());
+        used_on_b(&mut sanitizer, false);
+        if waits {
+            sanitizer.synchronize(B);
+        }
+        sanitizer.allocate(A, 0x1000, 4096, Site(4));
+        assert_eq!(sanitizer.count(), usize::from(!waits), "waits: {waits}");
+    }
+}
+
+#[test]
+fn a_new_event_with_the_number_of_a_destroyed_one_orders_nothing() {
+    let mut sanitizer = Sanitizer::new(of_torch());
+    used_on_b(&mut sanitizer, false);
+    sanitizer.record(EventId(2), B);
+    sanitizer.destroy_event(EventId(2));
+    sanitizer.stream_wait(A, EventId(2));
+    sanitizer.allocate(A, 0x1000, 4096, Site(4));
+    assert_eq!(sanitizer.count(), 1);
+}
+
+#[test]
+fn an_event_of_a_capture_that_has_ended_puts_no_stream_into_it() {
+    let mut sanitizer = Sanitizer::new(of_torch());
+    sanitizer.begin_capture(C);
+    sanitizer.record(EventId(2), C);
+    sanitizer.end_capture(C);
+    sanitizer.stream_wait(B, EventId(2));
+    used_on_b(&mut sanitizer, false);
+    sanitizer.allocate(A, 0x1000, 4096, Site(4));
+    assert_eq!(sanitizer.count(), 1, "the use on B is followed");
+}

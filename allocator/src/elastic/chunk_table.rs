@@ -286,7 +286,7 @@ pub(crate) fn pointer(address: u64) -> hal::Result<DevicePtr> {
 
 #[cfg(test)]
 mod tests {
-    use cachette_hal::{Device, Ordinal};
+    use cachette_hal::{Call, Device, Ordinal};
     use cachette_hal_host::{HostBackend, HostConfig};
 
     use super::*;
@@ -306,10 +306,22 @@ mod tests {
         let (reused, third) = (create(), create());
         assert_eq!(reused, first);
         assert!(![first, second].contains(&third));
+        assert_eq!(chunks.suspend(memory, second), Ok(1 << 21));
+        assert_eq!(chunks.bytes(), 2 << 21);
+        chunks.resume(memory, second, 1 << 21, false).unwrap();
+        assert_eq!(chunks.bytes(), 3 << 21, "its memory counts again");
         for id in [first, second, third] {
             chunks.destroy(memory, id).unwrap();
         }
         assert_eq!(chunks.bytes(), 0);
+    }
+
+    #[test]
+    fn a_driver_that_refuses_every_way_of_sharing_is_an_error() {
+        let device = HostBackend::new(HostConfig::default()).unwrap().device(Ordinal(0)).unwrap();
+        (1..=3).for_each(|nth| device.fail_next(Call::CreateBacking, nth, ErrorKind::Unsupported));
+        let refused = ChunkTable::default().create(device.virtual_memory().unwrap(), 1 << 21, false);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unsupported);
     }
 
     #[test]

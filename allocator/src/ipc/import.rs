@@ -359,24 +359,4 @@ fn check_device(exporter: DeviceTag, device: &DeviceInfo) -> Result<(), IpcError
 }
 
 #[cfg(test)]
-mod tests {
-    use cachette_hal::{Ordinal, Vendor};
-
-    use super::*;
-
-    fn device(vendor: Vendor, uuid: u8) -> DeviceInfo {
-        let mut info = DeviceInfo::new(Ordinal(0), vendor, "one".to_owned(), 1 << 30, 512);
-        info.uuid = [uuid; 16];
-        info
-    }
-
-    #[test]
-    fn another_device_is_rejected_if_both_have_a_uuid() {
-        let check = |vendor, uuid| check_device(device_tag(&device(Vendor::Host, 7)), &device(vendor, uuid));
-        assert_eq!(check(Vendor::Host, 7), Ok(()));
-        assert_eq!(check(Vendor::Host, 0), Ok(()));
-        assert_eq!(check(Vendor::Host, 8), Err(IpcError::OtherDevice));
-        let here = Vendor::Amd;
-        assert_eq!(check(here, 7), Err(IpcError::OtherVendor { here }));
-    }
-}
+mod tests;

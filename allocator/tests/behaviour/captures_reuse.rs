@@ -79,6 +79,22 @@ fn e6_four_streams_reuse_after_the_last_has_joined() {
 }
 
 #[test]
+fn e6_a_hit_in_a_capture_that_was_not_announced_reuses_too() {
+    let (test, [stream, side]) = test().with_streams();
+    let capture = test.device.capture().expect("the host device captures");
+    // SAFETY: 1. the stream lives.
+    unsafe { capture.begin_capture(stream.handle(), CaptureMode::Relaxed) }.expect("it begins");
+    let address = use_and_free(&test, &stream, &[&side]);
+    test.follow(&stream, &side);
+    let calls = test.calls_of(Call::Allocate, || assert_eq!(test.allocate(MIB, &stream).address(), address));
+    assert_eq!(calls, 0, "the other half of the segment would do too");
+    // SAFETY: 1. the stream lives.
+    let graph = unsafe { capture.end_capture(stream.handle()) }.expect("it is whole");
+    // SAFETY: 1. it was captured just now.
+    unsafe { capture.destroy_graph(graph) }.expect("it is destroyed");
+}
+
+#[test]
 fn e6_streams_that_join_by_way_of_each_other_count_as_joined() {
     let (test, [stream, near, far]) = test().with_streams();
     let (_pool, capture) = test.capture(&stream);

@@ -1,6 +1,6 @@
 //! Uses recorded while streams are captured: events are recorded only after the capture ends.
 
-use cachette::hal::{Call, CaptureMode};
+use cachette::hal::{Call, CaptureMode, Device, ErrorKind};
 use cachette_hal_host::{Hold, HostConfig};
 
 use crate::fixture::{Allocation, MIB, Pool, Stream, TestAllocator, assert_consistent, begin_capture};
@@ -119,11 +119,45 @@ fn e7_a_use_is_kept_although_the_stream_was_captured_once() {
     let capture = begin_capture(&pool, &stream);
     drop(memory);
     let second = capture.end().expect("it is whole");
-    let after = pool.allocate(MIB, &stream).expect("there is room");
-    assert_ne!(after.address(), address, "the side stream is still held");
+    let mut after = None;
+    let marked = test.calls_of(Call::Record, || after = pool.allocate(MIB, &stream).ok());
+    assert_eq!(marked, 1, "the stream is one user");
+    assert_ne!(after.as_ref().expect("there is room").address(), address, "the side stream is still held");
     drop(held);
     test.device.run_until_idle();
     drop((after, first, second));
+}
+
+#[test]
+fn e7_a_use_from_before_the_capture_outlasts_a_failed_query() {
+    for nth in 1..5 {
+        let test = stepped("");
+        let UsedBefore { streams: [stream, side], pool, memory, hold } = UsedBefore::new(&test);
+        let (address, inner) = (memory.address(), test.stream());
+        let capture = begin_capture(&pool, &stream);
+        test.follow(&inner, &stream);
+        memory.record_stream(&inner);
+        drop(memory);
+        test.follow(&stream, &inner);
+        let graph = capture.end().expect("it is whole");
+        // The driver fails to say once that the side stream is captured. An announced capture makes the allocator ask.
+        let other_pool = test.capture(&test.stream());
+        let capture = test.device.capture().expect("the host device captures");
+        // SAFETY: 1. the stream lives.
+        unsafe { capture.begin_capture(side.handle(), CaptureMode::Relaxed) }.expect("it begins");
+        test.device.fail_next(Call::CaptureStatus, nth, ErrorKind::Other);
+        let first = pool.allocate(MIB, &stream);
+        test.device.clear_failures();
+        // SAFETY: 1. the stream lives.
+        let other = unsafe { capture.end_capture(side.handle()) }.expect("it is whole");
+        // SAFETY: 1. it was captured just now.
+        unsafe { capture.destroy_graph(other) }.expect("it is destroyed");
+        let second = pool.allocate(MIB, &stream).expect("there is room");
+        let addresses = [first.as_ref().ok(), Some(&second)].map(|memory| memory.map(Allocation::address));
+        assert!(!addresses.contains(&Some(address)), "{nth}: the side stream is still held");
+        drop((hold, first, second, graph, other_pool));
+        test.device.run_until_idle();
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use cachette::TraceAction;
-use cachette::hal::{Device, DevicePtr};
+use cachette::hal::{Call, CaptureMode, Device, DevicePtr};
 use cachette::pool::PoolProblem;
 use cachette_hal_host::Hold;
 
@@ -230,4 +230,62 @@ fn p15_a_restore_waits_on_the_host_for_uses_of_another_allocators_stream() {
     assert!(is_waiting(&restoring));
     hold.release();
     restoring.recv_timeout(PATIENCE).unwrap().unwrap();
+}
+
+#[test]
+fn p15_a_restore_to_a_captured_stream_waits_on_the_host_for_work_outside() {
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
+    let pool = test.allocator.create_capture_pool();
+    let address = raw(&test, &pool, 4 * MIB, &stream);
+    let hold = use_elsewhere(&test, address, 4 * MIB, &side);
+    let saved = pool.checkpoint().unwrap();
+    let capture = test.device.capture().unwrap();
+    // SAFETY: 1. the stream lives.
+    unsafe { capture.begin_capture(stream.handle(), CaptureMode::Relaxed) }.unwrap();
+    let restoring = start(move || pool.restore(&saved).map(|_| pool));
+    assert!(is_waiting(&restoring), "the captured stream cannot wait on the device");
+    hold.release();
+    let pool = restoring.recv_timeout(PATIENCE).unwrap().unwrap();
+    assert!(test.is_captured(&stream), "the capture is whole");
+    // SAFETY: 1. the stream lives.
+    let graph = unsafe { capture.end_capture(stream.handle()) }.unwrap();
+    // SAFETY: 1. it was captured just now.
+    unsafe { capture.destroy_graph(graph) }.unwrap();
+    drop(pool);
+}
+
+#[test]
+fn p15_a_restore_inside_a_capture_orders_its_streams_in_the_graph() {
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
+    let pool = test.allocator.create_capture_pool();
+    let address = raw(&test, &pool, 4 * MIB, &stream);
+    drop(use_elsewhere(&test, address, 4 * MIB, &side));
+    let saved = pool.checkpoint().unwrap();
+    let capture = test.device.capture().unwrap();
+    // SAFETY: 1. the stream lives.
+    unsafe { capture.begin_capture(stream.handle(), CaptureMode::Relaxed) }.unwrap();
+    test.follow(&side, &stream);
+    let ordered = test.calls_of(Call::StreamWait, || drop(pool.restore(&saved).unwrap()));
+    assert_eq!(ordered, 1, "both streams are in one capture");
+    // SAFETY: 1. the stream lives.
+    let graph = unsafe { capture.end_capture(stream.handle()) }.unwrap();
+    // SAFETY: 1. it was captured just now.
+    unsafe { capture.destroy_graph(graph) }.unwrap();
+}
+
+#[test]
+fn p15_a_place_whose_parts_were_freed_last_comes_back() {
+    for config in CONFIGS {
+        let (test, [stream]) = TestAllocator::with(config).with_streams();
+        let pool = test.allocator.create_pool();
+        let address = raw(&test, &pool, 4 * MIB, &stream);
+        let saved = pool.checkpoint().unwrap();
+        test.allocator.free_raw(address).unwrap();
+        let parts = [(); 2].map(|()| raw(&test, &pool, 2 * MIB, &stream));
+        for part in parts {
+            test.allocator.free_raw(part).unwrap();
+        }
+        assert_eq!(*pool.restore(&saved).unwrap().allocated, [address], "{config}");
+        test.allocator.check().unwrap();
+    }
 }

@@ -65,6 +65,15 @@ impl Setting {
 const ALL: [&str; 3] = ["", "expandable_segments:True", "backend:cudaMallocAsync"];
 
 #[test]
+fn memory_of_a_destroyed_stream_goes_to_the_drivers_pool_behind_its_work() {
+    let on = Setting::new("backend:cudaMallocAsync");
+    let own = on.test.allocate(24 * MIB, &on.early);
+    on.destroy();
+    assert_eq!(on.test.calls_of(Call::SynchronizeDevice, || drop(own)), 1);
+    on.expect_unused("its work may still run");
+}
+
+#[test]
 fn memory_of_a_destroyed_stream_is_freed_without_a_call_for_it() {
     for text in ALL {
         let on = Setting::new(text);

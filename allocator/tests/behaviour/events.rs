@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cachette::Error;
-use cachette::hal::{Call, CaptureMode, Device};
+use cachette::hal::{Call, CaptureMode, Device, ErrorKind};
 use cachette_hal::traced::Counts;
 use cachette_hal_host::HostConfig;
 
@@ -176,6 +176,51 @@ fn e2_a_free_makes_one_call_per_recorded_stream_and_one_more() {
             assert!(calls <= count as u64 + 1, "{text}: {calls} calls for {count} streams");
         }
     }
+}
+
+#[test]
+fn e2_a_hit_marks_the_uses_that_no_call_could_mark_before() {
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
+    let (memory, other) = (test.allocate(12 * MIB, &stream), test.allocate(2 * MIB, &stream));
+    memory.record_stream(&side);
+    test.device.fail_next(Call::Record, 1, ErrorKind::Other);
+    drop((memory, other));
+    assert_eq!(test.stats().active.all.current, 1, "no fence is recorded");
+    let mut hit = None;
+    assert_eq!(test.calls_of(Call::Record, || hit = Some(test.allocate(2 * MIB, &stream))), 1);
+    side.synchronize().unwrap();
+    drop(hit);
+    drop(test.allocate(2 * MIB, &stream));
+    assert_eq!(test.stats().active.all.current, 0);
+}
+
+#[test]
+fn e7_a_hit_frees_the_memory_of_a_capture_that_has_ended() {
+    let (test, [stream, captured]) = TestAllocator::new().with_streams();
+    let (memory, other) = (test.allocate(12 * MIB, &stream), test.allocate(2 * MIB, &stream));
+    let (pool, capture) = test.capture(&captured);
+    memory.record_stream(&captured);
+    drop((memory, other));
+    drop((capture.end().unwrap(), pool));
+    assert_eq!(test.stats().active.all.current, 1);
+    drop(test.allocate(2 * MIB, &stream));
+    assert_eq!(test.stats().active.all.current, 0);
+}
+
+#[test]
+fn e2_a_use_is_asked_once_whether_a_capture_has_it() {
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
+    let (memory, other) = (test.allocate(12 * MIB, &stream), test.allocate(2 * MIB, &stream));
+    let hold = test.hold(&side);
+    memory.record_stream(&side);
+    drop(memory);
+    drop(other);
+    // Other sizes than the last one: such a hit polls.
+    drop(test.allocate(3 * MIB, &stream));
+    let asked = test.calls_of(Call::CaptureStatus, || drop(test.allocate(4 * MIB, &stream)));
+    let polled = test.calls_of(Call::Poll, || drop(test.allocate(5 * MIB, &stream)));
+    assert_eq!((asked, polled), (0, 1));
+    drop(hold);
 }
 
 #[test]

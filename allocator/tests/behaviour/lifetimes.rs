@@ -3,6 +3,7 @@
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 
+use cachette::hal::Device;
 use cachette::{Allocator, LeakedAllocation, TraceAction};
 use cachette_hal_host::Live;
 
@@ -255,4 +256,20 @@ fn two_threads_may_free_the_last_two_at_once() {
         });
         assert_eq!(device.live(), Live::default(), "round {round}");
     }
+}
+
+#[test]
+fn a_stream_of_the_program_is_not_given_to_others() {
+    let test = TestAllocator::new();
+    let raw = test.device.create_stream().unwrap();
+    // SAFETY: 1. the stream was created above. 2. It is destroyed last.
+    let adopted = unsafe { test.allocator.adopt_stream(raw.borrow()) }.unwrap();
+    drop(test.allocate(MIB, &adopted));
+    drop(adopted);
+    test.allocator.empty_cache().unwrap();
+    let created = test.stream();
+    assert_ne!(created.handle(), raw.borrow());
+    drop((created, test.allocator));
+    // SAFETY: 1. no allocator uses it any more.
+    unsafe { test.device.destroy_stream(raw) }.unwrap();
 }

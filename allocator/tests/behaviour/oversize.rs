@@ -101,3 +101,13 @@ fn m9_without_a_bound_nothing_is_given_back_piecemeal() {
     let frees = test.calls_of(Call::Free, || drop(test.allocate(120 * MIB, &stream)));
     assert_eq!(frees, 3);
 }
+
+#[test]
+fn m9_no_more_segments_are_released_than_the_request_needs() {
+    let (test, [stream]) = TestAllocator::of(120 * MIB, "max_split_size_mb:30").with_streams();
+    let idle = [48, 36, 36].map(|size| test.allocate(size * MIB, &stream));
+    drop(idle);
+    let memory = test.allocate(84 * MIB, &stream);
+    assert_eq!(test.stats().num_device_free, 2, "48 and 36 MiB are just enough");
+    drop(memory);
+}

@@ -199,3 +199,30 @@ fn n3_the_background_thread_can_be_switched_on_and_off() {
         assert!(becomes_idle(&test), "{text}");
     }
 }
+
+#[test]
+fn n3_memory_of_an_idle_stream_serves_beside_that_of_a_busy_one() {
+    let (test, [busy, idle]) = TestAllocator::new().with_streams();
+    let held = test.hold(&busy);
+    let first = free_in_use(&test, &busy);
+    let second = free_in_use(&test, &idle);
+    assert_ne!(second, first);
+    idle.synchronize().unwrap();
+    assert_eq!(test.pin(KIB).ptr().addr().get(), second);
+    drop(held);
+}
+
+#[test]
+fn n3_one_poll_tells_that_a_stream_is_busy() {
+    let (test, [busy]) = TestAllocator::new().with_streams();
+    let held = test.hold(&busy);
+    for _ in 0..5 {
+        free_in_use(&test, &busy);
+    }
+    assert_eq!(test.calls_of(Call::Poll, || drop(test.pin(KIB))), 1);
+    drop(held);
+    busy.synchronize().unwrap();
+    let memory = [(); 5].map(|()| test.pin(KIB));
+    assert_eq!(test.allocator.pinned().stats().active_requests.current, 5, "none waits any more");
+    drop(memory);
+}

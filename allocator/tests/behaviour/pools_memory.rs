@@ -4,7 +4,7 @@ use cachette::hal::Call;
 use cachette::pool::PoolStats;
 use cachette::{Error, PoolOptions};
 
-use crate::fixture::{Allocation, KIB, MIB, Pool, TestAllocator, assert_consistent, config};
+use crate::fixture::{Allocation, ELASTIC, KIB, MIB, Pool, TestAllocator, assert_consistent, config};
 
 fn stats(pool: &Pool) -> [u64; 4] {
     let PoolStats { allocations, allocated_bytes, segments, reserved_bytes, .. } = pool.stats();
@@ -263,4 +263,17 @@ fn p13_live_memory_is_known_exactly() {
     assert!(!pool.check_live_allocations(&[one, one]));
     drop(memory);
     assert!(pool.check_live_allocations(&[]));
+}
+
+#[test]
+fn p11_a_request_of_a_pool_leaves_the_memory_of_another_pool_in_use() {
+    for text in ["", ELASTIC] {
+        let (test, [stream]) = TestAllocator::of(32 * MIB, text).with_streams();
+        let [other, own] = [(); 2].map(|()| test.allocator.create_pool());
+        drop(other.allocate(20 * MIB, &stream).expect("there is room"));
+        let error = own.allocate(20 * MIB, &stream).unwrap_err();
+        assert!(matches!(error, Error::OutOfMemory(_)), "{text}: {error}");
+        drop(other);
+        own.allocate(20 * MIB, &stream).expect("nothing uses the other pool any more");
+    }
 }

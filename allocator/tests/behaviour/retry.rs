@@ -9,7 +9,7 @@ use cachette_hal::traced::DriverCall;
 use cachette_hal_host::HostConfig;
 
 use crate::fixture::threads::{in_time, is_waiting, start};
-use crate::fixture::{KIB, MIB, TestAllocator};
+use crate::fixture::{ELASTIC, KIB, MIB, TestAllocator};
 
 #[test]
 fn m1_a_hit_asks_neither_helpers_nor_the_device() {
@@ -232,4 +232,77 @@ fn m9_a_segment_that_cannot_be_freed_does_not_keep_those_of_other_streams() {
         let memory = test.allocator.allocate(60 * MIB, &stream);
         assert!(memory.is_ok(), "{text}: {memory:?}");
     }
+}
+
+#[test]
+fn m1_a_block_that_many_streams_used_serves_before_helpers_are_asked() {
+    let (test, [stream]) = TestAllocator::new().with_streams();
+    let sides = test.streams::<20>();
+    let memory = test.allocate(12 * MIB, &stream);
+    let address = memory.address();
+    for side in &sides {
+        memory.record_stream(side);
+    }
+    drop(memory);
+    for side in &sides {
+        side.synchronize().unwrap();
+    }
+    test.allocator.on_pressure(|| panic!("nothing is short of memory"));
+    assert_eq!(test.allocate(12 * MIB, &stream).address(), address);
+}
+
+#[test]
+fn m1_a_request_is_served_by_the_segment_that_another_has_just_got() {
+    let (test, hook) = TestAllocator::hooked(HostConfig::default(), "");
+    let stream = test.stream();
+    let (allocator, same) = (test.allocator.clone(), stream.clone());
+    let second = hook.start(Call::Allocate, None, move || allocator.allocate(2 * MIB, &same));
+    let first = test.allocate(2 * MIB, &stream);
+    let second = second.result().unwrap();
+    assert_eq!(test.stats().num_device_alloc, 1);
+    drop((first, second));
+}
+
+#[test]
+fn d2_the_driver_waits_for_the_only_use_that_frees_memory() {
+    let test = TestAllocator::of(12 * MIB, "");
+    let (stream, side, memory, hold) = test.used_memory(12 * MIB);
+    memory.record_stream(&side);
+    drop(memory);
+    let (allocator, before) = (test.allocator.clone(), test.device.calls(Call::Wait));
+    let request = start(move || allocator.allocate(12 * MIB, &stream).map(drop));
+    assert!(is_waiting(&request));
+    hold.release();
+    request.recv().expect("it answers").expect("the use has ended");
+    assert_eq!(test.device.calls(Call::Wait) - before, 1);
+}
+
+#[test]
+fn d2_one_use_after_the_other_is_waited_for_until_the_chunks_suffice() {
+    let (test, [stream, side]) = TestAllocator::of(8 * MIB, ELASTIC).with_streams();
+    let [first, one, second, two] = [(); 4].map(|()| test.allocate(2 * MIB, &stream));
+    let holds = [first, second].map(|memory| {
+        let hold = test.hold(&side);
+        memory.record_stream(&side);
+        hold
+    });
+    let allocator = test.allocator.clone();
+    let request = start(move || allocator.allocate(4 * MIB, &stream).map(drop));
+    for hold in holds {
+        assert!(is_waiting(&request), "there are not two chunks");
+        hold.release();
+    }
+    request.recv().expect("it answers").expect("there are two chunks");
+    drop((one, two));
+}
+
+#[test]
+fn m10_memory_that_the_driver_kept_once_is_returned_for_a_request() {
+    let (test, [stream]) = TestAllocator::of(16 * MIB, ELASTIC).with_streams();
+    drop(test.allocate(12 * MIB, &stream));
+    stream.synchronize().unwrap();
+    let pool = test.allocator.create_pool();
+    test.device.fail_next(Call::Unmap, 1, ErrorKind::Other);
+    let memory = pool.allocate(12 * MIB, &stream).expect("the unmap is tried again");
+    drop(memory);
 }

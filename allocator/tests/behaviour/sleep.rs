@@ -358,3 +358,15 @@ fn z_a_tag_is_found_although_a_pool_with_it_has_just_ended() {
     let slept = test.allocator.sleep_tagged("weights", Contents::Keep);
     assert!(second.is_asleep(), "{slept:?}");
 }
+
+#[test]
+fn memory_that_was_idle_before_a_sleep_does_not_wake() {
+    let test = TestAllocator::elastic_on(HostConfig::default(), "");
+    let (stream, pool) = (test.stream(), test.allocator.create_pool());
+    let [idle, kept] = [8, 4].map(|size| pool.allocate(size * MIB, &stream).unwrap());
+    drop(idle);
+    pool.sleep(Contents::Keep).expect("it can sleep");
+    assert_eq!(pool.wake().expect("there is memory"), 4 * MIB);
+    assert_eq!(test.device.physical_bytes(), 4 * MIB);
+    drop(kept);
+}

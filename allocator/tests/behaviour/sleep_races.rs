@@ -11,7 +11,7 @@ use cachette::pool::PoolProblem;
 use cachette::sleep::Contents;
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::threads::spin;
+use crate::fixture::threads::{is_waiting, spin, start};
 use crate::fixture::{ELASTIC, MIB, TestAllocator};
 
 #[test]
@@ -75,4 +75,78 @@ fn a_capture_that_begins_during_the_last_wait_of_a_sleep_is_seen() {
     // SAFETY: 1. it was captured just now.
     unsafe { capture.destroy_graph(graph) }.unwrap();
     drop(memory);
+}
+
+#[test]
+fn a_sleep_waits_for_no_capture_of_freed_memory() {
+    let (test, [stream, side]) = TestAllocator::with(ELASTIC).with_streams();
+    let pool = test.allocator.create_pool();
+    let [memory, kept] = [(); 2].map(|()| pool.allocate(2 * MIB, &stream).unwrap());
+    let capture = test.device.capture().unwrap();
+    // SAFETY: 1. the stream lives.
+    unsafe { capture.begin_capture(side.handle(), CaptureMode::Relaxed) }.unwrap();
+    memory.record_stream(&side);
+    drop(memory);
+    assert!(pool.sleep(Contents::Keep).is_err(), "the captured use has not ended");
+    assert!(test.is_captured(&side), "the capture is whole");
+    // SAFETY: 1. the stream lives.
+    let graph = unsafe { capture.end_capture(side.handle()) }.unwrap();
+    // SAFETY: 1. it was captured just now.
+    unsafe { capture.destroy_graph(graph) }.unwrap();
+    pool.sleep(Contents::Keep).expect("nothing uses it any more");
+    drop(kept);
+}
+
+#[test]
+fn a_request_that_a_sleep_overtakes_says_that_the_pool_sleeps() {
+    let (test, hook) = TestAllocator::hooked(HostConfig::default().capacity(16 * MIB), ELASTIC);
+    let (stream, pool) = (test.stream(), Arc::new(test.allocator.create_pool()));
+    let memory = pool.allocate(2 * MIB, &stream).unwrap();
+    let sleeper = Arc::clone(&pool);
+    let slept = hook.start(Call::CreateBacking, None, move || sleeper.sleep(Contents::Keep).map(drop));
+    let answer = pool.allocate(16 * MIB, &stream);
+    slept.result().unwrap();
+    assert!(matches!(answer, Err(Error::Pool { why: PoolProblem::Asleep, .. })), "{answer:?}");
+    drop(memory);
+}
+
+#[test]
+fn a_request_that_waited_while_the_pool_fell_asleep_adds_no_memory() {
+    let (test, hook) = TestAllocator::hooked(HostConfig::default(), ELASTIC);
+    let (stream, pool) = (test.stream(), Arc::new(test.allocator.create_pool()));
+    let memory = pool.allocate(2 * MIB, &stream).unwrap();
+    let (tell, told) = mpsc::channel();
+    let [asker, sleeper] = [(); 2].map(|()| Arc::clone(&pool));
+    let same = stream.clone();
+    hook.set(Call::CreateBacking, None, move || {
+        let late = start(move || asker.allocate(4 * MIB, &same).map(drop));
+        assert!(is_waiting(&late), "the first request adds memory");
+        let slept = start(move || sleeper.sleep(Contents::Keep).map(drop));
+        assert!(is_waiting(&slept), "the first request adds memory");
+        tell.send((late, slept)).unwrap();
+    });
+    let first = pool.allocate(4 * MIB, &stream);
+    let (late, slept) = told.recv().unwrap();
+    slept.recv().expect("it ends").expect("it can sleep");
+    let late = late.recv().expect("it ends");
+    assert!(matches!(late, Err(Error::Pool { why: PoolProblem::Asleep, .. })), "{late:?}");
+    assert_eq!(test.device.physical_bytes(), 0);
+    drop((first, memory));
+}
+
+#[test]
+fn a_sleep_waits_for_freed_memory_that_another_allocators_stream_uses() {
+    let (test, [stream]) = TestAllocator::with(ELASTIC).with_streams();
+    let (foreign, pool) = (test.beside("").stream(), test.allocator.create_pool());
+    let [memory, kept] = [(); 2].map(|()| pool.allocate(2 * MIB, &stream).unwrap());
+    let hold = test.hold(&foreign);
+    test.fill(&memory, 7, &foreign);
+    memory.record_stream(&foreign);
+    drop(memory);
+    let sleeping = start(move || pool.sleep(Contents::Keep).map(|_| pool));
+    assert!(is_waiting(&sleeping), "the fill has not run");
+    hold.release();
+    let pool = sleeping.recv().expect("it ends").expect("it can sleep");
+    foreign.synchronize().expect("the fill found its memory");
+    drop((kept, pool));
 }

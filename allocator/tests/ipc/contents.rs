@@ -198,7 +198,7 @@ fn the_process_that_shares_memory_may_open_it_too() {
     let memory = test.allocate(700_000);
     let shared = test.allocator.share(&memory).unwrap();
     let opened = test.allocator.open_shared(&shared.handle()).unwrap();
-    assert_eq!(opened.address(), memory.address());
+    assert_eq!((opened.address(), shared.bytes()), (memory.address(), memory.bytes()));
     assert_eq!(shared.readers(), 1);
     drop((opened, shared, memory));
     test.assert_returns_everything();

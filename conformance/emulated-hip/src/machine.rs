@@ -106,6 +106,8 @@ pub(crate) struct Machine {
     pub(crate) rights: Refusals,
     /// Questions about an address that are not answered.
     pub(crate) ranges: Refusals,
+    /// Unmaps and releases of addresses that the kernel refuses.
+    pub(crate) ends: Refusals,
     /// Whether the pool's memory is not there.
     pub(crate) has_bad_pool: bool,
     /// Whether no call takes a capture that has ended without a graph off its streams.
@@ -183,6 +185,7 @@ impl Machine {
             maps: Refusals::every("CACHETTE_EMULATED_REFUSED_MAPS"),
             rights: Refusals::every("CACHETTE_EMULATED_REFUSED_RIGHTS"),
             ranges: Refusals::every("CACHETTE_EMULATED_REFUSED_RANGES"),
+            ends: Refusals::every("CACHETTE_EMULATED_REFUSED_ENDS"),
             calls_left: number("CACHETTE_EMULATED_LOST_AFTER").map(AtomicI64::new),
         })
     }

@@ -140,6 +140,7 @@ abi! {
             let accepted = touched && personality.accepts_parts();
             return if accepted { Ok(()) } else { Err(INVALID_VALUE) };
         };
+        refuse_if(machine.ends.refuses(), UNKNOWN)?;
         wait_for_default_stream(machine)?;
         if whole.len() > 1 && personality.is_spoiled_by_wide_unmap() {
             let vm = &mut machine.state().vm;

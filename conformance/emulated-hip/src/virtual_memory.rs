@@ -87,6 +87,7 @@ abi! {
         let found = machine.state().vm.reservations.get(&address).copied();
         let found = found.filter(|found| found.bytes == bytes).ok_or(INVALID_VALUE)?;
         refuse_if(found.is_spoiled || machine.state().vm.overlaps(address, bytes), UNKNOWN)?;
+        refuse_if(machine.ends.refuses(), UNKNOWN)?;
         let memory = machine.devices[found.device].virtual_memory().map_err(lacking)?;
         let start = DevicePtr::new(address).ok_or(INVALID_VALUE)?;
         // SAFETY: 1. the table has it, whole.

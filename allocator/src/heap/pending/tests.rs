@@ -75,9 +75,14 @@ fn a_request_polls_some_of_many_streams_and_all_in_turn() {
     let allocator = allocator();
     let mut pending = PendingFrees::default();
     let streams: Vec<_> = (0..40).map(|_| allocator.create_stream().unwrap()).collect();
+    // The first streams are busy, and do not hide the others.
+    let busy = &streams[..POLLED];
+    let holds: Vec<_> = busy.iter().map(|stream| allocator.device().hold(stream.handle()).unwrap()).collect();
     for (stream, block) in streams.iter().zip(0..) {
         pending.push(BlockId::new(block), vec![Fence::record(&stream.heap.stream_state).unwrap()]);
-        stream.synchronize().unwrap();
+    }
+    for idle in &streams[POLLED..] {
+        idle.synchronize().unwrap();
     }
     let mut done = Vec::new();
     for _ in 0..3 {
@@ -85,6 +90,36 @@ fn a_request_polls_some_of_many_streams_and_all_in_turn() {
         assert!(polls <= POLLED);
         done.extend(more);
     }
-    assert_eq!(done.len(), 40);
+    assert_eq!(done.len(), 40 - POLLED);
+    drop(holds);
+    for stream in &streams {
+        stream.synchronize().unwrap();
+    }
+    assert_eq!(poll(&mut pending, true).0.len(), POLLED);
     assert!(!pending.has_pending_events());
+}
+
+#[test]
+fn sets_of_blocks_wait_for_their_last_fence_of_each_stream() {
+    let allocator = allocator();
+    let streams: Vec<_> = (0..2).map(|_| allocator.create_stream().unwrap()).collect();
+    let mark = |of: usize| Fence::record(&streams[of].heap.stream_state).unwrap();
+    let mut pending = PendingFrees::default();
+    let blocks: Vec<_> = (0..4).map(BlockId::new).collect();
+    let mut points = Vec::new();
+    for (block, users) in blocks.iter().zip([&[0, 1][..], &[0], &[1], &[0, 1]]) {
+        let fences: Vec<_> = users.iter().map(|of| mark(*of)).collect();
+        points.push(fences.iter().map(Fence::order_key).collect::<Vec<_>>());
+        pending.push(*block, fences);
+    }
+    let found = |sets: &[Vec<BlockId>]| -> Vec<Vec<_>> {
+        let fences = pending.last_fences_of(sets);
+        fences.iter().map(|fences| fences.iter().map(|fence| fence.order_key()).collect()).collect()
+    };
+    for (block, points) in blocks.iter().zip(&points) {
+        assert_eq!(found(&[vec![*block]]), std::slice::from_ref(points));
+    }
+    let two = found(&[blocks[..2].to_vec(), blocks[2..].to_vec()]);
+    assert_eq!(two, [vec![points[1][0], points[0][1]], points[3].clone()]);
+    assert_eq!(pending.last_points()[&blocks[0]], points[0][1].1);
 }
