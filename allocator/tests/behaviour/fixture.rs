@@ -82,8 +82,13 @@ impl TestAllocator {
 
     /// An allocator for each of two devices of one backend.
     pub(crate) fn two_devices() -> [Self; 2] {
-        let backend = HostBackend::new(HostConfig::default().devices(2)).expect("two devices can be made");
-        [0, 1].map(|ordinal| Self::over(backend.device(Ordinal(ordinal)).expect("the backend has two devices"), ""))
+        Self::two_devices_on(HostConfig::default(), "")
+    }
+
+    /// An allocator on each of two such devices.
+    pub(crate) fn two_devices_on(host: HostConfig, text: &str) -> [Self; 2] {
+        let backend = HostBackend::new(host.devices(2)).expect("two devices can be made");
+        [0, 1].map(|ordinal| Self::over(backend.device(Ordinal(ordinal)).expect("the backend has two devices"), text))
     }
 
     /// An allocator on a device that notices every misuse of a handle.
