@@ -34,7 +34,7 @@ fn m23_memory_is_freed_only_when_no_other_device_uses_it() {
     let record: fn(Allocation, &Stream) = |memory, side| memory.record_stream(side);
     let release: fn(Allocation, &Stream) = |memory, side| memory.release_after(&[side]).unwrap();
     for (fails, free) in [(false, record), (true, record), (false, release)] {
-        let [here, there] = TestAllocator::two_devices_on(HostConfig::default().free_without_waiting(), OFF);
+        let [here, there] = TestAllocator::two_devices_on(HostConfig::default(), OFF);
         let (stream, side) = (here.stream(), there.stream());
         here.allocator.allow_peer(&there.device).unwrap();
         let memory = here.allocate(MIB, &stream);

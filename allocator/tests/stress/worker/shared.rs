@@ -34,7 +34,7 @@ impl Worker<'_> {
         match self.random.below(3) {
             0 => drop(self.shared[at].owner.take()),
             1 => drop(self.shared[at].export.take()),
-            _ => drop(self.shared.swap_remove(at)),
+            _ => self.close(at),
         }
     }
 
@@ -63,6 +63,14 @@ impl Worker<'_> {
         };
         let (owner, export) = (Some(owner), Some(export));
         self.shared.push(Shared { owner, export, import, bytes, byte, stream: stream.clone() });
+    }
+
+    /// Closes shared memory while a read of it is queued.
+    fn close(&mut self, at: usize) {
+        let Shared { import, bytes, byte, stream, .. } = &self.shared[at];
+        let read = self.fixture.read_elsewhere((import.address(), *bytes, *byte), stream, stream);
+        self.downloads.extend(read);
+        drop(self.shared.swap_remove(at));
     }
 
     /// What came of sharing. Not all memory can be shared, and a driver call that fails on the other side looks like a
