@@ -60,8 +60,8 @@ enum Owner<D: Device> {
 // SAFETY: the home is a heap, which is `Sync`, or uncached memory, which is `Send` and has this one owner;
 // `homes_cross_threads` checks both. The block has this one owner.
 unsafe impl<D: Device> Send for Allocation<D> {}
-// SAFETY: shared references read plain fields, and call methods of a heap, which is `Sync`. No shared reference reaches
-// uncached memory.
+// SAFETY: shared references read plain fields, and call methods of a heap or of uncached memory. Both are `Sync`, which
+// `homes_cross_threads` checks.
 unsafe impl<D: Device> Sync for Allocation<D> {}
 
 #[expect(dead_code, reason = "the compiler checks it, and nothing calls it")]
@@ -70,6 +70,7 @@ const fn homes_cross_threads<D: Device>() {
     const fn is_send<T: Send>() {}
     is_sync::<Heap<D>>();
     is_send::<Uncached<D>>();
+    is_sync::<Uncached<D>>();
 }
 
 impl<D: Device> Allocation<D> {
@@ -151,13 +152,17 @@ impl<D: Device> Allocation<D> {
     ///
     /// The allocation's own stream needs no record.
     pub fn record_stream(&self, stream: &Stream<D>) {
-        // Uncached memory is freed directly to the device, which waits for every stream.
-        if let Owner::Heap(heap, id) = self.owner() {
-            // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
-            let heap = unsafe { heap.as_ref() };
-            if !heap.shared.origin.is_inherited() {
-                heap.record_use(id, &stream.stream_state);
+        match self.owner() {
+            Owner::Heap(heap, id) => {
+                // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
+                let heap = unsafe { heap.as_ref() };
+                if !heap.shared.origin.is_inherited() {
+                    heap.record_use(id, &stream.stream_state);
+                }
             }
+            // SAFETY: the box lives until its one owner, this allocation, is dropped or gives it up.
+            Owner::Device(memory) => unsafe { memory.as_ref() }.record_use(&stream.heap.shared),
+            Owner::None => {}
         }
     }
 
@@ -167,7 +172,12 @@ impl<D: Device> Allocation<D> {
     /// Unlike [`record_stream`](Self::record_stream), this polls nothing, and no memory stays idle. Streams of another
     /// allocator may have another driver, so they are polled. After a failure the memory is freed later.
     pub fn release_after(mut self, streams: &[&Stream<D>]) -> hal::Result<()> {
-        let Owner::Heap(heap, id) = self.owner() else { return Ok(()) };
+        let Owner::Heap(heap, id) = self.owner() else {
+            for stream in streams {
+                self.record_stream(stream);
+            }
+            return Ok(());
+        };
         self.place = BlockPlace::NONE;
         let users: Vec<Arc<StreamState<D>>> = streams.iter().map(|s| Arc::clone(&s.stream_state)).collect();
         // SAFETY: as in `record_stream`; this call frees the block, which is not used after it.

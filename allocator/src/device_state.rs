@@ -38,7 +38,7 @@ pub(crate) struct DeviceState<D: Device> {
     pub(crate) history: History,
     pub(crate) totals: Totals,
     pub(crate) settings: Settings,
-    pub(crate) uncached: UncachedTable,
+    pub(crate) uncached: UncachedTable<D>,
     pub(crate) chunks: ChunkTable,
     pub(crate) in_flight: InFlight,
     /// Whether a route to a pool exists. Every capture that this crate or a framework announces has one. Relaxed: a

@@ -272,8 +272,10 @@ impl<D: Device> Drop for Fence<D> {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
+    use std::path::Path;
+    use std::sync::mpsc;
     use std::time::Duration;
+    use std::{fs, thread};
 
     use cachette_hal::Ordinal;
     use cachette_hal_host::{HostBackend, HostConfig};
@@ -322,8 +324,19 @@ mod tests {
         thread::scope(|scope| {
             let marking = user.marking();
             let before = points.load(Relaxed);
-            let other = scope.spawn(|| Fence::record(user).unwrap().order_key());
-            thread::sleep(Duration::from_millis(50));
+            let (tell, told) = mpsc::channel();
+            let other = scope.spawn(move || {
+                tell.send(fs::read_link("/proc/thread-self").unwrap()).unwrap();
+                Fence::record(user).unwrap().order_key()
+            });
+            let stat = Path::new("/proc").join(told.recv().unwrap()).join("stat");
+            // The letter behind the name is the state: the thread sleeps in most samples once it waits.
+            let is_asleep = || fs::read_to_string(&stat).unwrap().rsplit(") ").next().unwrap().starts_with('S');
+            let mut asleep = 0_u32;
+            while asleep < 20 {
+                thread::yield_now();
+                asleep = if is_asleep() { asleep + 1 } else { 0 };
+            }
             assert_eq!(points.load(Relaxed), before, "a number was drawn while a point was marked");
             drop(marking);
             assert_eq!(other.join().unwrap(), (user.number(), before));

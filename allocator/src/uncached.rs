@@ -23,12 +23,30 @@ impl<D: Device> Uncached<D> {
             let _relaxed = shared.relax_capture();
             shared.device.allocate(bytes)?
         };
-        shared.uncached.0.lock().insert(ptr.address(), Record { ptr, bytes, stream, held: HeldBy::Owner });
+        shared
+            .uncached
+            .0
+            .lock()
+            .insert(ptr.address(), Record { ptr, bytes, stream, held: HeldBy::Owner, users: Vec::new() });
         Ok(Self { shared: Arc::clone(shared), ptr: Some(ptr) })
     }
 
     pub(crate) fn address(&self) -> u64 {
         self.ptr.map_or(0, DevicePtr::address)
+    }
+
+    /// Records that a stream of another device uses the memory. A free waits for all streams of this device anyway.
+    pub(crate) fn record_use(&self, user: &Arc<DeviceState<D>>) {
+        let (own, other) = (self.shared.device.info(), user.device.info());
+        let is_own = (own.vendor, own.ordinal) == (other.vendor, other.ordinal);
+        if is_own || self.shared.origin.is_inherited() {
+            return;
+        }
+        if let Some(record) = self.shared.uncached.0.lock().get_mut(&self.address())
+            && !record.users.iter().any(|known| Arc::ptr_eq(known, user))
+        {
+            record.users.push(Arc::clone(user));
+        }
     }
 
     /// Gives up the ownership: the caller frees the memory by its address.

@@ -20,7 +20,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 /// The environment variable that names the case to run.
 const CASE: &str = "CACHETTE_EXIT_CASE";
 /// The time limit of a case. No case waits, so a process that runs longer hangs.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const CASES: &[(&str, fn())] = &[
     ("memory_in_statics_stays_there", statics),

@@ -96,7 +96,7 @@ fn p6_memory_that_a_failed_wait_kept_serves_a_request_that_needs_it() {
 
 #[test]
 fn work_after_a_graph_does_not_keep_the_memory_of_its_pool() {
-    let host = HostConfig::default().free_without_waiting();
+    let host = HostConfig::default();
     let (test, [stream, other]) = TestAllocator::on(host, "never_block:True").with_streams();
     let (pool, capture) = test.capture(&stream);
     drop(test.allocate(MIB, &stream));

@@ -4,26 +4,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use cachette::hal::{Call, CaptureMode, Device, ErrorKind};
 use cachette::{Allocator, TraceAction, TraceEvent};
 use cachette_hal::traced::DriverCall;
 use cachette_hal_host::HostConfig;
 
+use crate::fixture::threads::{PATIENCE, Started, is_blocked, is_waiting, start, start_named};
 use crate::fixture::{ELASTIC, MIB, Stream, TestAllocator};
 
-/// A request that has no answer after this time waits for something else.
-const LONG: Duration = Duration::from_secs(10);
-/// The time in which a request that does not wait has ended.
-const SHORT: Duration = Duration::from_millis(200);
-
 /// Requests memory on another thread, which sends whether it was served.
-fn request(allocator: &Allocator, bytes: u64, stream: &Stream) -> mpsc::Receiver<bool> {
-    let (served, result) = mpsc::channel();
+fn request(allocator: &Allocator, bytes: u64, stream: &Stream) -> Started<bool> {
     let (allocator, stream) = (allocator.clone(), stream.clone());
-    thread::spawn(move || served.send(allocator.allocate(bytes, &stream).is_ok()));
-    result
+    start(move || allocator.allocate(bytes, &stream).is_ok())
 }
 
 #[test]
@@ -35,9 +28,9 @@ fn a_request_that_waits_to_map_memory_uses_what_was_freed_meanwhile() {
         let (device, also, (served, result)) = (test.device.clone(), test.allocator.clone(), mpsc::channel());
         hook.set(Call::CreateBacking, None, move || {
             // This stream is mapping memory, and another one needs some, too.
-            thread::spawn(move || served.send(also.allocate(4 * MIB, &waiting).map(|memory| memory.address())));
-            // If it did not wait, it would end in this time.
-            thread::sleep(Duration::from_millis(200));
+            let second = request(&also, 4 * MIB, &waiting);
+            let is_waiting = is_waiting(&second);
+            served.send((is_waiting, second)).expect("the test waits");
             if used_elsewhere {
                 // The memory is pending until someone asks whether the side stream has finished.
                 freed.record_stream(&side);
@@ -46,7 +39,9 @@ fn a_request_that_waits_to_map_memory_uses_what_was_freed_meanwhile() {
             device.run_until_idle();
         });
         let memory = test.allocate(8 * MIB, &growing);
-        assert!(result.recv().expect("the other thread has ended").is_ok());
+        let (is_waiting, second) = result.recv().expect("memory was created");
+        assert!(is_waiting);
+        assert_eq!(second.recv_timeout(PATIENCE), Ok(true));
         assert_eq!(test.allocator.stats().reserved_bytes.all.peak, 12 * MIB, "used elsewhere: {used_elsewhere}");
         drop(memory);
     }
@@ -79,8 +74,8 @@ fn a_sink_that_hears_of_a_donors_free_stops_no_other_stream() {
     let (log, in_sink) = waiting_sink(&test, |event| event.action == TraceAction::FreeCompleted);
     let held = log.lock().unwrap();
     let _late = request(&test.allocator, 8 * MIB, &late);
-    in_sink.recv_timeout(LONG).expect("the request asks the donor");
-    assert_eq!(request(&test.allocator, 2 * MIB, &other).recv_timeout(LONG), Ok(true));
+    in_sink.recv_timeout(PATIENCE).expect("the request asks the donor");
+    assert_eq!(request(&test.allocator, 2 * MIB, &other).recv_timeout(PATIENCE), Ok(true));
     drop(held);
 }
 
@@ -94,13 +89,12 @@ fn a_sink_that_hears_of_a_block_found_after_a_wait_stops_no_other_stream() {
         waiting_sink(&test, move |event| event.action == TraceAction::Alloc && event.address == address);
     let held = log.lock().unwrap();
     hook.set(Call::CreateBacking, None, move || {
-        request(&also, 4 * MIB, &waiting);
-        thread::sleep(SHORT);
+        is_waiting(&request(&also, 4 * MIB, &waiting));
         drop(freed);
     });
     let memory = test.allocate(8 * MIB, &growing);
-    in_sink.recv_timeout(LONG).expect("the waiting request found the freed block");
-    assert_eq!(request(&test.allocator, 2 * MIB, &third).recv_timeout(LONG), Ok(true));
+    in_sink.recv_timeout(PATIENCE).expect("the waiting request found the freed block");
+    assert_eq!(request(&test.allocator, 2 * MIB, &third).recv_timeout(PATIENCE), Ok(true));
     drop((held, memory));
 }
 
@@ -138,28 +132,24 @@ fn a_capture_that_begins_while_a_request_waits_does_not_fail_it() {
     let begins = Arc::clone(&begun);
     hook.set(Call::CreateBacking, None, move || {
         let result = request(&also, 4 * MIB, &waiting);
-        thread::sleep(SHORT);
+        is_waiting(&result);
         let capture = also.create_capture_pool().begin_capture(&waiting, CaptureMode::Relaxed).unwrap();
         *begins.lock().unwrap() = Some((result, capture));
     });
     let memory = test.allocate(8 * MIB, &growing);
     let (result, capture) = begun.lock().unwrap().take().expect("the capture has begun");
-    assert_eq!(result.recv_timeout(LONG), Ok(true));
+    assert_eq!(result.recv_timeout(PATIENCE), Ok(true));
     assert!(capture.end().is_ok());
     drop((memory, kept));
 }
 
 /// Returns whether another pool serves `second` while a request of `first` may wait for the device.
 fn is_served_beside(test: &TestAllocator, first: &Stream, second: Stream) -> bool {
-    let calls = test.device.calls(Call::SynchronizeDevice);
-    let _first = request(&test.allocator, 8 * MIB, first);
-    let start = Instant::now();
-    while test.device.calls(Call::SynchronizeDevice) == calls && start.elapsed() < SHORT {
-        thread::sleep(Duration::from_millis(1));
-    }
-    let (pool, (served, result)) = (test.allocator.create_pool(), mpsc::channel());
-    thread::spawn(move || served.send(pool.allocate(2 * MIB, &second).is_ok()));
-    result.recv_timeout(LONG) == Ok(true)
+    let first = request(&test.allocator, 8 * MIB, first);
+    // It waits, or has ended.
+    is_waiting(&first);
+    let pool = test.allocator.create_pool();
+    start(move || pool.allocate(2 * MIB, &second).is_ok()).recv_timeout(PATIENCE) == Ok(true)
 }
 
 #[test]
@@ -211,10 +201,10 @@ fn a_request_gets_what_a_failed_one_held() {
     // The driver does not map one of the two chunks back after the request has failed.
     test.device.fail_next(Call::Map, 6, ErrorKind::Other);
     let failed = request(&test.allocator, 8 * MIB, &first);
-    in_sink.recv_timeout(LONG).expect("a chunk is lost");
-    let served = request(&test.allocator, 6 * MIB, &second).recv_timeout(LONG);
+    in_sink.recv_timeout(PATIENCE).expect("a chunk is lost");
+    let served = request(&test.allocator, 6 * MIB, &second).recv_timeout(PATIENCE);
     drop(held);
-    assert_eq!((served, failed.recv_timeout(LONG)), (Ok(true), Ok(false)));
+    assert_eq!((served, failed.recv_timeout(PATIENCE)), (Ok(true), Ok(false)));
 }
 
 /// A function that a driver call triggers once.
@@ -263,30 +253,30 @@ fn gets_what_was_freed_meanwhile(hold: impl Fn(&TestAllocator, &Stream) -> Box<d
         let [inside, waits, maps] = test.streams();
         let free = hold(&test, &inside);
         let (device, (mapping, is_mapping)) = (test.device.clone(), mpsc::channel());
+        let (also, (go, begin)) = (test.allocator.clone(), mpsc::channel::<()>());
+        let request = start_named("waits", move || {
+            begin.recv().expect("the test sends it");
+            also.allocate(32 * MIB, &waits).map(std::mem::forget)
+        });
+        let stat = request.stat.clone();
         *on_create.lock().expect("no thread panicked") = Some(Box::new(move || {
             // The other thread may not wait for this message any more.
             let _ = mapping.send(());
-            thread::sleep(SHORT);
+            is_blocked(&stat);
             free();
             device.run_until_idle();
         }));
         let (also, waited) = (test.allocator.clone(), Arc::new(AtomicBool::new(false)));
         let will_wait = Arc::clone(&waited);
         *on_query.lock().expect("no thread panicked") = Some(Box::new(move || {
-            let map = move || also.allocate(2 * MIB, &maps).map(std::mem::forget);
-            thread::Builder::new().name("maps".into()).spawn(map).expect("a thread starts");
-            // If this thread has its turn already, the other one waits.
-            will_wait.store(is_mapping.recv_timeout(SHORT).is_ok(), SeqCst);
+            let map = start_named("maps", move || also.allocate(2 * MIB, &maps).map(std::mem::forget));
+            // It has sent the message, or waits for this thread, which has its turn already.
+            is_waiting(&map);
+            will_wait.store(is_mapping.try_recv().is_ok(), SeqCst);
         }));
         queries.store(nth, SeqCst);
-        let also = test.allocator.clone();
-        let wait = move || also.allocate(32 * MIB, &waits).map(std::mem::forget);
-        let served = thread::Builder::new()
-            .name("waits".into())
-            .spawn(wait)
-            .expect("a thread starts")
-            .join()
-            .expect("it returns");
+        go.send(()).expect("the thread waits for it");
+        let served = request.recv_timeout(PATIENCE).expect("it returns");
         assert!(served.is_ok() || !waited.load(SeqCst), "query {nth}: {:?}", served.err());
     }
 }

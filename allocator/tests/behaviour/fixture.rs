@@ -83,8 +83,13 @@ impl TestAllocator {
 
     /// An allocator for each of two devices of one backend.
     pub(crate) fn two_devices() -> [Self; 2] {
-        let backend = HostBackend::new(HostConfig::default().devices(2)).expect("two devices can be made");
-        [0, 1].map(|ordinal| Self::over(backend.device(Ordinal(ordinal)).expect("the backend has two devices"), ""))
+        Self::two_devices_on(HostConfig::default(), "")
+    }
+
+    /// An allocator on each of two such devices.
+    pub(crate) fn two_devices_on(host: HostConfig, text: &str) -> [Self; 2] {
+        let backend = HostBackend::new(host.devices(2).free_without_waiting()).expect("two devices can be made");
+        [0, 1].map(|ordinal| Self::over(backend.device(Ordinal(ordinal)).expect("the backend has two devices"), text))
     }
 
     /// An allocator on a device that notices every misuse of a handle.
@@ -263,9 +268,9 @@ impl TestAllocator {
     }
 }
 
-/// The first device made like `host`.
+/// The first device made like `host`. It faults where memory is freed while work uses it, so a missing wait shows.
 pub(crate) fn device(host: HostConfig) -> HostDevice {
-    let backend = HostBackend::new(host).expect("such a device can be made");
+    let backend = HostBackend::new(host.free_without_waiting()).expect("such a device can be made");
     backend.device(Ordinal(0)).expect("there is always a first device")
 }
 

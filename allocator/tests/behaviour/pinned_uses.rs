@@ -152,7 +152,11 @@ fn n3_a_background_thread_frees_and_ends_with_the_allocator() {
     for _ in 0..3 {
         let held = test.hold(&stream);
         free_in_use(&test, &stream);
-        std::thread::sleep(Duration::from_millis(2));
+        let (polls, begun) = (test.device.calls(Call::Poll), Instant::now());
+        while test.device.calls(Call::Poll) < polls + 2 {
+            assert!(begun.elapsed() < PATIENCE, "the background thread polls");
+            std::thread::yield_now();
+        }
         let stats = test.allocator.pinned().stats();
         assert_eq!(stats.active_requests.current, 1, "the stream is held");
         drop(held);

@@ -6,7 +6,6 @@ use std::thread;
 use cachette::PoolOptions;
 use cachette::hal::{Call, Device, ErrorKind};
 use cachette::pool::PoolStats;
-use cachette_hal_host::HostConfig;
 
 use crate::fixture::threads::{is_waiting, start};
 use crate::fixture::{KIB, MIB, Pool, TestAllocator};
@@ -272,7 +271,7 @@ fn p6_release_waits_for_launches_by_other_code() {
 
 #[test]
 fn p6_a_wait_that_failed_does_not_stand_for_later_launches() {
-    let (test, [stream, other]) = TestAllocator::on(HostConfig::default().free_without_waiting(), "").with_streams();
+    let (test, [stream, other]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_pool();
     drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
     pool.mark_external_graph_use();

@@ -2,7 +2,6 @@
 
 use cachette::hal::Call;
 use cachette::{Error, PointerProblem};
-use cachette_hal_host::HostConfig;
 
 use crate::fixture::memory::Interface;
 use crate::fixture::threads::{is_waiting, start};
@@ -232,7 +231,7 @@ fn the_parts_of_a_block_make_their_stream_wait_once() {
 
 #[test]
 fn a_driver_whose_free_does_not_wait_frees_nothing_in_use() {
-    let test = TestAllocator::on(HostConfig::default().free_without_waiting(), "");
+    let test = TestAllocator::new();
     let (_stream, side, memory, hold) = test.used_memory(12 * MIB);
     memory.release_after(&[&side]).unwrap();
     let allocator = test.allocator.clone();

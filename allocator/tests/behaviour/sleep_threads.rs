@@ -1,12 +1,10 @@
 //! Pools that are put to sleep while another thread moves their chunks: the sleep waits for it.
 
 use std::sync::{Arc, mpsc};
-use std::thread;
-use std::time::Duration;
 
+use cachette::TraceAction;
 use cachette::hal::{AnyDevice, Call};
-use cachette::sleep::{Contents, SleepStats};
-use cachette::{Error, TraceAction};
+use cachette::sleep::Contents;
 use cachette_hal::traced::Traced;
 use cachette_hal_host::{HostConfig, HostDevice};
 use cachette_hal_testing::Checked;
@@ -50,21 +48,20 @@ impl Scene {
         };
         buffer.fill(7).expect("nothing fails");
         self.streams[0].synchronize().expect("nothing fails");
-        let (sender, slept) = mpsc::channel::<Result<SleepStats, Error>>();
         let pool = Arc::clone(&self.pool);
         let (tell, told) = mpsc::channel();
         let stream = with_stream.then(|| self.streams[0].handle());
         self.hook.set(call, stream, move || {
-            thread::spawn(move || sender.send(pool.sleep(Contents::Keep)));
-            // A sleep that waits for this thread is still under way then.
-            let _ = tell.send(slept.recv_timeout(Duration::from_millis(200)).map_err(|_| slept));
+            let slept = start(move || pool.sleep(Contents::Keep));
+            // It waits for this thread, or has ended.
+            is_waiting(&slept);
+            tell.send(slept).expect("the test waits");
         });
 
         act(&self);
 
-        let early = told.recv().expect("the call was made");
-        let slept = early.unwrap_or_else(|slept| slept.recv().expect("it sleeps at last"));
-        slept.expect("nothing forbids it");
+        let slept = told.recv().expect("the call was made");
+        slept.recv_timeout(PATIENCE).expect("it sleeps at last").expect("nothing forbids it");
         self.pool.wake().expect("there is room");
         assert!(buffer.read().expect("nothing fails").iter().all(|byte| *byte == 7));
         drop(buffer);

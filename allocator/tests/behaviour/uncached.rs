@@ -4,7 +4,8 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread::{self, ScopedJoinHandle};
 
 use cachette::hal::{Call, CaptureMode, ErrorKind};
-use cachette::{Error, LeakedAllocation, PointerProblem};
+use cachette::{Allocation, Error, LeakedAllocation, PointerProblem, Stream};
+use cachette_hal_host::HostConfig;
 
 use crate::fixture::memory::Interface;
 use crate::fixture::threads::{is_waiting, start};
@@ -26,6 +27,33 @@ fn m23_every_request_goes_to_the_device_and_nothing_is_counted() {
     assert_eq!(test.stats().allocation.all.allocated, 0);
     assert_eq!(test.stats().reserved_bytes.all.peak, 0);
     assert_eq!(test.stats().num_device_alloc, 0);
+}
+
+#[test]
+fn m23_memory_is_freed_only_when_no_other_device_uses_it() {
+    let record: fn(Allocation, &Stream) = |memory, side| memory.record_stream(side);
+    let release: fn(Allocation, &Stream) = |memory, side| memory.release_after(&[side]).unwrap();
+    for (fails, free) in [(false, record), (true, record), (false, release)] {
+        let [here, there] = TestAllocator::two_devices_on(HostConfig::default(), OFF);
+        let (stream, side) = (here.stream(), there.stream());
+        here.allocator.allow_peer(&there.device).unwrap();
+        let memory = here.allocate(MIB, &stream);
+        let hold = there.hold(&side);
+        there.fill(&memory, 1, &side);
+        if fails {
+            there.device.fail_next(Call::SynchronizeDevice, 1, ErrorKind::Other);
+        }
+        let (user, allocator) = (side.clone(), here.allocator.clone());
+        let freed = start(move || {
+            free(memory, &user);
+            allocator.empty_cache()
+        });
+        assert!(is_waiting(&freed));
+        hold.release();
+        freed.recv().unwrap().unwrap();
+        assert_eq!(side.synchronize(), Ok(()), "the other device used memory that was freed");
+        assert_eq!(here.device.physical_bytes(), 0);
+    }
 }
 
 #[test]

@@ -15,6 +15,9 @@ mod readers;
 mod refusals;
 mod relay;
 mod second;
+#[path = "../behaviour/fixture/threads.rs"]
+#[expect(dead_code, reason = "part of it serves other tests")]
+mod threads;
 mod vendors;
 
 use std::sync::Arc;
@@ -67,13 +70,13 @@ impl TestAllocator {
     }
 }
 
-/// Waits until a condition holds, for five minutes at most.
+/// Waits until a condition holds, for a minute at most.
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..60_000 {
+    for _ in 0..12_000 {
         if is_so() {
             return;
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    panic!("after five minutes still not: {what}");
+    panic!("after a minute still not: {what}");
 }

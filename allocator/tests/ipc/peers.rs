@@ -1,8 +1,6 @@
 //! Other devices that may touch an allocator's memory.
 
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread;
-use std::time::Duration;
 
 use cachette::hal::{AnyDevice, Call, Device, DevicePtr, ErrorKind, Feature, Ordinal};
 use cachette::sleep::Contents;
@@ -13,6 +11,7 @@ use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
 
 use crate::bytes::{from_hex, holds, put};
 use crate::second::Second;
+use crate::threads::{PATIENCE, is_waiting, start};
 use crate::{DIRECT, ELASTIC, MIB};
 
 fn devices(host: HostConfig) -> [HostDevice; 2] {
@@ -151,12 +150,12 @@ fn a_failure_of_one_thread_does_not_remove_the_peer_of_another() {
     let observer = move |call: &DriverCall| {
         let first = if call.call == Call::SetAccess { waits.lock().unwrap().take() } else { None };
         let Some(allocator) = first else { return };
-        let (peer, (sent, answer)) = (peer.clone(), mpsc::channel());
-        thread::spawn(move || sent.send(allocator.allow_peer(&peer)));
-        // The other thread may wait for this one, which fails at its next chunk.
-        let early = answer.recv_timeout(Duration::from_millis(100));
+        let peer = peer.clone();
+        let answer = start(move || allocator.allow_peer(&peer));
+        // The other thread waits for this one, which fails at its next chunk, or has ended.
+        is_waiting(&answer);
         fails.fail_next(Call::SetAccess, 1, ErrorKind::Other);
-        tell.send((early, answer)).unwrap();
+        tell.send(answer).unwrap();
     };
     let config = ELASTIC.parse().unwrap();
     let allocator = Allocator::with_config(Arc::new(Traced::new(one.clone(), observer)) as AnyDevice, &config);
@@ -165,8 +164,8 @@ fn a_failure_of_one_thread_does_not_remove_the_peer_of_another() {
     put(&one, before.address(), before.bytes(), 1);
     *amid.lock().unwrap() = Some(allocator.clone());
     assert!(allocator.allow_peer(&two).is_err());
-    let (early, answer) = told.try_recv().expect("access was granted");
-    early.or_else(|_| answer.recv()).expect("it ends").unwrap();
+    let answer = told.try_recv().expect("access was granted");
+    answer.recv_timeout(PATIENCE).expect("it ends").unwrap();
     let after = allocator.allocate(40 * MIB, &stream).unwrap();
     put(&one, after.address(), after.bytes(), 2);
     assert!(copies_from(&two, before.address(), before.bytes(), 1), "what was there");

@@ -1,6 +1,5 @@
 //! Filling and reading device memory, and what must be found in it.
 
-use cachette::Error;
 use cachette::hal::owned::OwnedEvent;
 use cachette::hal::{Device, DevicePtr, Transfer};
 
@@ -33,21 +32,21 @@ pub(crate) fn assert_filled(read: &[u8], byte: u8, what: &str) {
     panic!("{what}: byte {at} of {length} is {} instead of {byte}", read[at]);
 }
 
+/// Copies and fills in the streams of the device of `stream`.
+pub(crate) fn transfer(stream: &Stream) -> &dyn Transfer {
+    stream.device().transfer().expect("the host device copies")
+}
+
 fn place(address: u64) -> DevicePtr {
     DevicePtr::new(address).expect("memory has an address")
 }
 
 impl Fixture {
-    pub(crate) fn transfer(&self) -> &dyn Transfer {
-        let transfer = self.allocator.device().transfer();
-        transfer.expect("the host device copies")
-    }
-
-    /// Queues that memory is filled, by its own stream.
-    pub(crate) fn fill(&self, address: u64, byte: u8, bytes: u64, stream: &Stream) -> Result<(), Error> {
+    /// Queues that memory is filled, by its own stream; `None` if the call failed.
+    pub(crate) fn fill(&self, address: u64, byte: u8, bytes: u64, stream: &Stream) -> Option<()> {
         // SAFETY: 1. the stream is live. 3. the memory is the worker's, allocated for the stream.
-        let filled = unsafe { self.transfer().fill(place(address), byte, bytes, stream.handle()) };
-        Ok(filled?)
+        let filled = unsafe { transfer(stream).fill(place(address), byte, bytes, stream.handle()) };
+        self.done(filled)
     }
 
     /// Reads memory in the order of `stream`; `None` if a call failed.
@@ -74,19 +73,18 @@ impl Fixture {
         let to = into.as_mut_ptr();
         // SAFETY: 1. the stream is live. 3. the memory is not given to others before the stream has come so far, which
         // is what is tested. 4. `into` is not touched before the stream was waited for.
-        let queued = unsafe { self.transfer().download(to, place(address), length, stream.handle()) };
+        let queued = unsafe { transfer(stream).download(to, place(address), length, stream.handle()) };
         self.done(queued)?;
         Some(Download { into, byte, stream: stream.clone() })
     }
 
     /// Makes `stream` wait for what `other` has to do now.
     fn follow(&self, stream: &Stream, other: &Stream) -> Option<()> {
-        let device = self.allocator.device();
-        let event = self.done(OwnedEvent::create(device))?;
+        let event = self.done(OwnedEvent::create(other.device()))?;
         // SAFETY: 1. the stream is live.
         self.done(unsafe { event.record_raw(other.handle()) })?;
         // SAFETY: 1. both are live.
-        self.done(unsafe { device.stream_wait(stream.handle(), event.get()) })
+        self.done(unsafe { stream.device().stream_wait(stream.handle(), event.get()) })
     }
 
     /// Waits until a stream has run dry, also if a wait fails.

@@ -1,23 +1,34 @@
 //! What all workers of a round share: a device, an allocator, streams, pools, and memory to exchange.
 
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use cachette::hal::{AnyDevice, Call, Device, ErrorKind, Ordinal};
+use cachette::hal::{AnyDevice, Call, Device, DevicePtr, ErrorKind, Ordinal};
 use cachette::pool::PoolProblem;
-use cachette::{Allocator, Buffer, Config, Error, Pool};
+use cachette::source::{AllocContext, FunctionSource, SourceError};
+use cachette::{Allocator, Buffer, Config, Error, Pool, PoolOptions};
 use cachette_hal::traced::Traced;
 use cachette_hal_host::{HostBackend, HostDevice, Live};
 use cachette_hal_testing::Checked;
 
 use crate::bytes::assert_filled;
-use crate::kind::Kind;
+use crate::kind::{Extra, Kind};
 use crate::trace::{CallLog, Line};
 
 pub(crate) use cachette::Stream;
 
 /// How many streams the workers share.
-const STREAMS: usize = 3;
+const STREAMS: usize = 5;
+/// Streams of the second allocator.
+const SECOND_STREAMS: usize = 2;
+/// A round that has not returned its memory after this time hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a tracker panics with.
+pub(crate) struct SinkPanic;
 
 /// A buffer that holds one byte everywhere.
 #[derive(Debug)]
@@ -35,11 +46,18 @@ pub(crate) struct Fixture {
     pub(crate) log: Arc<CallLog>,
     pub(crate) allocator: Allocator,
     pub(crate) streams: Vec<Stream>,
-    pub(crate) pools: [Pool; 2],
+    /// Another allocator on the same device.
+    pub(crate) second: Allocator,
+    pub(crate) second_streams: Vec<Stream>,
+    /// A stream of a device that may read the memory of both allocators.
+    peer: Option<(HostDevice, Stream)>,
+    /// The last one has a source.
+    pub(crate) pools: [Pool; 3],
     /// Whether the device is stepped: it runs only when a test steps it.
     pub(crate) stepped: bool,
     exchange: Arc<Mutex<Vec<Held>>>,
-    told: Arc<AtomicU64>,
+    /// So many events until the tracker panics; it does not if this is zero.
+    pub(crate) armed: Arc<AtomicU64>,
     next: AtomicU64,
 }
 
@@ -62,40 +80,72 @@ impl Fixture {
         let log = Arc::new(CallLog::new(stepped));
         let checked = Arc::new(Checked::new(Traced::new(host.clone(), Arc::clone(&log))));
         let config: Config = kind.setting.config.parse().expect("it is right");
-        let allocator = Allocator::with_config(Arc::clone(&checked) as AnyDevice, &config);
-        let streams = (0..STREAMS).map(|_| allocator.create_stream().expect("nothing fails yet"));
+        let [allocator, second] = [(); 2].map(|()| Allocator::with_config(Arc::clone(&checked) as AnyDevice, &config));
+        let streams = |allocator: &Allocator, count| {
+            (0..count).map(|_| allocator.create_stream().expect("nothing fails yet")).collect()
+        };
+        let source = PoolOptions::new().source(Arc::new(source(&checked)));
+        let source = allocator.create_pool_with(source).expect("nothing fails yet");
+        let peer = kind.has(Extra::Peer).then(|| {
+            let peer = backend.device(Ordinal(1)).expect("there is a second device");
+            for allocator in [&allocator, &second] {
+                allocator.allow_peer(&peer).expect("nothing fails yet");
+            }
+            let stream = Allocator::new(Arc::new(peer.clone()) as AnyDevice).create_stream();
+            (peer, stream.expect("nothing fails yet"))
+        });
         let fixture = Self {
             kind,
             host,
             checked,
             log,
-            streams: streams.collect(),
-            pools: [allocator.create_pool(), allocator.create_pool()],
+            streams: streams(&allocator, STREAMS),
+            second_streams: streams(&second, SECOND_STREAMS),
+            pools: [allocator.create_pool(), allocator.create_pool(), source],
             allocator,
+            second,
+            peer,
             stepped,
             exchange: Arc::default(),
-            told: Arc::default(),
+            armed: Arc::default(),
             next: AtomicU64::new(0),
         };
         fixture.watch();
         fixture
     }
 
-    /// Some rounds have a tracker, and a helper that frees memory under pressure.
+    /// Some rounds have a tracker that panics, and a helper that frees memory under pressure.
     fn watch(&self) {
-        if self.kind.seed.is_multiple_of(3) {
-            let told = Arc::clone(&self.told);
+        if self.kind.has(Extra::Tracker) {
+            let armed = Arc::clone(&self.armed);
             self.allocator.track(move |_| {
-                told.fetch_add(1, Relaxed);
+                // A second panic of a thread would end the process.
+                let left = if thread::panicking() { None } else { Some(&armed) };
+                let left = left.and_then(|left| left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).ok());
+                if left == Some(1) {
+                    resume_unwind(Box::new(SinkPanic));
+                }
             });
         }
-        if self.kind.seed.is_multiple_of(2) {
+        if self.kind.has(Extra::Reliever) {
             let exchange = Arc::clone(&self.exchange);
             self.allocator.on_pressure(move || {
                 let spare = exchange.try_lock().ok().and_then(|mut held| held.pop());
                 spare.is_some()
             });
         }
+    }
+
+    /// Every stream that may use memory of another one.
+    pub(crate) fn users(&self) -> Vec<&Stream> {
+        let peer = self.peer.iter().map(|(_, stream)| stream);
+        self.streams.iter().chain(&self.second_streams).chain(peer).collect()
+    }
+
+    /// The allocator of one of the streams.
+    pub(crate) fn allocator_of(&self, stream: &Stream) -> &Allocator {
+        let is_second = self.second_streams.iter().any(|second| second.handle() == stream.handle());
+        if is_second { &self.second } else { &self.allocator }
     }
 
     /// Memory that any worker may take.
@@ -118,6 +168,7 @@ impl Fixture {
                 self.kind.fails || self.kind.skips_cache()
             }
             Error::Device(error) => self.allows_failure(error.kind()),
+            Error::Source(_) => self.kind.fails,
             Error::Pool { why, .. } => matches!(
                 why,
                 PoolProblem::Asleep
@@ -158,24 +209,10 @@ impl Fixture {
             let read = item.buffer.read().expect("no call fails any more");
             assert_filled(&read, item.byte, "exchanged memory");
         }
-        let Self { kind, host, checked, log, allocator, streams, pools, .. } = self;
+        let Self { kind, host, checked, log, allocator, second, streams, second_streams, pools, peer, .. } = self;
         drop(pools);
-        // With `never_block`, one call records events in the streams, and the next one frees what has passed.
-        for turn in 0..10 {
-            host.synchronize_device().expect("no call fails any more");
-            allocator.empty_cache().expect("no call fails any more");
-            let pinned = allocator.pinned().empty_cache();
-            pinned.expect("no call fails any more");
-            if turn >= 2 && allocator.stats().reserved_bytes.all.current == 0 {
-                break;
-            }
-        }
-        allocator.release_contents();
-        allocator.check().expect("every invariant holds");
-        let stats = allocator.stats();
-        for (name, array) in stats.arrays() {
-            let is_now = array.all.current;
-            assert_eq!(is_now, 0, "{name} when nothing is in use");
+        for allocator in [&allocator, &second] {
+            assert_empty(allocator, &host, kind.has(Extra::Sharing));
         }
         let pinned = allocator.pinned().stats();
         // Memory of which the driver could not say whether a graph uses it is kept until the end.
@@ -184,11 +221,59 @@ impl Fixture {
         assert!(active <= kept, "{active} pieces of pinned memory in use");
         let kept = kind.withholds();
         assert!(kept || host.physical_bytes() == 0, "{} bytes are left on the device", host.physical_bytes());
-        drop((streams, allocator));
+        drop((streams, allocator, second_streams, second));
         assert_nothing_left(&host, &log);
+        if let Some((peer, stream)) = peer {
+            drop(stream);
+            assert_eq!(peer.live(), Live::default(), "left on the second device");
+        }
         let misuses = checked.misuses();
         assert!(misuses.is_empty(), "{misuses:?}");
         Tally { steps: 0, failed: Call::ALL.iter().map(|call| log.failed(*call)).collect(), lines: log.lines() }
+    }
+}
+
+/// A source that asks the device.
+fn source(device: &Arc<Checked<Traced<HostDevice>>>) -> FunctionSource {
+    let (allocates, returns) = (Arc::clone(device), Arc::clone(device));
+    let allocate = move |bytes: u64, _: &AllocContext| {
+        allocates.allocate(bytes).map_err(|error| match error.kind() {
+            ErrorKind::OutOfMemory => SourceError::out_of_memory("the device has none"),
+            _ => SourceError::other(error.to_string(), "none"),
+        })
+    };
+    let free = move |ptr: DevicePtr, _: u64, _: &AllocContext| {
+        // SAFETY: 1. 2. the allocator promises both of every free.
+        let freed = unsafe { returns.free(ptr) };
+        freed.map_err(|error| SourceError::other(error.to_string(), "none"))
+    };
+    // SAFETY: 1. 2. 3. the device keeps the same promises.
+    unsafe { FunctionSource::new("the device", allocate, free) }
+}
+
+/// The allocator returns everything, and every figure is zero.
+fn assert_empty(allocator: &Allocator, host: &HostDevice, is_shared: bool) {
+    let begun = Instant::now();
+    // With `never_block`, one call records events in the streams, and the next one frees what has passed. The thread
+    // that serves shared memory may be about to free some.
+    for turn in 0.. {
+        host.synchronize_device().expect("no call fails any more");
+        allocator.empty_cache().expect("no call fails any more");
+        let pinned = allocator.pinned().empty_cache();
+        pinned.expect("no call fails any more");
+        let stats = allocator.stats();
+        let is_empty = stats.arrays().iter().all(|(_, array)| array.all.current == 0);
+        if (turn >= 2 && is_empty) || (turn >= 10 && (!is_shared || begun.elapsed() > PATIENCE)) {
+            break;
+        }
+        thread::yield_now();
+    }
+    allocator.release_contents();
+    allocator.check().expect("every invariant holds");
+    let stats = allocator.stats();
+    for (name, array) in stats.arrays() {
+        let is_now = array.all.current;
+        assert_eq!(is_now, 0, "{name} when nothing is in use");
     }
 }
 

@@ -4,6 +4,8 @@ use std::fmt;
 
 use cachette_hal_host::HostConfig;
 
+use crate::random::Random;
+
 /// Settings of an allocator.
 #[derive(Debug)]
 pub(crate) struct Setting {
@@ -25,8 +27,7 @@ const fn fixed(name: &'static str, config: &'static str) -> Setting {
     Setting { name, config, changes: &[] }
 }
 
-/// An odd number of settings, so that they meet every habit of the device.
-pub(crate) const SETTINGS: [Setting; 11] = [
+pub(crate) const SETTINGS: [Setting; 12] = [
     fixed("direct", "expandable_segments:False"),
     fixed("elastic", "expandable_segments:True"),
     fixed("direct, collected", "expandable_segments:False,garbage_collection_threshold:0.3,memory_limit:32M"),
@@ -38,6 +39,7 @@ pub(crate) const SETTINGS: [Setting; 11] = [
     fixed("elastic, compact", "expandable_segments:True,elastic_setting:compact"),
     fixed("elastic, limited", "expandable_segments:True,memory_limit:24M"),
     fixed("elastic, unblocked", "expandable_segments:True,never_block:True"),
+    fixed("driver's pool", "backend:cudaMallocAsync,memory_limit:36M"),
     fixed("graphs reused", "expandable_segments:False,graph_capture_record_stream_reuse:True,memory_limit:36M"),
     Setting {
         name: "changing",
@@ -70,6 +72,19 @@ pub(crate) enum Habit {
     Withholds,
 }
 
+/// What half of the rounds have, each drawn alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extra {
+    /// A tracker, which panics now and then.
+    Tracker,
+    /// A function that frees memory under pressure.
+    Reliever,
+    /// Memory is shared inside the process. A thread serves it, so no two runs are the same.
+    Sharing,
+    /// A second device reads memory.
+    Peer,
+}
+
 /// What one round is made of. Its seed determines it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
@@ -80,20 +95,28 @@ pub(crate) struct Kind {
     pub(crate) habit: Habit,
 }
 
+/// The first part of a seed's numbers that no step of a round draws from.
+const PART: u64 = 1 << 32;
+
 /// How many kinds of rounds a summary tells apart. So many rounds in a row have one of each.
 pub(crate) const KINDS: usize = SETTINGS.len() * 2;
 
 impl Kind {
     pub(crate) fn of(seed: u64) -> Self {
         let habits = [Habit::Plain, Habit::NoAliases, Habit::RefusesAliases, Habit::Withholds];
-        let pick = |among: usize| usize::try_from(seed % among as u64).expect("it is small");
-        let number = pick(KINDS);
+        let number = usize::try_from(seed % KINDS as u64).expect("it is small");
+        let mut random = Random::new(seed, PART);
         Self {
             seed,
             setting: &SETTINGS[number % SETTINGS.len()],
             fails: number >= SETTINGS.len(),
-            habit: habits[pick(5).min(3)],
+            habit: *random.of(&habits),
         }
+    }
+
+    /// Whether the round has it.
+    pub(crate) fn has(&self, extra: Extra) -> bool {
+        Random::new(self.seed, PART + 1 + extra as u64).once_in(2)
     }
 
     /// Its place in a summary.
@@ -104,7 +127,7 @@ impl Kind {
 
     /// The device of the round.
     pub(crate) fn host(&self) -> HostConfig {
-        let host = HostConfig::default().capacity(40 << 20);
+        let host = HostConfig::default().capacity(40 << 20).devices(2).free_without_waiting();
         match self.habit {
             Habit::Plain => host,
             Habit::NoAliases => host.without_aliases(),
@@ -127,10 +150,10 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fails = if self.fails { ", failing calls" } else { "" };
-        write!(
-            f,
-            "seed {}: {}{fails} on a device {:?}, configured \"{}\"",
-            self.seed, self.setting.name, self.habit, self.setting.config
-        )
+        let extras = [Extra::Tracker, Extra::Reliever, Extra::Sharing, Extra::Peer];
+        let extras: Vec<Extra> = extras.into_iter().filter(|extra| self.has(*extra)).collect();
+        let Self { seed, setting, habit, .. } = self;
+        let Setting { name, config, .. } = setting;
+        write!(f, "seed {seed}: {name}{fails} with {extras:?} on a device {habit:?}, configured \"{config}\"")
     }
 }

@@ -1,8 +1,9 @@
 //! Everything at once: random programs on one allocator, and every byte of theirs checked.
 //!
-//! A round has four workers on one device. Each worker draws its next step: allocate in every way, fill, copy, read on
-//! other streams and free before they are done, exchange memory, sleep and wake, save and restore, capture and launch,
-//! stage in pinned memory, change settings. In half of the rounds driver calls fail at random. The device reports every
+//! A round has four workers and two allocators on one device. Each worker draws its next step: allocate in every way,
+//! fill, copy, read on other streams and devices and free before they are done, exchange and share memory, sleep and
+//! wake, save and restore, capture and launch, stage in pinned memory, change settings, let a tracker panic. The device
+//! frees memory without waiting, and faults where work still uses it. In half of the rounds driver calls fail at random. The device reports every
 //! wrong call. In the end every figure is zero, and the device has everything back.
 //!
 //! A seed determines what a round is made of ([`kind`]) and what its workers draw. The rounds come in two ways:
@@ -12,10 +13,12 @@
 //! |---|---|
 //! | `CACHETTE_SOAK=SECONDS` | rounds are run for so long, and not a fixed number of them |
 //! | `CACHETTE_SEED=N` | the first round has this seed, the next one the seed after it |
+//! | `CACHETTE_STEPS=0-17,20` | one round step by step has these steps only; a failure prints its steps |
 
 mod bytes;
 mod fixture;
 mod kind;
+mod program;
 mod random;
 mod rounds;
 mod trace;
@@ -28,7 +31,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use cachette::hal::Call;
 
 use fixture::Tally;
-use kind::{KINDS, Kind};
+use kind::{Extra, KINDS, Kind};
 
 /// Rounds of each way without [`SOAK`]: one of each kind.
 const ROUNDS: u64 = KINDS as u64;
@@ -72,6 +75,7 @@ struct Row {
 /// Runs rounds until there are enough, and says what they did.
 fn run(way: &str, round: fn(Kind) -> Tally) {
     let (first, seconds) = (first_seed(), number(SOAK));
+    let rounds = if std::env::var_os(program::STEPS).is_some() { 1 } else { ROUNDS };
     say(&format!("{way}: the first seed is {first}"));
     let (begun, mut said) = (Instant::now(), Instant::now());
     let mut rows = [Row::default(); KINDS];
@@ -79,7 +83,7 @@ fn run(way: &str, round: fn(Kind) -> Tally) {
     for seed in first.. {
         let enough = match seconds {
             Some(seconds) => begun.elapsed() >= Duration::from_secs(seconds),
-            None => seed >= first + ROUNDS,
+            None => seed >= first + rounds,
         };
         if enough {
             break;
@@ -137,7 +141,7 @@ fn one_seed_repeats_one_run_call_for_call() {
     let _maps = MAPS.write();
     let first = first_seed();
     // Seven kinds further each time: direct and elastic segments, with and without failures, on every other device.
-    let kinds = (first..).step_by(7).map(Kind::of);
+    let kinds = (first..).step_by(7).map(Kind::of).filter(|kind| !kind.has(Extra::Sharing));
     // Which addresses a device gets again that released them, depends on what other tests of the process map.
     for kind in kinds.filter(|kind| !kind.withholds()).take(REPEATED) {
         let (one, two) = (rounds::stepped(kind).lines, rounds::stepped(kind).lines);

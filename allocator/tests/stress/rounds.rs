@@ -7,6 +7,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 
 use crate::fixture::{Fixture, Tally};
 use crate::kind::Kind;
+use crate::program::{Program, Selection};
 use crate::random::Random;
 use crate::worker::Worker;
 
@@ -21,23 +22,24 @@ type Hand<'a> = ManuallyDrop<Worker<'a>>;
 
 /// A thread for each worker, and one for each stream of the device.
 pub(crate) fn threaded(kind: Kind) -> Tally {
-    let fixture = Fixture::new(kind, false);
+    let (fixture, program) = (Fixture::new(kind, false), Program::new(kind));
     let failed = AtomicBool::new(false);
     let workers = hands(&fixture);
     let workers = thread::scope(|scope| {
-        let start = |worker| start(scope, worker, &failed);
+        let start = |worker| start(scope, worker, &program, &failed);
         let threads: Vec<_> = workers.into_iter().map(start).collect();
         let ended: Result<Vec<_>, _> = threads.into_iter().map(ScopedJoinHandle::join).collect();
         ended.unwrap_or_else(|panic| resume_unwind(panic))
     });
-    let steps = end(&fixture, workers);
-    finish(fixture, steps)
+    let steps = end(&fixture, &program, workers);
+    finish(fixture, &program, steps)
 }
 
 /// Lets a worker take its steps on another thread. After a failure of one, all stop.
 fn start<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     mut worker: Hand<'env>,
+    program: &'env Program,
     failed: &'env AtomicBool,
 ) -> ScopedJoinHandle<'scope, Hand<'env>> {
     scope.spawn(move || {
@@ -45,11 +47,10 @@ fn start<'scope, 'env>(
             if failed.load(Relaxed) {
                 break;
             }
-            let kind = worker.kind();
             let step = catch_unwind(AssertUnwindSafe(|| worker.step()));
             if let Err(panic) = step {
                 failed.store(true, Relaxed);
-                tell(&kind, Some(&worker));
+                tell(program, Some(&worker));
                 resume_unwind(panic);
             }
         }
@@ -59,24 +60,26 @@ fn start<'scope, 'env>(
 
 /// One thread: the seed says which worker takes a step, and how far the device runs after it.
 pub(crate) fn stepped(kind: Kind) -> Tally {
-    let fixture = Fixture::new(kind, true);
-    let mut workers = hands(&fixture);
-    let mut random = Random::new(kind.seed, WORKERS);
-    for step in 0..WORKERS * STEPS {
-        let at = random.below(workers.len());
-        with(&kind, &mut workers[at], |worker| {
-            worker.step();
+    let (fixture, program) = (Fixture::new(kind, true), Program::new(kind));
+    let (mut workers, selection) = (hands(&fixture), Selection::of_environment());
+    for step in (0..WORKERS * STEPS).filter(|step| selection.has(*step)) {
+        let mut random = Random::new(kind.seed, WORKERS + step);
+        let (at, runs) = (random.below(workers.len()), random.below(4));
+        program.begin(step, at);
+        with(&program, &mut workers[at], |worker| {
+            worker.step_with(random);
             if step.is_multiple_of(CHECKED) {
                 let sound = fixture.allocator.check();
                 sound.expect("every invariant holds");
             }
         });
-        for _ in 0..random.below(4) {
+        program.name(workers[at].doing);
+        for _ in 0..runs {
             let _ = fixture.host.step();
         }
     }
-    let steps = end(&fixture, workers);
-    finish(fixture, steps)
+    let steps = end(&fixture, &program, workers);
+    finish(fixture, &program, steps)
 }
 
 fn hands(fixture: &Fixture) -> Vec<Hand<'_>> {
@@ -85,48 +88,49 @@ fn hands(fixture: &Fixture) -> Vec<Hand<'_>> {
 }
 
 /// Lets every worker check and free what it has, without failures; their steps.
-fn end(fixture: &Fixture, mut workers: Vec<Hand<'_>>) -> u64 {
+fn end(fixture: &Fixture, program: &Program, mut workers: Vec<Hand<'_>>) -> u64 {
     fixture.host.clear_failures();
+    fixture.armed.store(0, Relaxed);
     fixture.allocator.set_memory_limit(None);
     for worker in &mut workers {
-        with(&fixture.kind, worker, Worker::finish);
+        with(program, worker, Worker::finish);
     }
     let mut steps = 0;
     for mut worker in workers {
-        with(&fixture.kind, &mut worker, Worker::leave);
+        with(program, &mut worker, Worker::leave);
         steps += worker.steps;
         drop(ManuallyDrop::into_inner(worker));
     }
     steps
 }
 
-fn finish(fixture: Fixture, steps: u64) -> Tally {
-    let kind = fixture.kind;
+fn finish(fixture: Fixture, program: &Program, steps: u64) -> Tally {
     let tally = catch_unwind(AssertUnwindSafe(|| fixture.finish()));
     let tally = tally.unwrap_or_else(|panic| {
-        tell(&kind, None);
+        tell(program, None);
         resume_unwind(panic)
     });
     Tally { steps, ..tally }
 }
 
 /// Lets a worker act; a panic says where it was.
-fn with<'a>(kind: &Kind, worker: &mut Worker<'a>, act: impl FnOnce(&mut Worker<'a>)) {
+fn with<'a>(program: &Program, worker: &mut Worker<'a>, act: impl FnOnce(&mut Worker<'a>)) {
     let acted = catch_unwind(AssertUnwindSafe(|| act(worker)));
     if let Err(panic) = acted {
-        tell(kind, Some(worker));
+        tell(program, Some(worker));
         resume_unwind(panic);
     }
 }
 
 /// Says where a round failed, and how to repeat it.
-fn tell(kind: &Kind, worker: Option<&Worker<'_>>) {
+fn tell(program: &Program, worker: Option<&Worker<'_>>) {
+    let kind = program.kind;
     match worker {
         Some(Worker { number, steps, doing, .. }) => {
+            program.name(doing);
             eprintln!("failed: {kind}; worker {number}, step {steps}: {doing}");
         }
         None => eprintln!("failed: {kind}; when everything was freed"),
     }
-    let seed = kind.seed;
-    eprintln!("repeat it with CACHETTE_SEED={seed} cargo test -p cachette --test stress");
+    eprintln!("{program}");
 }

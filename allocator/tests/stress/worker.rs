@@ -6,17 +6,21 @@ mod pinned;
 mod pools;
 mod raw;
 mod settings;
+mod shared;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use cachette::hal::{Call, ErrorKind};
 
 use crate::bytes::Download;
-use crate::fixture::{Fixture, Held, Stream};
-use crate::kind::Kind;
+use crate::fixture::{Fixture, Held, SinkPanic, Stream};
+use crate::kind::Extra;
 use crate::random::Random;
 
 use graphs::Graphs;
 use pools::{Saved, SleepingPool};
 use raw::Raw;
+use shared::Shared;
 
 /// One of the programs of a round.
 pub(crate) struct Worker<'a> {
@@ -32,6 +36,7 @@ pub(crate) struct Worker<'a> {
     sleeping: SleepingPool,
     saved: Saved,
     graphs: Graphs,
+    shared: Vec<Shared>,
 }
 
 /// How often, what, and how.
@@ -39,7 +44,7 @@ type Step<'a> = (usize, &'static str, fn(&mut Worker<'a>));
 
 impl<'a> Worker<'a> {
     /// What a worker does.
-    const STEPS: [Step<'a>; 24] = [
+    const STEPS: [Step<'a>; 26] = [
         (20, "allocate a buffer", Self::allocate_buffer),
         (8, "read a buffer", Self::read_buffer),
         (8, "drop a buffer", Self::drop_buffer),
@@ -61,7 +66,9 @@ impl<'a> Worker<'a> {
         (3, "upload from pinned memory", Self::upload),
         (3, "upload from pinned memory by address", Self::upload_raw),
         (3, "read into pinned memory", Self::download),
+        (4, "share memory", Self::share),
         (3, "empty a cache", Self::empty_cache),
+        (3, "let the tracker panic", Self::arm_tracker),
         (3, "change settings", Self::change_settings),
         (4, "let the device run", Self::let_run),
     ];
@@ -79,11 +86,8 @@ impl<'a> Worker<'a> {
             sleeping: SleepingPool::new(fixture, number),
             saved: Saved::new(fixture),
             graphs: Graphs::new(fixture),
+            shared: Vec::new(),
         }
-    }
-
-    pub(crate) fn kind(&self) -> Kind {
-        self.fixture.kind
     }
 
     /// Does one thing.
@@ -97,7 +101,7 @@ impl<'a> Worker<'a> {
         for (weight, name, act) in Self::STEPS {
             if left < weight {
                 self.doing = name;
-                act(self);
+                self.act(act);
                 break;
             }
             left -= weight;
@@ -107,10 +111,34 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Takes a step, which the tracker may end by a panic.
+    fn act(&mut self, act: fn(&mut Self)) {
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| act(self))) else {
+            return;
+        };
+        if !panic.is::<SinkPanic>() {
+            resume_unwind(panic);
+        }
+        self.doing = "go on after a panic of the tracker";
+        if !self.is_recording() {
+            self.end_active_capture();
+        }
+        self.after_waking();
+        self.find_saved();
+    }
+
+    /// Repeats the numbers of one step, whatever came before it.
+    pub(crate) fn step_with(&mut self, random: Random) {
+        self.random = random;
+        self.step();
+    }
+
     /// Lets one of the next calls of the driver fail. Only calls that have been made before are drawn.
     fn plan_failure(&mut self) {
         let host = &self.fixture.host;
-        let made = |call: &Call| host.calls(*call) > 0;
+        // An import that cannot wait for the device stays open as long as the process.
+        let spares = if self.fixture.kind.has(Extra::Sharing) { Some(Call::SynchronizeDevice) } else { None };
+        let made = |call: &Call| host.calls(*call) > 0 && spares != Some(*call);
         let calls: Vec<Call> = Call::ALL.iter().copied().filter(made).collect();
         let kind = *self.random.of(&[ErrorKind::OutOfMemory, ErrorKind::Other]);
         let call = *self.random.of(&calls);
@@ -143,6 +171,7 @@ impl<'a> Worker<'a> {
     pub(crate) fn finish(&mut self) {
         self.doing = "check everything at the end";
         self.end_graphs();
+        self.end_shared();
         self.check_downloads();
         while !self.buffers.is_empty() {
             self.read_buffer();
@@ -161,6 +190,7 @@ impl<'a> Worker<'a> {
         for pool in self.fixture.pools.iter().chain([&self.saved.pool, &self.sleeping.pool]) {
             pool.empty_cache().expect("no call fails any more");
         }
+        self.fixture.second.empty_cache().expect("no call fails any more");
     }
 
     /// Wakes the pool, now that all other memory is free.

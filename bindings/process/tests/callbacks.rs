@@ -74,6 +74,6 @@ fn callbacks_a_history_and_caching_hold_for_devices_of_now_and_later() {
     assert_eq!(reserved(), [0; 2], "nothing is kept");
     process::set_caching(true).unwrap();
     assert!(process::caches());
-    let none = process::open_device(u32::MAX).unwrap_err();
+    let none = process::allocator(u32::MAX).unwrap_err();
     assert!(matches!(none, process::Error::NoSuchDevice { .. }), "{none}");
 }

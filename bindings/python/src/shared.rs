@@ -49,8 +49,9 @@ pub(crate) fn free(pointer: *mut c_void, device: c_int) {
         match allocator {
             Some(allocator) => {
                 let address = pointer.addr() as u64;
-                cachette_torch::adapter::withdraw(address);
-                Ok::<_, Error>(allocator.free_raw(address)?)
+                let freed = allocator.free_raw(address);
+                cachette_torch::adapter::withdraw_freed(address, &freed);
+                Ok::<_, Error>(freed?)
             }
             None => Ok(()),
         }

@@ -74,7 +74,7 @@ fn the_last_owner_may_be_dropped_by_a_host_function() {
     device.call_host(stream.borrow(), call).unwrap();
     drop(device);
     go.send(()).unwrap();
-    receiver.recv_timeout(Duration::from_secs(300)).unwrap();
+    receiver.recv_timeout(Duration::from_secs(60)).unwrap();
 }
 
 #[test]

@@ -7,16 +7,20 @@ use super::Worker;
 
 impl Worker<'_> {
     pub(super) fn allocate_buffer(&mut self) {
-        let (fixture, stream) = (self.fixture, self.stream());
+        let fixture = self.fixture;
         let length = self.random.bytes();
-        let inside = match self.random.below(6) {
-            number @ (0 | 1) => match fixture.done(fixture.pools[number].enter(stream)) {
-                Some(inside) => Some(inside),
-                None => return,
-            },
+        let stream = if self.random.once_in(5) { self.random.of(&fixture.second_streams) } else { self.stream() };
+        let allocator = fixture.allocator_of(stream);
+        let inside = match self.random.below(8) {
+            number @ 0..3 if std::ptr::eq(allocator, &raw const fixture.allocator) => {
+                match fixture.done(fixture.pools[number].enter(stream)) {
+                    Some(inside) => Some(inside),
+                    None => return,
+                }
+            }
             _ => None,
         };
-        let made = fixture.allocator.allocate_buffer::<u8>(length, stream);
+        let made = allocator.allocate_buffer::<u8>(length, stream);
         drop(inside);
         match fixture.done(made) {
             Some(buffer) => {
@@ -79,12 +83,15 @@ impl Worker<'_> {
 
     /// Copies to another stream, and goes on with the source at once.
     pub(super) fn copy_buffer(&mut self) {
-        let (fixture, stream) = (self.fixture, self.stream());
+        let fixture = self.fixture;
         let Some(at) = self.random.place(&self.buffers) else {
             return;
         };
         let mut source = self.buffers.swap_remove(at);
-        let made = fixture.allocator.allocate_buffer(source.buffer.len(), stream);
+        let allocator = fixture.allocator_of(source.buffer.stream());
+        let is_second = std::ptr::eq(allocator, &raw const fixture.second);
+        let stream = if is_second { self.random.of(&fixture.second_streams) } else { self.stream() };
+        let made = allocator.allocate_buffer(source.buffer.len(), stream);
         if let Some(mut copy) = fixture.done(made) {
             let byte = source.byte;
             if fixture.done(copy.copy_from(&source.buffer)).is_some() {
@@ -109,8 +116,8 @@ impl Worker<'_> {
         let home = buffer.stream().clone();
         let memory = buffer.into_allocation();
         let mut users = Vec::new();
-        for stream in &fixture.streams {
-            if self.random.once_in(2) {
+        for stream in fixture.users() {
+            if self.random.once_in(3) {
                 let place = (memory.address(), memory.requested(), byte);
                 let read = fixture.read_elsewhere(place, &home, stream);
                 self.downloads.extend(read);
@@ -122,7 +129,8 @@ impl Worker<'_> {
 
     /// Lets another stream read a buffer, says so, and frees it now or later.
     pub(super) fn record_stream(&mut self) {
-        let (fixture, stream) = (self.fixture, self.stream());
+        let fixture = self.fixture;
+        let stream = *self.random.of(&fixture.users());
         let Some(at) = self.random.place(&self.buffers) else {
             return;
         };

@@ -2,7 +2,7 @@
 
 use cachette::hal::DevicePtr;
 
-use crate::bytes::assert_filled;
+use crate::bytes::{assert_filled, transfer};
 
 use super::Worker;
 
@@ -47,9 +47,9 @@ impl Worker<'_> {
         // SAFETY: the memory is this worker's, and has so many bytes.
         unsafe { staged.write_bytes(byte, length) };
         let to = DevicePtr::new(raw.address).expect("memory has an address");
-        let stream = raw.stream.handle();
+        let (transfer, stream) = (transfer(&raw.stream), raw.stream.handle());
         // SAFETY: 1. the stream is live. 3. both have so many bytes. 4. the use is recorded below.
-        let queued = unsafe { fixture.transfer().upload(to, staged, length, stream) };
+        let queued = unsafe { transfer.upload(to, staged, length, stream) };
         if fixture.done(queued).is_some() {
             raw.byte = byte;
         }

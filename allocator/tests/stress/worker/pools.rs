@@ -27,17 +27,18 @@ impl SleepingPool {
     }
 }
 
-/// A pool of one worker whose memory is known by address alone, and its saved state.
+/// A pool of one worker with buffers and memory known by its address alone, and its saved state.
 #[derive(Debug)]
 pub(super) struct Saved {
     pub(super) pool: Pool,
     raw: Vec<Raw>,
+    owned: Vec<Held>,
     state: Option<(Checkpoint, Vec<Raw>)>,
 }
 
 impl Saved {
     pub(super) fn new(fixture: &Fixture) -> Self {
-        Self { pool: fixture.allocator.create_pool(), raw: Vec::new(), state: None }
+        Self { pool: fixture.allocator.create_pool(), raw: Vec::new(), owned: Vec::new(), state: None }
     }
 }
 
@@ -63,6 +64,8 @@ impl Worker<'_> {
         } else {
             let drops = self.random.once_in(5);
             let contents = if drops { Contents::Discard } else { Contents::Keep };
+            // Also after a failure: memory that it gave up on the way has lost its contents.
+            self.sleeping.dropped |= drops;
             let slept = if self.random.once_in(3) {
                 let allocator = &self.fixture.allocator;
                 allocator.sleep_tagged(&self.sleeping.tag, contents)
@@ -70,8 +73,6 @@ impl Worker<'_> {
                 self.sleeping.pool.sleep(contents)
             };
             self.fixture.done(slept);
-            // Also after a failure: memory that it gave up on the way has lost its contents.
-            self.sleeping.dropped |= drops;
             self.after_waking();
         }
     }
@@ -83,7 +84,7 @@ impl Worker<'_> {
     }
 
     /// Looks at everything that was kept, if the pool is awake.
-    fn after_waking(&mut self) {
+    pub(super) fn after_waking(&mut self) {
         if self.sleeping.pool.is_asleep() {
             return;
         }
@@ -124,7 +125,7 @@ impl Worker<'_> {
 
     pub(super) fn change_saved(&mut self) {
         let (fixture, stream) = (self.fixture, self.stream());
-        if self.random.once_in(2)
+        if self.random.once_in(3)
             && let Some(at) = self.random.place(&self.saved.raw)
         {
             let raw = self.saved.raw.swap_remove(at);
@@ -133,15 +134,33 @@ impl Worker<'_> {
             fixture.done(fixture.allocator.free_raw(raw.address));
             return;
         }
-        let bytes = self.random.bytes() as u64;
+        if self.random.once_in(3)
+            && let Some(at) = self.random.place(&self.saved.owned)
+        {
+            let held = self.saved.owned.swap_remove(at);
+            self.check(&held, "a buffer of the saved pool");
+            return;
+        }
+        let length = self.random.bytes();
         let Some(inside) = fixture.done(self.saved.pool.enter(stream)) else {
             return;
         };
+        if self.random.once_in(3) {
+            let made = fixture.allocator.allocate_buffer::<u8>(length, stream);
+            drop(inside);
+            if let Some(buffer) = fixture.done(made) {
+                let mut held = Held { buffer, byte: 0 };
+                if self.refill(&mut held) {
+                    self.saved.owned.push(held);
+                }
+            }
+            return;
+        }
         // SAFETY: 1. 2. the stream is the allocator's, and lives as long as the round.
-        let made = unsafe { fixture.allocator.allocate_raw(bytes, stream.handle()) };
+        let made = unsafe { fixture.allocator.allocate_raw(length as u64, stream.handle()) };
         drop(inside);
         if let Some(address) = fixture.done(made) {
-            let raw = self.filled(address, bytes, stream);
+            let raw = self.filled(address, length as u64, stream);
             self.saved.raw.extend(raw);
         }
     }
@@ -151,29 +170,60 @@ impl Worker<'_> {
         if fixture.kind.skips_cache() {
             return;
         }
-        let Some((state, raw)) = self.saved.state.take() else {
+        let Some((state, places)) = self.saved.state.clone() else {
             if let Some(state) = fixture.done(self.saved.pool.checkpoint()) {
-                let raw = self.saved.raw.clone();
-                self.saved.state = Some((state, raw));
+                let owned = self.saved.owned.iter().map(|held| Raw {
+                    address: held.buffer.allocation().address(),
+                    bytes: held.buffer.len() as u64,
+                    stream: held.buffer.stream().clone(),
+                    byte: held.byte,
+                });
+                let places = self.saved.raw.iter().cloned().chain(owned).collect();
+                self.saved.state = Some((state, places));
             }
             return;
         };
-        match self.saved.pool.restore(&state) {
+        let restored = self.saved.pool.restore(&state);
+        match restored {
             Ok(_) => {
-                let mut addresses: Vec<u64> = raw.iter().map(|raw| raw.address).collect();
-                addresses.sort_unstable();
+                let addresses: Vec<u64> = places.iter().map(|place| place.address).collect();
                 assert!(self.saved.pool.check_live_allocations(&addresses));
-                // What is restored holds anything.
-                let filled = |raw: &Raw| self.filled(raw.address, raw.bytes, &raw.stream);
-                self.saved.raw = raw.iter().filter_map(filled).collect();
+                self.find_saved();
             }
-            // Another worker has emptied the cache.
-            Err(Error::Pool { why: PoolProblem::Changed { .. }, .. }) => {}
+            // Another worker has emptied the cache, or this one has a buffer that the state does not know.
+            Err(Error::Pool { why: PoolProblem::Changed { .. } | PoolProblem::Owned { .. }, .. }) => {}
             Err(error) => assert!(fixture.allows(&error), "{error}"),
+        }
+        self.saved.state = None;
+    }
+
+    /// Finds the memory of the saved pool again, and looks at what has an owner. Other memory holds anything.
+    pub(super) fn find_saved(&mut self) {
+        if self.fixture.kind.skips_cache() {
+            return;
+        }
+        let live = self.saved.pool.live_allocations();
+        let saved = self.saved.state.iter().flat_map(|(_, places)| places);
+        let mut places: Vec<Raw> = self.saved.raw.iter().chain(saved).cloned().collect();
+        places.sort_by_key(|place| place.address);
+        places.dedup_by_key(|place| place.address);
+        let owners = self.saved.owned.iter().map(|held| held.buffer.allocation().address());
+        let owners: Vec<u64> = owners.collect();
+        places.retain(|place| live.contains(&place.address) && !owners.contains(&place.address));
+        // The saved memory and the current one may begin at one address.
+        let allocator = &self.fixture.allocator;
+        let bytes = |place: &Raw| allocator.requested_at(place.address).expect("it is live");
+        let filled = places.iter().filter_map(|place| self.filled(place.address, bytes(place), &place.stream));
+        self.saved.raw = filled.collect();
+        for held in &self.saved.owned {
+            self.check(held, "a buffer of the saved pool after a restore");
         }
     }
 
     pub(super) fn end_saved(&mut self) {
+        for held in std::mem::take(&mut self.saved.owned) {
+            self.check(&held, "a buffer of the saved pool");
+        }
         for raw in std::mem::take(&mut self.saved.raw) {
             self.check_raw(&raw, "memory of the saved pool");
             let freed = self.fixture.allocator.free_raw(raw.address);

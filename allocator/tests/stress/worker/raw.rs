@@ -35,7 +35,7 @@ impl Worker<'_> {
     pub(super) fn filled(&self, address: u64, bytes: u64, stream: &Stream) -> Option<Raw> {
         let byte = self.fixture.byte();
         let filled = self.fixture.fill(address, byte, bytes, stream);
-        if self.fixture.done(filled).is_none() {
+        if filled.is_none() {
             self.fixture.done(self.fixture.allocator.free_raw(address));
             return None;
         }

@@ -1,5 +1,6 @@
 //! Steps that change how the allocator works, look at all of it, or let time pass.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
@@ -35,13 +36,20 @@ impl Worker<'_> {
         }
     }
 
+    /// Lets the tracker panic soon.
+    pub(super) fn arm_tracker(&mut self) {
+        let events = 1 + self.random.below(6) as u64;
+        self.fixture.armed.store(events, Relaxed);
+    }
+
     pub(super) fn empty_cache(&mut self) {
         let fixture = self.fixture;
-        match self.random.below(6) {
+        match self.random.below(7) {
             0 => drop(fixture.done(fixture.allocator.empty_cache())),
             1 => drop(fixture.done(fixture.allocator.pinned().empty_cache())),
             2 => drop(fixture.allocator.release_contents()),
-            number => drop(fixture.done(fixture.pools[number % 2].empty_cache())),
+            3 => drop(fixture.done(fixture.second.empty_cache())),
+            _ => drop(fixture.done(self.random.of(&fixture.pools).empty_cache())),
         }
     }
 
