@@ -19,7 +19,7 @@ use crate::observe::history::History;
 use crate::observe::tracing;
 use crate::stats::{PeakTracker, Stat};
 use crate::sync::{Mutex, RwLock};
-use crate::uncached::table::UncachedTable;
+use crate::uncached::UncachedTable;
 
 /// The number of address ranges of equal length; the ranges after them are half as long.
 const FULL_RANGES: u32 = 8;

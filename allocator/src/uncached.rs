@@ -1,13 +1,16 @@
 //! Memory that bypasses the cache: each request is a driver call, so that debugging tools see it.
 
-pub(crate) mod table;
-
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
 use crate::device_state::DeviceState;
-use table::{HeldBy, Record};
+use crate::error::sum_all;
+use crate::observe::callbacks::LeakedAllocation;
+use crate::sync::Mutex;
 
 #[derive(Debug)]
 pub(crate) struct Uncached<D: Device> {
@@ -72,5 +75,123 @@ impl<D: Device> Drop for Uncached<D> {
             // A destructor cannot return a failure. The next call that empties the cache then frees the memory.
             let _ = self.shared.uncached.free(&self.shared.device, ptr.address());
         }
+    }
+}
+
+/// All memory of a device that bypasses the cache, by address.
+#[derive(Debug)]
+pub(crate) struct UncachedTable<D: Device>(Mutex<HashMap<u64, Record<D>>>);
+
+impl<D: Device> Default for UncachedTable<D> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+#[derive(Debug)]
+struct Record<D: Device> {
+    ptr: DevicePtr,
+    bytes: u64,
+    stream: StreamRef,
+    held: HeldBy,
+    /// Other devices with streams that use the memory.
+    users: Vec<Arc<DeviceState<D>>>,
+}
+
+impl<D: Device> Record<D> {
+    const fn is_freed(&self) -> bool {
+        matches!(self.held, HeldBy::Driver(_))
+    }
+
+    /// Waits until no device uses the memory.
+    fn wait(&self, device: &D) -> hal::Result<()> {
+        device.synchronize_device()?;
+        self.users.iter().try_for_each(|user| {
+            let _relaxed = user.relax_capture();
+            let idle = user.device.synchronize_device();
+            idle.or_else(|error| if error.kind().stops_work() { Ok(()) } else { Err(error) })
+        })
+    }
+}
+
+/// The owner of the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum HeldBy {
+    Owner,
+    /// A caller that has its address.
+    Address,
+    /// None: it was freed, but the driver failed. A retry frees memory in the order of these numbers.
+    Driver(u64),
+}
+
+impl<D: Device> UncachedTable<D> {
+    /// Returns the size of the uncached memory in use that begins at `address`, if any.
+    pub(crate) fn bytes_at(&self, address: u64) -> Option<u64> {
+        self.0.lock().get(&address).filter(|record| !record.is_freed()).map(|record| record.bytes)
+    }
+
+    /// Returns whether uncached memory that begins at `address` was freed, but the driver failed.
+    pub(crate) fn is_freed(&self, address: u64) -> bool {
+        self.0.lock().get(&address).is_some_and(Record::is_freed)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.lock().values().map(|record| record.bytes).sum()
+    }
+
+    pub(crate) fn raw(&self) -> Vec<LeakedAllocation> {
+        let records = self.0.lock();
+        let raw = records.values().filter(|record| record.held == HeldBy::Address);
+        raw.map(|record| LeakedAllocation {
+            address: record.ptr.address(),
+            requested: record.bytes,
+            stream: record.stream,
+        })
+        .collect()
+    }
+
+    /// Frees raw memory at `address`. Returns `None` if there is none. If the driver fails, a later call frees it.
+    pub(crate) fn free_raw(&self, device: &D, address: u64) -> Option<hal::Result<()>> {
+        let record = self.remove(address, |held| held == HeldBy::Address)?;
+        Some(self.end(device, record))
+    }
+
+    fn free(&self, device: &D, address: u64) -> hal::Result<()> {
+        let record = self.remove(address, |_| true);
+        record.map_or(Ok(()), |record| self.end(device, record))
+    }
+
+    /// Removes a record from the table, under one lock with the lookup, so that no two threads free the same memory.
+    fn remove(&self, address: u64, which: impl Fn(HeldBy) -> bool) -> Option<Record<D>> {
+        let mut records = self.0.lock();
+        records.get(&address).filter(|record| which(record.held))?;
+        records.remove(&address)
+    }
+
+    /// Waits for the devices that use the memory, and frees it. It has left the table. A failure puts it back, to be freed later.
+    fn end(&self, device: &D, mut record: Record<D>) -> hal::Result<()> {
+        // A stream may be captured, which forbids both calls.
+        let _relaxed = RelaxedCapture::enter(device).ok();
+        let idle = record.wait(device);
+        // SAFETY: 1. the memory came from this device and has left the table. 2. The devices are idle.
+        let freed = idle.and_then(|()| unsafe { device.free(record.ptr) });
+        if freed.is_err() {
+            /// Relaxed: a later failure of one thread has a higher number.
+            static NEXT: AtomicU64 = AtomicU64::new(0);
+            record.held = HeldBy::Driver(NEXT.fetch_add(1, Relaxed));
+            self.0.lock().insert(record.ptr.address(), record);
+        }
+        freed
+    }
+
+    /// Retries the frees that the driver failed before. Returns the bytes that became free.
+    pub(crate) fn free_again(&self, device: &D) -> hal::Result<u64> {
+        let failed = |_: &u64, record: &mut Record<D>| record.is_freed();
+        let mut records: Vec<Record<D>> = self.0.lock().extract_if(failed).map(|(_, record)| record).collect();
+        records.sort_unstable_by_key(|record| record.held);
+        sum_all(records.into_iter().map(|record| {
+            let bytes = record.bytes;
+            self.end(device, record).map(|()| bytes)
+        }))
     }
 }

@@ -58,14 +58,14 @@ pub(crate) struct HeapBlocks<G> {
 pub(crate) struct LastFreed<'a> {
     pub(crate) id: BlockId,
     pub(crate) block: &'a mut Block,
-    last_freed: &'a mut BlockId,
+    slot: &'a mut BlockId,
 }
 
 impl<'a> LastFreed<'a> {
     /// Allocates the block.
     #[inline(always)]
     pub(crate) fn take(self) -> &'a mut Block {
-        *self.last_freed = BlockId::NONE;
+        *self.slot = BlockId::NONE;
         self.block.state = BlockState::Allocated;
         self.block
     }
@@ -113,8 +113,8 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     pub(crate) fn last_freed(&mut self) -> Option<LastFreed<'_>> {
         let id = self.last_freed;
         let block = self.blocks.get_mut(id)?;
-        let last_freed = &mut self.last_freed;
-        (id == self.last_found).then_some(LastFreed { id, block, last_freed })
+        let slot = &mut self.last_freed;
+        (id == self.last_found).then_some(LastFreed { id, block, slot })
     }
 
     #[inline(always)]
