@@ -387,7 +387,7 @@ fn refused_unmap() -> Result<Completion, Failed> {
         let said = child("end a mapping", &install(version)?, &[("CACHETTE_EMULATED_REFUSED_ENDS", "2")])?;
         // Before 7.14 the driver is asked first whether anything is mapped, and rights wait for the answer.
         let is_sure = !matches!(version, Personality::V6_4 | Personality::V7_2);
-        let right = if is_sure { "done" } else { "InvalidValue" };
+        let right = if is_sure { "done" } else { "OutOfMemory" };
         expect(&said, &format!("Other, InvalidValue, InvalidValue, {right}, done, InvalidValue, Other, done"))?;
     }
     Ok(Completion::Completed)
