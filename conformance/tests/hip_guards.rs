@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Ok("grant the other") => grant_other(),
         Ok("grant two mappings") => grant_two_mappings(),
         Ok("end a mapping") => end_a_mapping(),
+        Ok("count memory") => count_memory(),
         Ok("end twice") => end_twice(),
         Ok("run a case") => run_case(),
         Ok("list sharing") => list_sharing(),
@@ -45,6 +46,7 @@ fn trials() -> Vec<Trial> {
         ("a_right_that_is_refused_to_another_device_gives_none_to_its_own", refused_peer),
         ("where_the_kernel_refuses_rights_no_backing_shows_through", refused_by_the_kernel),
         ("where_maps_fail_without_a_word_no_backing_shows_through", failing_maps),
+        ("a_map_that_fails_without_a_word_costs_no_memory", memory_of_failed_maps),
         ("where_the_driver_does_not_tell_what_is_mapped_no_backing_shows_through", untold_ranges),
         ("a_right_that_is_refused_takes_back_those_before_it", taken_back),
         ("a_mapping_stays_until_its_unmap_succeeds", refused_unmap),
@@ -173,6 +175,32 @@ fn end_a_mapping() -> Result<String, String> {
     Ok(lines.into_iter().map(said).collect::<Vec<_>>().join(", "))
 }
 
+/// Maps and unmaps backings, some of which fail to map, and says how much memory is gone after all of them.
+fn count_memory() -> Result<String, String> {
+    const ROUNDS: u32 = 8;
+    let text = |error: cachette_hal::Error| error.to_string();
+    let backend = HipBackend::load().map_err(|error| error.to_string())?;
+    let device = backend.open(Ordinal(0)).map_err(text)?;
+    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
+    let bytes = memory.granularity().minimum;
+    let at = memory.reserve(bytes, None).map_err(text)?;
+    let before = device.memory_info().map_err(text)?.free;
+    let mut failed = 0;
+    for _ in 0..ROUNDS {
+        let backing = memory.create_backing(bytes, Sharing::Private, false).map_err(text)?;
+        // SAFETY: 1. the backing was created above.
+        match unsafe { memory.map(at, &backing) } {
+            // SAFETY: 2. nothing uses the range.
+            Ok(()) => unsafe { memory.unmap(at, bytes) }.map_err(text)?,
+            Err(_) => failed += 1,
+        }
+        // SAFETY: 1. the backing was created above.
+        unsafe { memory.destroy_backing(backing) }.map_err(text)?;
+    }
+    let after = device.memory_info().map_err(text)?.free;
+    Ok(format!("{failed} failed, {} are gone", before - after))
+}
+
 /// Maps a backing that its device may only read, for another device, and says whether its device may write it then.
 fn grant_other() -> Result<String, String> {
     let text = |error: cachette_hal::Error| error.to_string();
@@ -270,6 +298,18 @@ fn refused_by_the_kernel() -> Result<Completion, Failed> {
 /// The backend tries twice.
 fn failing_maps() -> Result<Completion, Failed> {
     run_refused(&["2", "3", "25", "5:2", "7:3", "9:5"].map(|every| [(REFUSED_MAPS, every)]))
+}
+
+/// Of two maps the second fails, and succeeds when it is tried again; or all fail.
+fn memory_of_failed_maps() -> Result<Completion, Failed> {
+    for version in Personality::ALL {
+        let library = install(version)?;
+        for (every, failed) in [("2", 0), ("1", 8)] {
+            let said = child("count memory", &library, &[(REFUSED_MAPS, every)])?;
+            expect(&said, &format!("{failed} failed, 0 are gone"))?;
+        }
+    }
+    Ok(Completion::Completed)
 }
 
 /// Also of rights that the kernel refuses.

@@ -13,6 +13,7 @@
 //! | failures stay in the thread's last error, "not ready" too before 7.0 | `library.rs`: the error is cleared |
 //! | granularities of 4 KiB, with a descriptor for every backing | `virtual_memory.rs`: at least 2 MiB; `limits.rs`: raises the limit on descriptors, and detects that they are exhausted |
 //! | a failed map reports success before 7.14 | `virtual_memory.rs`: the driver is asked what is mapped |
+//! | such a map keeps its reference to the backing | `virtual_memory.rs`: it is given back |
 //! | every refused right has one status, also if the kernel has no memory | `virtual_memory.rs`: the driver is asked what is mapped |
 //! | setting rights adds up all mappings of a reservation, 7.0 to 7.13 | `VirtualMemory::mixes_sizes`: mappings have one size |
 //! | a descriptor leaks with every exportable backing, 7.14 | `limits.rs`: only so many backings are exportable |

@@ -42,6 +42,8 @@ pub(crate) struct HipVirtualMemory {
     granularity: Granularity,
     /// Whether a failed map reports success.
     swallows_failures: bool,
+    /// Whether a failed map keeps its reference to the backing.
+    keeps_references: bool,
     /// Whether every exportable backing leaks a descriptor.
     leaks_descriptors: bool,
     /// Whether memory that is mapped at two addresses is coherent, or why not.
@@ -64,6 +66,7 @@ impl HipVirtualMemory {
             calls,
             granularity,
             swallows_failures: version < REPORTS_FAILURES,
+            keeps_references: probe::keeps_references(version),
             leaks_descriptors: probe::leaks_descriptors(version),
             aliases: probe::check_aliases(architecture),
         })
@@ -314,6 +317,11 @@ impl VirtualMemory for HipVirtualMemory {
                 Ok(()) => Found::Exact,
                 Err(_) => Found::Nothing,
             };
+            if self.keeps_references && mapped.is_ok() && found == Found::Nothing {
+                // Otherwise the memory would never be freed. The reference of the caller stays.
+                // SAFETY: 1. is the caller's promise.
+                let _ = self.context.call("hipMemRelease", || unsafe { (self.calls.hipMemRelease)(handle) });
+            }
             (mapped, found)
         };
         // Again, since the kernel's want of memory may have passed.

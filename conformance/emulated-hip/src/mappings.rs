@@ -114,10 +114,18 @@ abi! {
         if !is_part && map_beneath(machine, address, bytes, handle, &entry).is_err() {
             // Nothing is mapped, whatever is said of it.
             let swallowed = machine.personality.swallows_map_errors();
+            let vm = &mut machine.state().vm;
             if !machine.personality.sums_mappings() {
-                machine.state().vm.unlist(address, bytes);
+                vm.unlist(address, bytes);
             }
-            return if swallowed { Ok(()) } else { Err(INVALID_VALUE) };
+            if !swallowed {
+                return Err(INVALID_VALUE);
+            }
+            // The reference that a mapping would have is not given back.
+            if let Some(entry) = vm.handles.get_mut(&handle) {
+                entry.references += 1;
+            }
+            return Ok(());
         }
         let mapping = Mapping { bytes, handle, device: entry.device, is_part, rights: BTreeMap::new() };
         let mut state = machine.state();
