@@ -17,6 +17,8 @@
 //! | every refused right has one status, also if the kernel has no memory | `virtual_memory.rs`: the driver is asked what is mapped |
 //! | setting rights adds up all mappings of a reservation, 7.0 to 7.13 | `VirtualMemory::mixes_sizes`: mappings have one size |
 //! | a descriptor leaks with every exportable backing, 7.14 | `limits.rs`: only so many backings are exportable |
+//! | an unmap that fails reports success before 7.14 | `virtual_memory.rs`: the driver is asked, and the range is used no more |
+//! | a second release of addresses crashes after the first has failed | `ledger.rs`: it does not reach the driver |
 //! | an unmap of unmapped addresses crashes, or reports success | `ledger.rs`: only whole mappings are unmapped |
 //! | a descriptor is passed by pointer before 7.1 and by value since, when 0 is null | `virtual_memory.rs`: passes a copy, which is never 0 |
 //! | a capture that ends without a graph stays on its streams | `capture.rs`: a second, empty capture detaches it |

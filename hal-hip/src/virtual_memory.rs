@@ -175,12 +175,17 @@ impl HipVirtualMemory {
 
     /// Asks the driver what is mapped at an address.
     ///
-    /// Before 7.14 no other call tells: a failed map reports success, and a refused right may have any cause.
+    /// Before 7.14 no other call tells: a failed map or unmap reports success, and a refused right may have any cause.
     fn look(&self, at: u64, bytes: u64) -> Found {
-        match self.context.address_range(at) {
+        let ask = || match self.context.address_range(at) {
             Ok(range) if range == (at, bytes) => Found::Exact,
             Err(error) if error.status() == Some(NOT_FOUND) => Found::Nothing,
             _ => Found::Other,
+        };
+        // Again, since the driver may not tell at once.
+        match ask() {
+            Found::Other => ask(),
+            found => found,
         }
     }
 }
@@ -264,13 +269,11 @@ impl VirtualMemory for HipVirtualMemory {
     unsafe fn release(&self, start: DevicePtr, bytes: u64) -> Result<()> {
         let call = "hipMemAddressFree";
         let start = start.address();
-        if !self.ledger().begin_release(start, bytes) {
-            return Err(invalid(call));
-        }
+        self.ledger().begin_release(start, bytes).map_err(|kind| Error::new(kind, call))?;
         // SAFETY: 1. is the caller's promise, and the ledger agrees.
         let released = self.context.call(call, || unsafe { (self.calls.hipMemAddressFree)(start, bytes) });
         if released.is_err() {
-            self.ledger().reserve(start, bytes);
+            self.ledger().refuse_release(start, bytes);
         }
         released
     }
@@ -358,17 +361,21 @@ impl VirtualMemory for HipVirtualMemory {
         let at = at.address();
         let state = self.ledger().begin_unmap(at, bytes).ok_or(invalid(call))?;
         let found = if state == MappingState::Mapped { Found::Exact } else { self.look(at, bytes) };
-        let unmapped = match found {
-            // SAFETY: 2. is the caller's promise; exactly this range is one mapping.
-            Found::Exact => self.context.call(call, || unsafe { (self.calls.hipMemUnmap)(at, bytes) }),
-            Found::Nothing => Ok(()),
-            Found::Other => Err(Error::new(ErrorKind::Other, call)),
-        };
-        let left = match unmapped {
-            Ok(()) => None,
-            // An unmap of nothing can crash, so the next try asks first.
-            Err(_) if self.swallows_failures => Some(MappingState::Unknown),
-            Err(_) => Some(state),
+        let (left, unmapped) = match (found, state) {
+            (Found::Nothing, _) => (None, Ok(())),
+            (Found::Exact, MappingState::Mapped | MappingState::Unknown) => {
+                // SAFETY: 2. is the caller's promise; exactly this range is one mapping.
+                let unmapped = self.context.call(call, || unsafe { (self.calls.hipMemUnmap)(at, bytes) });
+                let is_gone = || self.look(at, bytes) == Found::Nothing;
+                match unmapped {
+                    Ok(()) if !self.swallows_failures || is_gone() => (None, Ok(())),
+                    Ok(()) => (Some(MappingState::Ended), Err(Error::new(ErrorKind::Other, call))),
+                    // An unmap of nothing can crash, so the next try asks first.
+                    Err(_) if self.swallows_failures => (Some(MappingState::Unknown), unmapped),
+                    Err(_) => (Some(state), unmapped),
+                }
+            }
+            _ => (Some(state), Err(Error::new(ErrorKind::Other, call))),
         };
         self.ledger().end(at, left);
         unmapped

@@ -107,8 +107,10 @@ macro_rules! habits {
 }
 
 habits! {
-    /// Whether a map that fails reports success.
+    /// Whether a map or an unmap that fails reports success.
     swallows_map_errors: V6_4 | V7_2;
+    /// Whether a second release of addresses crashes after the first has failed.
+    crashes_releasing_nothing: V6_4 | V7_2;
     /// Whether rights are granted only if the mappings of the reservation, added up from the first in the library's list,
     /// reach the given size; a failed map stays in that list.
     sums_mappings: V7_2;
