@@ -26,6 +26,7 @@
 //! | a second end of such a capture crashes | `capture.rs`: it does not reach the driver |
 //! | a call for a destroyed stream crashes, or reports success | `capture.rs`: a query that every version answers comes first, unless this crate owns the stream |
 //! | a query of an event blocks while another thread waits for it | `device.rs`: a wait is a query with pauses |
+//! | a query of an event breaks a capture that its stream has begun since | `device.rs`: the stream is asked first |
 //! | a token of mapped memory crashes the kernel; one of an interior address names the whole allocation | `ipc.rs`: both are rejected |
 //! | the stream-ordered pool returns memory that is not mapped | `stream_ordered.rs`: the pool is tested before it is offered |
 //! | setting rights hangs on old kernels, and some architectures lose stores | `probe.rs`: the group is not offered |
@@ -72,6 +73,7 @@ mod backend;
 mod capture;
 mod context;
 mod device;
+mod event_streams;
 mod facts;
 mod host_calls;
 mod host_memory;
