@@ -4,9 +4,13 @@ use std::process::Command;
 
 use cachette_emulated_hip::{Personality, install};
 
-/// What the kernel refuses: nothing, every 25th right, every 25th map.
-const REFUSALS: [&[(&str, &str)]; 3] =
-    [&[], &[("CACHETTE_EMULATED_REFUSED_RIGHTS", "25")], &[("CACHETTE_EMULATED_REFUSED_MAPS", "25")]];
+/// What the kernel refuses: nothing, every 25th right, every 25th map, every 25th unmap or release of addresses.
+const REFUSALS: [&[(&str, &str)]; 4] = [
+    &[],
+    &[("CACHETTE_EMULATED_REFUSED_RIGHTS", "25")],
+    &[("CACHETTE_EMULATED_REFUSED_MAPS", "25")],
+    &[("CACHETTE_EMULATED_REFUSED_ENDS", "25")],
+];
 
 /// Runs `exchange` with blocks up to 12 MiB on three streams, every byte of which is checked.
 fn exchange(version: Personality, refused: &[(&str, &str)]) {

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Ok("grant the other") => grant_other(),
         Ok("grant two mappings") => grant_two_mappings(),
         Ok("end a mapping") => end_a_mapping(),
+        Ok("count memory") => count_memory(),
         Ok("end twice") => end_twice(),
         Ok("run a case") => run_case(),
         Ok("list sharing") => list_sharing(),
@@ -45,7 +46,9 @@ fn trials() -> Vec<Trial> {
         ("a_right_that_is_refused_to_another_device_gives_none_to_its_own", refused_peer),
         ("where_the_kernel_refuses_rights_no_backing_shows_through", refused_by_the_kernel),
         ("where_maps_fail_without_a_word_no_backing_shows_through", failing_maps),
+        ("a_map_that_fails_without_a_word_costs_no_memory", memory_of_failed_maps),
         ("where_the_driver_does_not_tell_what_is_mapped_no_backing_shows_through", untold_ranges),
+        ("a_range_of_which_the_driver_does_not_tell_is_used_only_once_it_does", untold_range),
         ("a_right_that_is_refused_takes_back_those_before_it", taken_back),
         ("a_mapping_stays_until_its_unmap_succeeds", refused_unmap),
         ("what_the_kernel_refuses_to_map_or_grant_is_out_of_memory", refused_map),
@@ -173,6 +176,32 @@ fn end_a_mapping() -> Result<String, String> {
     Ok(lines.into_iter().map(said).collect::<Vec<_>>().join(", "))
 }
 
+/// Maps and unmaps backings, some of which fail to map, and says how much memory is gone after all of them.
+fn count_memory() -> Result<String, String> {
+    const ROUNDS: u32 = 8;
+    let text = |error: cachette_hal::Error| error.to_string();
+    let backend = HipBackend::load().map_err(|error| error.to_string())?;
+    let device = backend.open(Ordinal(0)).map_err(text)?;
+    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
+    let bytes = memory.granularity().minimum;
+    let at = memory.reserve(bytes, None).map_err(text)?;
+    let before = device.memory_info().map_err(text)?.free;
+    let mut failed = 0;
+    for _ in 0..ROUNDS {
+        let backing = memory.create_backing(bytes, Sharing::Private, false).map_err(text)?;
+        // SAFETY: 1. the backing was created above.
+        match unsafe { memory.map(at, &backing) } {
+            // SAFETY: 2. nothing uses the range.
+            Ok(()) => unsafe { memory.unmap(at, bytes) }.map_err(text)?,
+            Err(_) => failed += 1,
+        }
+        // SAFETY: 1. the backing was created above.
+        unsafe { memory.destroy_backing(backing) }.map_err(text)?;
+    }
+    let after = device.memory_info().map_err(text)?.free;
+    Ok(format!("{failed} failed, {} are gone", before - after))
+}
+
 /// Maps a backing that its device may only read, for another device, and says whether its device may write it then.
 fn grant_other() -> Result<String, String> {
     let text = |error: cachette_hal::Error| error.to_string();
@@ -272,7 +301,19 @@ fn failing_maps() -> Result<Completion, Failed> {
     run_refused(&["2", "3", "25", "5:2", "7:3", "9:5"].map(|every| [(REFUSED_MAPS, every)]))
 }
 
-/// Also of rights that the kernel refuses.
+/// Of two maps the second fails, and succeeds when it is tried again; or all fail.
+fn memory_of_failed_maps() -> Result<Completion, Failed> {
+    for version in Personality::ALL {
+        let library = install(version)?;
+        for (every, failed) in [("2", 0), ("1", 8)] {
+            let said = child("count memory", &library, &[(REFUSED_MAPS, every)])?;
+            expect(&said, &format!("{failed} failed, 0 are gone"))?;
+        }
+    }
+    Ok(Completion::Completed)
+}
+
+/// The backend asks twice. Also of rights that the kernel refuses.
 fn untold_ranges() -> Result<Completion, Failed> {
     let both = |every| [(REFUSED_RANGES, every), (REFUSED_RIGHTS, "9:4")];
     run_refused(&["3", "4", "5", "25"].map(both))
@@ -382,13 +423,35 @@ fn taken_back() -> Result<Completion, Failed> {
     Ok(Completion::Completed)
 }
 
+/// Before 7.14 such an unmap reports success, and a second would take a reference that the backing still needs. A second
+/// release of the addresses would crash.
 fn refused_unmap() -> Result<Completion, Failed> {
     for version in Personality::ALL {
         let said = child("end a mapping", &install(version)?, &[("CACHETTE_EMULATED_REFUSED_ENDS", "2")])?;
-        // Before 7.14 the driver is asked first whether anything is mapped, and rights wait for the answer.
-        let is_sure = !matches!(version, Personality::V6_4 | Personality::V7_2);
-        let right = if is_sure { "done" } else { "InvalidValue" };
-        expect(&said, &format!("Other, InvalidValue, InvalidValue, {right}, done, InvalidValue, Other, done"))?;
+        let stays = matches!(version, Personality::V6_4 | Personality::V7_2);
+        let promised = if stays {
+            "Other, InvalidValue, InvalidValue, OutOfMemory, Other, Other, InvalidValue, InvalidValue"
+        } else {
+            "Other, InvalidValue, InvalidValue, done, done, InvalidValue, Other, Other"
+        };
+        expect(&said, promised)?;
+    }
+    Ok(Completion::Completed)
+}
+
+/// The driver does not tell of the range after the second map, or after the second unmap.
+fn untold_range() -> Result<Completion, Failed> {
+    for version in Personality::ALL {
+        let asks = matches!(version, Personality::V6_4 | Personality::V7_2);
+        let (after_map, after_unmap) = if asks {
+            ("done, done, InvalidValue, OutOfMemory", "Other, InvalidValue, InvalidValue, OutOfMemory")
+        } else {
+            ("done, done, InvalidValue, done", "done, done, InvalidValue, done")
+        };
+        for (every, first) in [("4:2", after_map), ("5:2", after_unmap)] {
+            let said = child("end a mapping", &install(version)?, &[(REFUSED_RANGES, every)])?;
+            expect(&said, &format!("{first}, done, InvalidValue, done, InvalidValue"))?;
+        }
     }
     Ok(Completion::Completed)
 }

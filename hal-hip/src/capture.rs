@@ -243,6 +243,18 @@ pub(crate) unsafe fn is_idle(context: &Context, stream: StreamRef) -> bool {
     status == Ok(CaptureStatus::Idle)
 }
 
+/// Returns whether a stream is captured; `false` if the driver does not tell, or has destroyed it.
+///
+/// # Safety
+///
+/// Promise 1, or the stream was destroyed.
+pub(crate) unsafe fn is_captured(context: &Context, stream: StreamRef) -> bool {
+    let Ok(calls) = context.symbols().capture else { return false };
+    // SAFETY: 1. is the caller's promise, and every version refuses a stream that was destroyed.
+    let status = unsafe { status_of(context, &calls, stream) };
+    status.is_ok_and(|status| status != CaptureStatus::Idle)
+}
+
 /// Fails if a stream was destroyed, by a query that every version answers then.
 ///
 /// A stream of this crate is live, so the driver is not asked.

@@ -10,7 +10,7 @@ use cachette_hal::{
     Result, Stream, StreamOrdered, StreamRef, group_accessors,
 };
 
-use crate::capture::{HipCapture, check_live};
+use crate::capture::{HipCapture, check_live, is_captured};
 use crate::context::Context;
 use crate::facts::facts;
 use crate::host_calls::HipHostCalls;
@@ -91,6 +91,30 @@ impl HipDevice {
 
     fn core(&self) -> &CoreCalls {
         self.context().core()
+    }
+
+    /// Polls an event. Returns `None` if its stream is captured now: a query could break the capture, even if the event was
+    /// recorded before.
+    ///
+    /// # Safety
+    ///
+    /// Promise 1.
+    unsafe fn ask(&self, event: &Event) -> Result<Option<Progress>> {
+        let _locked = self.context().enter_locked()?;
+        if let Some(stream) = self.context().driver().recorded.of(event.raw())
+            // SAFETY: the stream was recorded in, so it lives or was destroyed.
+            && unsafe { is_captured(self.context(), StreamRef::from_raw(stream)) }
+        {
+            return Ok(None);
+        }
+        // SAFETY: 1. is the caller's promise.
+        let status = unsafe { (self.core().hipEventQuery)(event.raw()) };
+        if status == NOT_READY {
+            self.context().driver().clear_not_ready();
+            return Ok(Some(Progress::Pending));
+        }
+        self.context().check("hipEventQuery", status)?;
+        Ok(Some(Progress::Done))
     }
 
     /// Makes a call with the device current.
@@ -219,6 +243,8 @@ impl Device for HipDevice {
 
     unsafe fn destroy_event(&self, event: Event) -> Result<()> {
         let _locked = self.context().enter_locked()?;
+        // This comes before the call: another thread may get the handle for a new event at once.
+        self.context().driver().recorded.set(event.raw(), None);
         // SAFETY: 1. is the caller's promise.
         self.context().check("hipEventDestroy", unsafe { (self.core().hipEventDestroy)(event.raw()) })
     }
@@ -226,31 +252,30 @@ impl Device for HipDevice {
     unsafe fn record(&self, event: &Event, stream: StreamRef) -> Result<()> {
         // SAFETY: 1. is the caller's promise.
         let _locked = unsafe { self.context().enter_for(stream) }?;
+        let created = handle(stream) > PER_THREAD_STREAM;
+        self.context().driver().recorded.set(event.raw(), created.then(|| handle(stream)));
         // SAFETY: 1. is the caller's promise.
         self.context().check("hipEventRecord", unsafe { (self.core().hipEventRecord)(event.raw(), handle(stream)) })
     }
 
     unsafe fn poll(&self, event: &Event) -> Result<Progress> {
-        let _locked = self.context().enter_locked()?;
         // SAFETY: 1. is the caller's promise.
-        let status = unsafe { (self.core().hipEventQuery)(event.raw()) };
-        if status == NOT_READY {
-            self.context().driver().clear_not_ready();
-            return Ok(Progress::Pending);
-        }
-        self.context().check("hipEventQuery", status)?;
-        Ok(Progress::Done)
+        Ok(unsafe { self.ask(event) }?.unwrap_or(Progress::Pending))
     }
 
     /// Polls instead of calling `hipEventSynchronize`, which blocks queries of the event by other threads.
     unsafe fn wait(&self, event: &Event) -> Result<()> {
         let mut pause = SHORTEST_PAUSE;
-        // SAFETY: 1. is the caller's promise.
-        while !unsafe { self.poll(event) }?.is_done() {
-            thread::sleep(pause);
+        loop {
+            // SAFETY: 1. is the caller's promise.
+            match unsafe { self.ask(event) }? {
+                Some(Progress::Done) => return Ok(()),
+                // The end of the capture may need this thread.
+                None => return Err(Error::new(ErrorKind::CaptureForbids, "hipEventQuery")),
+                _ => thread::sleep(pause),
+            }
             pause = (2 * pause).min(LONGEST_PAUSE);
         }
-        Ok(())
     }
 
     unsafe fn stream_wait(&self, stream: StreamRef, event: &Event) -> Result<()> {

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use cachette_hal::ErrorKind;
+
 use crate::types::MemAccessDesc;
 
 /// The state of a mapping.
@@ -19,6 +21,9 @@ pub(crate) enum MappingState {
     Mapped,
     /// The driver did not say what is mapped here. Nothing else is mapped in the range until it does.
     Unknown,
+    /// An unmap has reported success, but the driver has not said that nothing is mapped here. It is not unmapped again,
+    /// since the driver has given up the mapping's reference to the backing.
+    Ended,
 }
 
 /// One mapping.
@@ -48,10 +53,19 @@ pub(crate) struct Ledger {
     state: Mutex<State>,
 }
 
+/// One reservation.
+#[derive(Clone, Copy, Debug)]
+struct Reserved {
+    bytes: u64,
+    /// Whether the driver has refused to release it. It no longer knows it then, and a second release crashes some
+    /// versions.
+    is_refused: bool,
+}
+
 #[derive(Debug, Default)]
 struct State {
-    /// Sizes by address.
-    reservations: BTreeMap<u64, u64>,
+    /// By address.
+    reservations: BTreeMap<u64, Reserved>,
     /// Mappings by address; they lie inside reservations and do not overlap.
     mappings: BTreeMap<u64, Mapping>,
 }
@@ -64,7 +78,7 @@ impl State {
 
     fn is_reserved(&self, at: u64, bytes: u64) -> bool {
         let Some(end) = at.checked_add(bytes) else { return false };
-        self.reservations.range(..=at).next_back().is_some_and(|(start, reserved)| start + reserved >= end)
+        self.reservations.range(..=at).next_back().is_some_and(|(start, reserved)| start + reserved.bytes >= end)
     }
 }
 
@@ -75,17 +89,25 @@ impl Ledger {
 
     /// Enters a reservation.
     pub(crate) fn reserve(&self, start: u64, bytes: u64) {
-        self.state().reservations.insert(start, bytes);
+        self.state().reservations.insert(start, Reserved { bytes, is_refused: false });
     }
 
-    /// Removes a reservation; `false` if there is no such one, or something is mapped in it.
-    pub(crate) fn begin_release(&self, start: u64, bytes: u64) -> bool {
+    /// Enters a reservation again that the driver refused to release.
+    pub(crate) fn refuse_release(&self, start: u64, bytes: u64) {
+        self.state().reservations.insert(start, Reserved { bytes, is_refused: true });
+    }
+
+    /// Removes a reservation. Fails with an invalid value if there is no such one, or something is mapped in it, and
+    /// otherwise if the driver has refused to release it before.
+    pub(crate) fn begin_release(&self, start: u64, bytes: u64) -> Result<(), ErrorKind> {
         let mut state = self.state();
-        let free = state.reservations.get(&start) == Some(&bytes) && !state.overlaps(start, bytes);
-        if free {
-            state.reservations.remove(&start);
+        let found = state.reservations.get(&start).filter(|found| found.bytes == bytes).copied();
+        let found = found.filter(|_| !state.overlaps(start, bytes)).ok_or(ErrorKind::InvalidValue)?;
+        if found.is_refused {
+            return Err(ErrorKind::Other);
         }
-        free
+        state.reservations.remove(&start);
+        Ok(())
     }
 
     /// Enters a mapping as busy; `false` if the range is not reserved or not free.
@@ -134,11 +156,11 @@ impl Ledger {
         (next == end && !found.is_empty()).then_some(found)
     }
 
-    /// Whether a mapping in an unknown state lies in this range.
+    /// Whether a mapping that the driver is not sure of lies in this range.
     pub(crate) fn is_unknown(&self, at: u64, bytes: u64) -> bool {
         let state = self.state();
         let mut mappings = state.mappings.range(at..at.saturating_add(bytes));
-        mappings.any(|(_, mapping)| mapping.state == MappingState::Unknown)
+        mappings.any(|(_, mapping)| matches!(mapping.state, MappingState::Unknown | MappingState::Ended))
     }
 
     /// Notes the rights that the driver has set.
@@ -218,7 +240,7 @@ mod tests {
         assert!(!ledger.begin_map(0x2000, 0x1000));
         assert!(ledger.mappings(0x1000, 0x2000).is_none());
         assert!(ledger.is_unknown(0x1000, 0x2000) && !ledger.is_unknown(0x1000, 0x1000));
-        assert!(!ledger.begin_release(0x1000, 0x4000));
+        assert_eq!(ledger.begin_release(0x1000, 0x4000), Err(ErrorKind::InvalidValue));
         for _ in 0..2 {
             assert_eq!(ledger.begin_unmap(0x2000, 0x1000), Some(MappingState::Unknown), "it can be tried again");
             ledger.end(0x2000, Some(MappingState::Unknown));
@@ -244,15 +266,25 @@ mod tests {
 
     #[test]
     fn a_reservation_goes_whole_and_empty() {
-        let ledger = ledger();
+        let (ledger, invalid) = (ledger(), Err(ErrorKind::InvalidValue));
         map(&ledger, 0x3000, 0x1000);
-        assert!(!ledger.begin_release(0x1000, 0x4000), "something is mapped");
+        assert_eq!(ledger.begin_release(0x1000, 0x4000), invalid, "something is mapped");
         assert_eq!(ledger.begin_unmap(0x3000, 0x1000), Some(MappingState::Mapped));
-        assert!(!ledger.begin_release(0x1000, 0x4000), "it is being unmapped");
+        assert_eq!(ledger.begin_release(0x1000, 0x4000), invalid, "it is being unmapped");
         ledger.end(0x3000, None);
-        assert!(!ledger.begin_release(0x1000, 0x2000), "a part");
+        assert_eq!(ledger.begin_release(0x1000, 0x2000), invalid, "a part");
         assert!(ledger.holds(0x4fff));
-        assert!(ledger.begin_release(0x1000, 0x4000));
+        assert_eq!(ledger.begin_release(0x1000, 0x4000), Ok(()));
         assert!(!ledger.holds(0x4fff));
+    }
+
+    #[test]
+    fn a_reservation_that_the_driver_refused_to_release_is_not_released_again() {
+        let ledger = ledger();
+        assert_eq!(ledger.begin_release(0x1000, 0x4000), Ok(()));
+        ledger.refuse_release(0x1000, 0x4000);
+        assert_eq!(ledger.begin_release(0x1000, 0x2000), Err(ErrorKind::InvalidValue));
+        assert_eq!(ledger.begin_release(0x1000, 0x4000), Err(ErrorKind::Other));
+        assert!(ledger.holds(0x1000));
     }
 }

@@ -13,9 +13,12 @@
 //! | failures stay in the thread's last error, "not ready" too before 7.0 | `library.rs`: the error is cleared |
 //! | granularities of 4 KiB, with a descriptor for every backing | `virtual_memory.rs`: at least 2 MiB; `limits.rs`: raises the limit on descriptors, and detects that they are exhausted |
 //! | a failed map reports success before 7.14 | `virtual_memory.rs`: the driver is asked what is mapped |
+//! | such a map keeps its reference to the backing | `virtual_memory.rs`: it is given back |
 //! | every refused right has one status, also if the kernel has no memory | `virtual_memory.rs`: the driver is asked what is mapped |
 //! | setting rights adds up all mappings of a reservation, 7.0 to 7.13 | `VirtualMemory::mixes_sizes`: mappings have one size |
 //! | a descriptor leaks with every exportable backing, 7.14 | `limits.rs`: only so many backings are exportable |
+//! | an unmap that fails reports success before 7.14 | `virtual_memory.rs`: the driver is asked, and the range is used no more |
+//! | a second release of addresses crashes after the first has failed | `ledger.rs`: it does not reach the driver |
 //! | an unmap of unmapped addresses crashes, or reports success | `ledger.rs`: only whole mappings are unmapped |
 //! | a descriptor is passed by pointer before 7.1 and by value since, when 0 is null | `virtual_memory.rs`: passes a copy, which is never 0 |
 //! | a capture that ends without a graph stays on its streams | `capture.rs`: a second, empty capture detaches it |
@@ -23,6 +26,7 @@
 //! | a second end of such a capture crashes | `capture.rs`: it does not reach the driver |
 //! | a call for a destroyed stream crashes, or reports success | `capture.rs`: a query that every version answers comes first, unless this crate owns the stream |
 //! | a query of an event blocks while another thread waits for it | `device.rs`: a wait is a query with pauses |
+//! | a query of an event breaks a capture that its stream has begun since | `device.rs`: the stream is asked first |
 //! | a token of mapped memory crashes the kernel; one of an interior address names the whole allocation | `ipc.rs`: both are rejected |
 //! | the stream-ordered pool returns memory that is not mapped | `stream_ordered.rs`: the pool is tested before it is offered |
 //! | setting rights hangs on old kernels, and some architectures lose stores | `probe.rs`: the group is not offered |
@@ -69,6 +73,7 @@ mod backend;
 mod capture;
 mod context;
 mod device;
+mod event_streams;
 mod facts;
 mod host_calls;
 mod host_memory;

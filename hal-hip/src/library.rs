@@ -10,6 +10,7 @@ use cachette_hal::load::{Candidate, Library, loaded_file};
 use cachette_hal::{BackendInfo, Error, LoadError, Ordinal, Result, Vendor, Version};
 
 use crate::device::HipDevice;
+use crate::event_streams::EventStreams;
 use crate::last_error;
 use crate::ledger::Ledger;
 use crate::status::{DEINITIALIZED, SUCCESS, is_no_device, kind_of};
@@ -65,6 +66,8 @@ pub(crate) struct Driver {
     pub(crate) left: StreamSet,
     /// Streams that this crate created and has not destroyed. Only it destroys them, so they are live.
     pub(crate) own: StreamSet,
+    /// Where each event was recorded.
+    pub(crate) recorded: EventStreams,
     devices: Mutex<BTreeMap<Ordinal, HipDevice>>,
 }
 
@@ -101,6 +104,7 @@ impl Driver {
             ledger: Ledger::default(),
             left: StreamSet::default(),
             own: StreamSet::default(),
+            recorded: EventStreams::default(),
             devices: Mutex::default(),
         });
         drivers.push(Arc::clone(&driver));

@@ -42,6 +42,8 @@ const SUM: Reason = Reason::Guarded(
 );
 /// The runtimes that never close the descriptor of an exportable backing.
 const LEAKS: Range<Version> = Version::new(7, 14)..Version::new(7, 15);
+/// The runtimes in which a failed map keeps its reference to the backing.
+const KEEPS_REFERENCES: Range<Version> = Version::new(6, 1)..Version::new(7, 14);
 const LOST_STORES: Reason = Reason::Guarded(
     "stores to freshly mapped memory are lost on gfx1201; set CACHETTE_HIP_FORCE_VIRTUAL_MEMORY=1 to use \
      it all the same",
@@ -136,6 +138,11 @@ pub(crate) fn mixes_sizes(found: Version) -> Result<(), Reason> {
 /// Returns whether the runtime never closes the descriptor of an exportable backing.
 pub(crate) fn leaks_descriptors(found: Version) -> bool {
     LEAKS.contains(&found)
+}
+
+/// Returns whether a map that fails keeps the reference to its backing that a mapping would have.
+pub(crate) fn keeps_references(found: Version) -> bool {
+    KEEPS_REFERENCES.contains(&found)
 }
 
 /// Fails if the runtime is older than `needs`.
@@ -243,6 +250,8 @@ mod tests {
         );
         let leaks = |minor| leaks_descriptors(Version::new(7, minor));
         assert_eq!([leaks(13), leaks(14), leaks(15)], [false, true, false]);
+        let keeps = |major, minor| keeps_references(Version::new(major, minor));
+        assert_eq!([keeps(6, 0), keeps(6, 1), keeps(7, 13), keeps(7, 14)], [false, true, true, false]);
     }
 
     #[test]

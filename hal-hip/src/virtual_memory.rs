@@ -42,6 +42,8 @@ pub(crate) struct HipVirtualMemory {
     granularity: Granularity,
     /// Whether a failed map reports success.
     swallows_failures: bool,
+    /// Whether a failed map keeps its reference to the backing.
+    keeps_references: bool,
     /// Whether every exportable backing leaks a descriptor.
     leaks_descriptors: bool,
     /// Whether memory that is mapped at two addresses is coherent, or why not.
@@ -64,6 +66,7 @@ impl HipVirtualMemory {
             calls,
             granularity,
             swallows_failures: version < REPORTS_FAILURES,
+            keeps_references: probe::keeps_references(version),
             leaks_descriptors: probe::leaks_descriptors(version),
             aliases: probe::check_aliases(architecture),
         })
@@ -172,12 +175,17 @@ impl HipVirtualMemory {
 
     /// Asks the driver what is mapped at an address.
     ///
-    /// Before 7.14 no other call tells: a failed map reports success, and a refused right may have any cause.
+    /// Before 7.14 no other call tells: a failed map or unmap reports success, and a refused right may have any cause.
     fn look(&self, at: u64, bytes: u64) -> Found {
-        match self.context.address_range(at) {
+        let ask = || match self.context.address_range(at) {
             Ok(range) if range == (at, bytes) => Found::Exact,
             Err(error) if error.status() == Some(NOT_FOUND) => Found::Nothing,
             _ => Found::Other,
+        };
+        // Again, since the driver may not tell at once.
+        match ask() {
+            Found::Other => ask(),
+            found => found,
         }
     }
 }
@@ -261,13 +269,11 @@ impl VirtualMemory for HipVirtualMemory {
     unsafe fn release(&self, start: DevicePtr, bytes: u64) -> Result<()> {
         let call = "hipMemAddressFree";
         let start = start.address();
-        if !self.ledger().begin_release(start, bytes) {
-            return Err(invalid(call));
-        }
+        self.ledger().begin_release(start, bytes).map_err(|kind| Error::new(kind, call))?;
         // SAFETY: 1. is the caller's promise, and the ledger agrees.
         let released = self.context.call(call, || unsafe { (self.calls.hipMemAddressFree)(start, bytes) });
         if released.is_err() {
-            self.ledger().reserve(start, bytes);
+            self.ledger().refuse_release(start, bytes);
         }
         released
     }
@@ -314,6 +320,11 @@ impl VirtualMemory for HipVirtualMemory {
                 Ok(()) => Found::Exact,
                 Err(_) => Found::Nothing,
             };
+            if self.keeps_references && mapped.is_ok() && found == Found::Nothing {
+                // Otherwise the memory would never be freed. The reference of the caller stays.
+                // SAFETY: 1. is the caller's promise.
+                let _ = self.context.call("hipMemRelease", || unsafe { (self.calls.hipMemRelease)(handle) });
+            }
             (mapped, found)
         };
         // Again, since the kernel's want of memory may have passed.
@@ -350,17 +361,21 @@ impl VirtualMemory for HipVirtualMemory {
         let at = at.address();
         let state = self.ledger().begin_unmap(at, bytes).ok_or(invalid(call))?;
         let found = if state == MappingState::Mapped { Found::Exact } else { self.look(at, bytes) };
-        let unmapped = match found {
-            // SAFETY: 2. is the caller's promise; exactly this range is one mapping.
-            Found::Exact => self.context.call(call, || unsafe { (self.calls.hipMemUnmap)(at, bytes) }),
-            Found::Nothing => Ok(()),
-            Found::Other => Err(Error::new(ErrorKind::Other, call)),
-        };
-        let left = match unmapped {
-            Ok(()) => None,
-            // An unmap of nothing can crash, so the next try asks first.
-            Err(_) if self.swallows_failures => Some(MappingState::Unknown),
-            Err(_) => Some(state),
+        let (left, unmapped) = match (found, state) {
+            (Found::Nothing, _) => (None, Ok(())),
+            (Found::Exact, MappingState::Mapped | MappingState::Unknown) => {
+                // SAFETY: 2. is the caller's promise; exactly this range is one mapping.
+                let unmapped = self.context.call(call, || unsafe { (self.calls.hipMemUnmap)(at, bytes) });
+                let is_gone = || self.look(at, bytes) == Found::Nothing;
+                match unmapped {
+                    Ok(()) if !self.swallows_failures || is_gone() => (None, Ok(())),
+                    Ok(()) => (Some(MappingState::Ended), Err(Error::new(ErrorKind::Other, call))),
+                    // An unmap of nothing can crash, so the next try asks first.
+                    Err(_) if self.swallows_failures => (Some(MappingState::Unknown), unmapped),
+                    Err(_) => (Some(state), unmapped),
+                }
+            }
+            _ => (Some(state), Err(Error::new(ErrorKind::Other, call))),
         };
         self.ledger().end(at, left);
         unmapped

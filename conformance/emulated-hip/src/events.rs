@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use cachette_hal::{Device, Event, Progress};
 
+use crate::capture::status_and_id;
 use crate::prelude::*;
 
 const RELEASE_TO_DEVICE: c_uint = 0x4000_0000;
@@ -28,6 +29,22 @@ fn refused(machine: &Machine, event: EventHandle, status: Status) -> Status {
     if own { CAPTURED_EVENT } else { status }
 }
 
+/// Refuses a wait or a query where this version takes the event for a captured one, and breaks the capture: the stream of
+/// the last record is captured now, though it was not then.
+fn check_stream(machine: &Machine, event: EventHandle) -> Answer {
+    let state = machine.state();
+    let stream = state.recorded_in.get(&event).copied().filter(|_| !state.captures.has_event(event));
+    drop(state);
+    let Some(stream) = stream.filter(|_| machine.personality.takes_events_for_captured()) else { return Ok(()) };
+    let Ok((CAPTURE_STATUS_ACTIVE, _)) = status_and_id(machine, stream) else { return Ok(()) };
+    let (_, device, beneath) = machine.any_stream(stream)?;
+    // A wait is forbidden, and breaks the capture beneath.
+    // SAFETY: 1. the table has it.
+    let _ = unsafe { device.synchronize(beneath) };
+    machine.state().captures.broken_by(stream);
+    Err(CAPTURED_EVENT)
+}
+
 abi! {
     fn hipEventCreateWithFlags(machine; event: *mut EventHandle, flags: c_uint) => event {
         refuse_if(!is_legal(flags), INVALID_VALUE)?;
@@ -41,6 +58,7 @@ abi! {
         refuse_if(event == 0, INVALID_HANDLE)?;
         let (_, device) = machine.event(event).map_err(|_| CONTEXT_IS_DESTROYED)?;
         machine.state().events.remove(&event);
+        machine.state().recorded_in.remove(&event);
         // SAFETY: 1. the table had it until now.
         unsafe { device.destroy_event(Event::from_raw(event)) }.map_err(status_of)
     }
@@ -51,12 +69,15 @@ abi! {
         refuse_if(owner != position, INVALID_HANDLE)?;
         // SAFETY: 1. the tables have both.
         unsafe { device.record(&Event::from_raw(event), beneath) }.map_err(status_of)?;
-        machine.state().captures.recorded(event, stream);
+        let mut state = machine.state();
+        state.captures.recorded(event, stream);
+        state.recorded_in.insert(event, stream);
         Ok(())
     }
 
     fn hipEventQuery(machine; event: EventHandle) {
         let (_, device) = machine.event(event)?;
+        check_stream(machine, event)?;
         let lock = machine.event_lock(event)?;
         // As long as another thread waits for the event, a query blocks.
         let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,6 +90,7 @@ abi! {
 
     fn hipEventSynchronize(machine; event: EventHandle) {
         let (_, device) = machine.event(event)?;
+        check_stream(machine, event)?;
         let lock = machine.event_lock(event)?;
         let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: 1. the table has it.

@@ -22,7 +22,7 @@
 //! | `CACHETTE_EMULATED_REFUSED_MAPS` | n: every n-th map fails inside, as a kernel without memory makes it; n:k: of every n the last k |
 //! | `CACHETTE_EMULATED_REFUSED_RANGES` | the same for questions what is mapped at an address |
 //! | `CACHETTE_EMULATED_REFUSED_RIGHTS` | the same for rights to a mapping |
-//! | `CACHETTE_EMULATED_REFUSED_ENDS` | n: every n-th unmap or release of addresses is refused |
+//! | `CACHETTE_EMULATED_REFUSED_ENDS` | n: every n-th unmap or release of addresses fails inside; n:k: of every n the last k |
 //! | `CACHETTE_EMULATED_LOST_AFTER` | how many calls there are before the devices vanish |
 //!
 //! [`install()`] puts a copy where a loader finds it.

@@ -54,6 +54,8 @@ pub(crate) struct State {
     pub(crate) stream_kinds: HashMap<StreamHandle, (c_uint, c_int)>,
     /// Each with its device, and with a lock that a thread holds while it waits for the event.
     pub(crate) events: HashMap<EventHandle, (usize, Arc<Mutex<()>>)>,
+    /// The stream of the last record of each event.
+    pub(crate) recorded_in: HashMap<EventHandle, StreamHandle>,
     pub(crate) captures: Captures,
     pub(crate) graphs: HashMap<GraphHandle, Arc<Recording>>,
     pub(crate) execs: HashMap<GraphExecHandle, Arc<Recording>>,

@@ -49,6 +49,17 @@ fn map_beneath(machine: &Machine, address: Address, bytes: Bytes, handle: Backin
 /// Undoes one mapping.
 fn unmap_one(machine: &Machine, start: u64) -> Answer {
     let found = machine.state().vm.mappings.get(&start).cloned().ok_or(INVALID_VALUE)?;
+    if found.is_stuck {
+        crash("hipMemUnmap gave up the reference of this mapping before");
+    }
+    if machine.ends.refuses() {
+        refuse_if(!machine.personality.swallows_map_errors(), UNKNOWN)?;
+        // It stays mapped, but its reference is given up.
+        if let Some(mapping) = machine.state().vm.mappings.get_mut(&start) {
+            mapping.is_stuck = true;
+        }
+        return drop_reference(machine, found.handle);
+    }
     if machine.personality.unmap_waits_for_streams() {
         let devices = found.rights.keys().copied().chain([found.device]);
         for device in devices.collect::<BTreeSet<_>>() {
@@ -114,12 +125,20 @@ abi! {
         if !is_part && map_beneath(machine, address, bytes, handle, &entry).is_err() {
             // Nothing is mapped, whatever is said of it.
             let swallowed = machine.personality.swallows_map_errors();
+            let vm = &mut machine.state().vm;
             if !machine.personality.sums_mappings() {
-                machine.state().vm.unlist(address, bytes);
+                vm.unlist(address, bytes);
             }
-            return if swallowed { Ok(()) } else { Err(INVALID_VALUE) };
+            if !swallowed {
+                return Err(INVALID_VALUE);
+            }
+            // The reference that a mapping would have is not given back.
+            if let Some(entry) = vm.handles.get_mut(&handle) {
+                entry.references += 1;
+            }
+            return Ok(());
         }
-        let mapping = Mapping { bytes, handle, device: entry.device, is_part, rights: BTreeMap::new() };
+        let mapping = Mapping { bytes, handle, device: entry.device, is_part, is_stuck: false, rights: BTreeMap::new() };
         let mut state = machine.state();
         if let Some(entry) = state.vm.handles.get_mut(&handle) {
             entry.references += 1;
@@ -140,7 +159,6 @@ abi! {
             let accepted = touched && personality.accepts_parts();
             return if accepted { Ok(()) } else { Err(INVALID_VALUE) };
         };
-        refuse_if(machine.ends.refuses(), UNKNOWN)?;
         wait_for_default_stream(machine)?;
         if whole.len() > 1 && personality.is_spoiled_by_wide_unmap() {
             let vm = &mut machine.state().vm;

@@ -107,8 +107,10 @@ macro_rules! habits {
 }
 
 habits! {
-    /// Whether a map that fails reports success.
+    /// Whether a map or an unmap that fails reports success.
     swallows_map_errors: V6_4 | V7_2;
+    /// Whether a second release of addresses crashes after the first has failed.
+    crashes_releasing_nothing: V6_4 | V7_2;
     /// Whether rights are granted only if the mappings of the reservation, added up from the first in the library's list,
     /// reach the given size; a failed map stays in that list.
     sums_mappings: V7_2;
@@ -136,6 +138,8 @@ habits! {
     has_mapped_pool: V7_2 | V7_14 | V10;
     /// Whether a token of mapped memory brings the kernel down; otherwise it is refused.
     crashes_exporting_mapped_memory: V6_4 | V7_2;
+    /// Whether an event counts as captured if the stream of its last record is captured now. A query breaks the capture.
+    takes_events_for_captured: V6_4 | V7_2;
     /// Whether most calls do not notice that a stream was destroyed: some crash, the others report success.
     misses_destroyed_streams: V7_2 | V7_14 | V10;
 }

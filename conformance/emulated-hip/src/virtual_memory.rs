@@ -78,7 +78,7 @@ abi! {
         refuse_if(bytes >= MOST_ADDRESSES, OUT_OF_MEMORY)?;
         let (position, device) = machine.current();
         let start = device.virtual_memory().map_err(lacking)?.reserve(bytes, DevicePtr::new(wish)).map_err(status_of)?;
-        let reservation = Reservation { bytes, device: position, is_spoiled: false };
+        let reservation = Reservation { bytes, device: position, is_spoiled: false, is_lost: false };
         machine.state().vm.reservations.insert(start.address(), reservation);
         Ok(start.address())
     }
@@ -86,8 +86,15 @@ abi! {
     fn hipMemAddressFree(machine; address: Address, bytes: Bytes) {
         let found = machine.state().vm.reservations.get(&address).copied();
         let found = found.filter(|found| found.bytes == bytes).ok_or(INVALID_VALUE)?;
+        if found.is_lost && machine.personality.crashes_releasing_nothing() {
+            crash("hipMemAddressFree of addresses that the library no longer knows");
+        }
+        refuse_if(found.is_lost, INVALID_VALUE)?;
         refuse_if(found.is_spoiled || machine.state().vm.overlaps(address, bytes), UNKNOWN)?;
-        refuse_if(machine.ends.refuses(), UNKNOWN)?;
+        if machine.ends.refuses() {
+            machine.state().vm.reservations.insert(address, Reservation { is_lost: true, ..found });
+            return Err(UNKNOWN);
+        }
         let memory = machine.devices[found.device].virtual_memory().map_err(lacking)?;
         let start = DevicePtr::new(address).ok_or(INVALID_VALUE)?;
         // SAFETY: 1. the table has it, whole.

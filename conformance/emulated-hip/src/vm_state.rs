@@ -38,6 +38,8 @@ pub(crate) struct Mapping {
     pub(crate) device: usize,
     /// Whether it is of a part of its handle, which the device beneath cannot map.
     pub(crate) is_part: bool,
+    /// Whether an unmap has failed, and given up the mapping's reference to the handle.
+    pub(crate) is_stuck: bool,
     /// The rights that were set, by device.
     pub(crate) rights: BTreeMap<usize, c_int>,
 }
@@ -58,6 +60,8 @@ pub(crate) struct Reservation {
     pub(crate) device: usize,
     /// Whether it can never be released.
     pub(crate) is_spoiled: bool,
+    /// Whether a release has failed, so that the library no longer knows it.
+    pub(crate) is_lost: bool,
 }
 
 /// What is reserved, made and mapped.
@@ -89,7 +93,7 @@ impl VmState {
     pub(crate) fn reservation_of(&self, at: u64, bytes: u64) -> Option<(u64, Reservation)> {
         let end = at.checked_add(bytes)?;
         let (start, found) = self.reservations.range(..=at).next_back()?;
-        (start + found.bytes >= end).then_some((*start, *found))
+        (start + found.bytes >= end && !found.is_lost).then_some((*start, *found))
     }
 
     /// Enters a mapping into the list of its reservation, also one that failed inside.

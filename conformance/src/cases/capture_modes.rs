@@ -20,6 +20,8 @@ cases! { capture:
     a_relaxed_thread_may_allocate(Capture, Transfer);
     /// A thread in relaxed mode polls events of other streams during a capture, which goes on.
     a_relaxed_thread_may_poll(Capture);
+    /// It polls events that were recorded in the stream before the capture, which goes on.
+    a_relaxed_thread_may_poll_what_came_before(Capture);
     /// A new thread is in global mode, whatever others are in.
     threads_begin_in_global_mode(Capture);
     /// The guard puts back the mode it found, also when guards are nested.
@@ -112,6 +114,23 @@ fn a_relaxed_thread_may_poll(on: &Subject) -> Verdict {
         ensure!(event.poll()?.is_done(), "an event that had passed is pending")?;
     }
     capturing.end()?;
+    Ok(())
+}
+
+fn a_relaxed_thread_may_poll_what_came_before(on: &Subject) -> Verdict {
+    let (stream, event) = (on.stream()?, on.event()?);
+    event.record(&stream)?;
+    event.wait()?;
+    for mode in [CaptureMode::Global, CaptureMode::Relaxed] {
+        let capturing = Capturing::begin(on, &stream, mode)?;
+        {
+            let _relaxed = RelaxedCapture::enter(on.device())?;
+            // A driver that cannot tell before the end of the capture has it pending.
+            event.poll()?;
+        }
+        capturing.end()?;
+        ensure!(event.poll()?.is_done(), "after the capture, an event that had passed is pending")?;
+    }
     Ok(())
 }
 

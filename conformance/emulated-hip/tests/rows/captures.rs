@@ -19,6 +19,7 @@ pub(crate) const ROWS: &[super::Row] = &[
     ("the_default_stream_is_not_captured", default_stream),
     ("querying_a_captured_stream", query_in_capture),
     ("a_captured_event_has_a_status_for_itself", captured_event),
+    ("an_event_of_a_stream_that_is_captured_since", event_before_capture),
     ("a_copy_that_waits_is_implicit", copy_in_capture),
     ("no_graph_is_an_invalid_value", no_graph),
 ];
@@ -221,6 +222,19 @@ fn captured_event(hip: &Hip) {
     assert_eq!(unsafe { (hip.symbols.core.hipEventRecord)(event, stream) }, 0);
     assert_eq!(query(hip, event), 907);
     assert_eq!(end(hip, stream), 901);
+    hip.destroy_stream(stream);
+    destroy_event(hip, event);
+}
+
+fn event_before_capture(hip: &Hip) {
+    let (stream, event) = (hip.stream(), event(hip));
+    // SAFETY: both live.
+    assert_eq!(unsafe { (hip.symbols.core.hipEventRecord)(event, stream) }, 0);
+    assert_eq!(hip.synchronize(stream), 0);
+    // 2 is the relaxed mode.
+    assert_eq!(begin_as(hip, stream, 2), 0);
+    assert_eq!(query(hip, event), hip.seen([907, 907, 0]));
+    assert_eq!(end(hip, stream), hip.seen([901, 901, 0]));
     hip.destroy_stream(stream);
     destroy_event(hip, event);
 }

@@ -14,6 +14,7 @@ pub(crate) const ROWS: &[super::Row] = &[
     ("a_map_over_a_mapping", map_over_mapping),
     ("a_map_outside_a_reservation", map_outside),
     ("a_map_of_less_than_the_handle", map_of_less),
+    ("a_map_that_fails_keeps_its_memory", map_that_fails),
     ("rights_to_several_mappings", rights_to_several),
     ("rights_to_parts", rights_to_parts),
     ("rights_to_mappings_of_several_sizes", rights_by_size),
@@ -113,6 +114,19 @@ fn map_of_less(hip: &Hip) {
     assert_eq!(hip.unmap(at, CHUNK / 2), 0);
     hip.destroy(handle);
     assert_eq!(hip.release(at, CHUNK), 0);
+}
+
+fn map_that_fails(hip: &Hip) {
+    let (at, free) = (hip.reserve(2 * CHUNK, 0).expect("there are addresses"), hip.free_memory());
+    let handle = hip.create(CHUNK);
+    assert_eq!(hip.map(at, 2 * CHUNK, handle), hip.seen([0, 0, 1]), "more than the handle has");
+    hip.destroy(handle);
+    assert_eq!(free - hip.free_memory(), hip.seen([CHUNK, CHUNK, 0]));
+    if hip.seen([true, true, false]) {
+        hip.destroy(handle);
+    }
+    assert_eq!(hip.free_memory(), free);
+    assert_eq!(hip.release(at, 2 * CHUNK), 0);
 }
 
 /// Two adjacent mappings of a chunk each.
