@@ -121,7 +121,7 @@ def replayed(folder):
     runs = {}
     for path in sorted(folder.glob("cachette-replay-*.json")):
         for row in json.loads(path.read_text()):
-            if "ratio" not in row or row["trace"] == "geometric mean":
+            if "ratio" not in row:
                 continue
             trace = row["trace"].removesuffix(".gz").removesuffix(".trace")
             figures = runs.setdefault(trace, {}).setdefault(row["name"], {})

@@ -47,12 +47,12 @@ impl Growth {
 pub fn measure(case: Growing, most: u32) -> Result<Growth, CallgrindError> {
     let mut instructions = Vec::new();
     for number in NUMBERS.into_iter().filter(|number| *number <= most) {
-        let arguments = ["--run", case.name(), "--number", &number.to_string()];
-        let count = count_run(case.name(), Some("growth::measured"), &arguments)?;
+        let arguments = ["--run", case.name, "--number", &number.to_string()];
+        let count = count_run(case.name, Some("growth::measured"), &arguments)?;
         #[expect(clippy::cast_precision_loss, reason = "the counts are far below 2^53")]
         instructions.push(count as f64 / f64::from(number));
     }
-    Ok(Growth { case: case.name(), instructions, reason: case.reason() })
+    Ok(Growth { case: case.name, instructions, reason: case.reason })
 }
 
 /// Calls `act`. Only this call is counted.

@@ -77,7 +77,7 @@ pub fn threads_ns<S: Subject>(
 ///
 /// Each thread allocates on its own stream, or all on one. The time runs from the first thread's first pair to the last
 /// thread's last.
-pub fn threads_time<S: Subject>(
+fn threads_time<S: Subject>(
     subject: &S,
     bytes: u64,
     threads: usize,

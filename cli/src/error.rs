@@ -60,9 +60,6 @@ pub(crate) enum CliError {
     /// A configuration and an option both limit memory.
     #[error("the configuration '{config}' limits memory, and so does {option}; leave one of them out")]
     LimitTwice { config: String, option: &'static str },
-    /// The batch sizes do not belong to the runs.
-    #[error("--batch has {batches} numbers for {traces} runs; give one for each run, and no number twice")]
-    Batches { batches: usize, traces: usize },
     /// A run failed for another reason than its memory.
     #[error("{trace} could not be replayed: {why}")]
     NotReplayed { trace: String, why: String },
@@ -127,7 +124,6 @@ impl CliError {
             | Self::Config(_)
             | Self::LimitTooLarge { .. }
             | Self::LimitTwice { .. }
-            | Self::Batches { .. }
             | Self::OutputFile { .. }
             | Self::NoCommand { .. }
             | Self::FrontTwice

@@ -43,15 +43,10 @@ fn a_trace_fits_in_what_was_found_and_not_in_less() {
     let packed = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/resnet_multiscale.trace.gz");
     let (rows, _) = rows_of(&[packed, "--fit", "--compare"], 0);
     for name in ["direct", "elastic"] {
-        let of_name = || rows.iter().filter(|row| row["name"] == name);
-        let row = of_name().next().unwrap();
+        let row = rows.iter().find(|row| row["name"] == name).unwrap();
         let fits = row["fit_bytes"].as_u64().unwrap();
         assert!(fits >= row["peak_requested"].as_u64().unwrap(), "{row}");
         assert_eq!(row["confirmed"], true);
-        let mean = of_name().next_back().unwrap();
-        assert_eq!(mean["trace"], "geometric mean");
-        let off = mean["fit_ratio"].as_f64().unwrap() / row["fit_ratio"].as_f64().unwrap() - 1.0;
-        assert!(off.abs() < 1e-9, "{mean}");
         let config = row["config"].as_str().unwrap().replace("default", "");
         assert!(first_pass_fits(packed, &config, fits), "{row}");
         assert!(!first_pass_fits(packed, &config, fits - 2 * MIB), "{row}");
@@ -78,7 +73,7 @@ fn a_trace_larger_than_the_device_fits_nowhere() {
 }
 
 #[test]
-fn a_limit_shows_who_runs_out_first() {
+fn a_limit_shows_where_each_configuration_runs_out() {
     let trace = trace(TWO);
     let options = [
         trace.path(),
@@ -95,11 +90,8 @@ fn a_limit_shows_who_runs_out_first() {
     let (rows, table) = rows_of(&[&options[..], &["25M"]].concat(), 1);
     // A segment of 20 or 30 MiB, and another of 20 MiB; elastic ones grow by what is asked for.
     assert!(
-        table.contains(
-            " runs out of memory first with 'large_segment_size_mb:30,expandable_segments:False' (operation 1 of the \
-             first pass), then with 'expandable_segments:False' (operation 2 of the first pass); it fits with \
-             'default'\n"
-        ),
+        table
+            .contains(" with large_segment_size_mb:30,expandable_segments:False: operation 1 of the first pass failed"),
         "{table}"
     );
     for (row, place) in rows.iter().zip([Some(2), Some(1), None]) {
@@ -138,34 +130,18 @@ fn limits_that_are_none_or_contradict() {
     refused(&["/nonexistent/x.trace", "--fit", "--compare"], "cannot be read");
 }
 
-/// The words about three runs of 8, 16 and 32 samples on a device of `size`.
-fn words(size: &str, options: &[&str]) -> String {
-    // 100 MiB of weights, and 10 MiB for each sample.
-    let runs: Vec<Scratch> =
-        [8, 16, 32].map(|batch| trace(&format!("a 0 104857600 0\na 1 {} 0\nf 1\n", batch * 10 * MIB))).into();
-    let paths: Vec<&str> = runs.iter().map(Scratch::path).collect();
-    let ran = run(&[&["replay"], &paths[..], &["--fit", "--device-size", size], options].concat());
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    ran.stdout
-}
-
 #[test]
 fn a_device_size_is_answered_in_words() {
-    let text = words("200M", &[]);
+    let runs = [80, 160].map(|more| trace(&format!("a 0 104857600 0\na 1 {} 0\nf 1\n", more * MIB)));
+    let ran = run(&["replay", runs[0].path(), runs[1].path(), "--fit", "--device-size", "200M"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let text = ran.stdout;
     assert!(text.contains(" requests 180.00 MiB at its peak.\nOn a device of 200.00 MiB it\n"), "{text}");
     assert!(text.contains("  fits with PyTorch's allocator: needs 180.00 MiB, 20.00 MiB to spare\n"), "{text}");
     assert!(text.contains("  does not fit with PyTorch's allocator: lacks 60.00 MiB\n"), "{text}");
     assert!(text.contains("  fits with Cachette: needs "), "{text}");
     assert!(text.contains("  fits with PyTorch's expandable segments: needs "), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-}
-
-#[test]
-fn runs_of_several_batches_give_the_largest_that_fits() {
-    let text = words("1100M", &["--batch", "8,16,32"]);
-    assert!(text.contains("the largest batch in 1.07 GiB, by a line through 3 runs:\n"), "{text}");
-    assert!(text.contains("  PyTorch's allocator: 100 (from 100 to 100)\n"), "{text}");
-    assert!(text.contains("A larger batch than was recorded is a guess: record a run near it.\n"), "{text}");
 }
 
 #[test]
@@ -180,14 +156,16 @@ fn answers_are_written_as_json_too() {
 }
 
 #[test]
-fn device_sizes_and_batches_that_make_no_sense() {
+fn device_sizes_that_make_no_sense() {
     let trace = trace(TWO);
     refused(&[trace.path(), "--device-size", "80GB"], "--fit");
     refused(&[trace.path(), "--fit", "--device-size", "80 GB"], "141GB (powers of 1000)");
     refused(&[trace.path(), "--fit", "--device-size", "8G", "--compare"], "cannot be used with");
-    refused(&[trace.path(), "--fit", "--batch", "8"], "--device-size");
-    let sized = [trace.path(), "--fit", "--device-size", "8G", "--batch"];
-    refused(&[&sized[..], &["0"]].concat(), "a batch is a whole number from 1 to");
-    let message = "error: --batch has 2 numbers for 1 runs; give one for each run, and no number twice\n";
-    refused(&[&sized[..], &["8,16"]].concat(), message);
+}
+
+#[test]
+fn a_removed_option_says_what_to_use() {
+    let trace = trace(TWO);
+    refused(&[trace.path(), "--fit", "--device-size", "8G", "--batch", "8"], "this option was removed; draw a line");
+    refused(&[trace.path(), "--html", "page.html"], "this option was removed; use --json, or `cachette snapshot view`");
 }

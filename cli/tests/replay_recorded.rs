@@ -8,7 +8,6 @@ mod scratch;
 use std::fs;
 
 use cachette_snapshot::Snapshot;
-use program::run;
 use recording::{MIB, pickled, run_of_three};
 use replaying::{refused, rows_of};
 use scratch::Scratch;
@@ -67,48 +66,4 @@ fn snapshots_that_cannot_be_replayed() {
     refused(&[file.path()], "the snapshot has no history to replay");
     let cut = Scratch::holding(b"\x80\x02}", ".pickle");
     refused(&[cut.path()], &format!("error: trace '{}': at byte 3: the pickle ends too early", cut.path()));
-}
-
-#[test]
-fn a_page_draws_every_configuration() {
-    let (file, page) = (pickled(&run_of_three()), Scratch::new(".html"));
-    let trace = Scratch::holding("a 0 20971520 0\na 1 20971520 0\n", ".trace");
-    let options = [file.path(), trace.path(), "--compare"];
-    let options = [&options[..], &["--backend", "host", "--html", page.path()]].concat();
-    rows_of(&options, 0);
-    let html = fs::read_to_string(page.path()).unwrap();
-    assert!(html.starts_with("<!doctype html>") && html.ends_with("</html>\n"));
-    assert_eq!(html.matches("<section>").count(), 2);
-    for label in ["requested", "recorded run", "direct", "elastic"] {
-        assert!(html.contains(&format!("</svg>{label}</th>")), "{label}");
-    }
-    assert!(html.contains("prefers-color-scheme: dark"));
-    assert!(!html.contains("http://") && !html.contains("https://"));
-}
-
-#[test]
-fn a_page_shows_where_memory_ran_out() {
-    let page = Scratch::new(".html");
-    let trace = Scratch::holding("a 0 20971520 0\na 1 20971520 0\n", ".trace");
-    let options = [trace.path(), "--backend", "host", "--limit", "30M"];
-    rows_of(&[&options[..], &["--html", page.path()]].concat(), 1);
-    let html = fs::read_to_string(page.path()).unwrap();
-    assert!(html.contains("fails at operation 2"));
-}
-
-#[test]
-fn a_page_is_printed_in_place_of_the_table() {
-    let trace = Scratch::holding("a 0 20971520 0\n", ".trace");
-    let ran = run(&["replay", trace.path(), "--backend", "host", "--html", "-"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(ran.stdout.starts_with("<!doctype html>") && ran.stdout.ends_with("</html>\n"), "{}", ran.stdout);
-    assert!(!fs::exists("-").unwrap());
-}
-
-#[test]
-fn a_page_that_cannot_be_drawn() {
-    let trace = Scratch::holding("a 0 100 0\n", ".trace");
-    let path = "/nonexistent/page.html";
-    refused(&[trace.path(), "--backend", "host", "--html", path], &format!("error: cannot write to '{path}': "));
-    refused(&[trace.path(), "--fit", "--html", "page.html"], "cannot be used with");
 }

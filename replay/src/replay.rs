@@ -4,7 +4,6 @@ mod expandable;
 mod failure;
 mod fit;
 mod player;
-mod timeline;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +16,6 @@ use serde::Serialize;
 
 pub use failure::{Failure, Pass};
 pub use fit::{FIT_STEP, Fit, fit, fit_pytorch_expandable};
-pub use timeline::{Timeline, timeline};
 
 use crate::trace::Trace;
 use player::Player;

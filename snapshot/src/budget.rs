@@ -77,9 +77,9 @@ impl Budget {
         self.charge::<(K, V)>(4)
     }
 
-    /// Counts one more event, block, segment or annotation.
-    pub(crate) fn count_item(&self) -> Result<(), Excess> {
-        let items = self.items.get() + 1;
+    /// Counts more events, blocks, segments or annotations.
+    pub(crate) fn count_items(&self, more: usize) -> Result<(), Excess> {
+        let items = self.items.get().saturating_add(more as u64);
         if items > self.limits.items {
             return Err(Excess::TooMany {
                 what: "are more events, blocks, segments and annotations",
@@ -125,7 +125,6 @@ impl Budget {
     }
 }
 
-/// Checks the number and the depth of settings.
 pub(crate) const fn check_settings(count: usize, depth: usize) -> Result<(), Excess> {
     if count <= MOST_SETTINGS && depth <= DEEPEST_SETTING {
         return Ok(());

@@ -71,15 +71,8 @@ pub enum SnapshotProblem {
     #[error("{}; expected JSON that 'cachette snapshot convert' wrote", shortened(.0))]
     Json(#[from] serde_json::Error),
     /// It is JSON, and exceeds one of the limits.
-    #[error("at line {line} column {column}: {excess}")]
-    JsonExcess {
-        /// The line, counted from 1.
-        line: usize,
-        /// The byte in that line, counted from 1.
-        column: usize,
-        /// The limit.
-        excess: Excess,
-    },
+    #[error(transparent)]
+    Excess(#[from] Excess),
     /// It refers to an entry that does not exist.
     #[error("{what} names {kind} {number}, but there are only {count}; write the snapshot again")]
     Dangling {

@@ -87,6 +87,7 @@ impl FromStr for TraceAction {
 
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "files", derive(serde::Deserialize), serde(try_from = "crate::rows::EventRow"))]
 pub struct Event {
     /// The address; for [`TraceAction::OutOfMemory`] the device's free bytes.
     pub address: u64,
@@ -112,12 +113,13 @@ pub struct Event {
 
 /// The events of one device, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "files", derive(serde::Serialize))]
+#[cfg_attr(feature = "files", derive(serde::Serialize, serde::Deserialize))]
 pub struct Trace {
     /// The device.
     pub device: u32,
     /// The events.
-    #[cfg_attr(feature = "files", serde(serialize_with = "crate::json::write_events"))]
+    #[cfg_attr(feature = "files", serde(serialize_with = "crate::rows::write_events"))]
+    #[cfg_attr(feature = "files", serde(deserialize_with = "crate::rows::read_events"))]
     pub events: Vec<Event>,
 }
 

@@ -7,7 +7,7 @@
 pub struct Limits {
     /// Bytes of the file, decompressed.
     pub bytes: u64,
-    /// Bytes of memory for the contents; also limited to 64 per byte of the file, plus 64 MiB.
+    /// Bytes of memory for the contents. A pickle may take 64 per byte, plus 64 MiB; JSON is taken to need 40 per byte.
     pub memory: u64,
     /// The sum of events, blocks, segments and annotations.
     pub items: u64,

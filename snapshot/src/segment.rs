@@ -4,7 +4,7 @@ use crate::{StackId, TextId};
 
 /// The id of a pool; two zeros are the default pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[cfg_attr(feature = "files", derive(serde::Serialize))]
+#[cfg_attr(feature = "files", derive(serde::Serialize, serde::Deserialize))]
 pub struct PoolId(pub u64, pub u64);
 
 /// The requests that a segment serves.
@@ -19,7 +19,7 @@ pub enum SegmentKind {
 
 /// A segment, or a mapped part of an elastic segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "files", derive(serde::Serialize))]
+#[cfg_attr(feature = "files", derive(serde::Serialize, serde::Deserialize))]
 pub struct Segment {
     /// The device.
     pub device: u32,
@@ -40,7 +40,7 @@ pub struct Segment {
     /// The stack of its allocation.
     pub stack: StackId,
     /// Its blocks, by address; they tile it.
-    #[cfg_attr(feature = "files", serde(serialize_with = "crate::json::write_blocks"))]
+    #[cfg_attr(feature = "files", serde(serialize_with = "crate::rows::write_blocks"))]
     pub blocks: Vec<Block>,
 }
 
@@ -57,6 +57,7 @@ pub enum BlockState {
 
 /// A block of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "files", derive(serde::Deserialize), serde(try_from = "crate::rows::BlockRow"))]
 pub struct Block {
     /// The first address.
     pub address: u64,

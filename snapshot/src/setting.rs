@@ -2,6 +2,7 @@
 
 /// The value of one key.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "files", derive(serde::Serialize), serde(untagged))]
 pub enum Setting {
     /// No value.
     None,
@@ -14,7 +15,14 @@ pub enum Setting {
     /// A text.
     Text(String),
     /// Values by key.
+    #[cfg_attr(feature = "files", serde(serialize_with = "write_table"))]
     Table(Vec<(String, Setting)>),
+}
+
+/// Writes settings by key, in their order.
+#[cfg(feature = "files")]
+pub(crate) fn write_table<S: serde::Serializer>(table: &[(String, Setting)], out: S) -> Result<S::Ok, S::Error> {
+    out.collect_map(table.iter().map(|(key, value)| (key, value)))
 }
 
 #[cfg(feature = "files")]

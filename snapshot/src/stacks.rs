@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 /// The number of a stack in a snapshot; zero is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[cfg_attr(feature = "files", derive(serde::Serialize))]
+#[cfg_attr(feature = "files", derive(serde::Serialize, serde::Deserialize))]
 pub struct StackId(pub u32);
 
 impl StackId {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 /// The number of a text in a snapshot; zero is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "files", derive(serde::Deserialize))]
 pub struct TextId(pub u32);
 
 impl TextId {

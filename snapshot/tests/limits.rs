@@ -10,8 +10,8 @@ use sample::{as_json, as_pickle, small};
 static COUNTING: Counting = Counting;
 
 /// Memory that a test allows.
-const MEMORY: usize = 1 << 17;
-/// Entries of a table that take more than that.
+const MEMORY: usize = 1 << 20;
+/// Entries of a table that are longer than JSON of so much memory may be.
 const MOST: usize = 1 << 15;
 /// What a reader has besides: its buffers, and a text that it is reading.
 const BESIDES: usize = 64 << 10;
@@ -78,14 +78,13 @@ fn no_table_in_json_takes_more_memory_than_is_allowed() {
     for (table, entry) in TABLES {
         let (read, used) = read_json(&json(table, entry, MOST), MEMORY);
         let error = read.expect_err(table);
-        assert!(error.contains(": reading it needs more than 131072 bytes of memory"), "{table}: {error}");
-        assert!(error.contains("at line 1 column "), "{table}: {error}");
+        assert!(error.contains(": it is larger than 26214 bytes; record"), "{table}: {error}");
         assert!(used.peak <= MEMORY + BESIDES, "{table}: {used:?}");
     }
 }
 
 #[test]
-fn what_is_accepted_takes_no_more_than_was_charged() {
+fn json_within_its_length_takes_no_more_memory_than_is_allowed() {
     for (table, entry) in TABLES {
         let (mut accepted, mut refused) = (0, MOST);
         while refused - accepted > 64 {

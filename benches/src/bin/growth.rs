@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let ended = match (arguments.run, arguments.number) {
         // No destructor is counted, so the process may end without them.
-        (Some(case), Some(number)) => case.run(number).map(|()| process::exit(0)),
+        (Some(case), Some(number)) => (case.run)(number).map(|()| process::exit(0)),
         _ => report(&arguments),
     };
     match ended {
@@ -61,7 +61,7 @@ fn report(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     let mut table = Table::new(["operation", "1k", "2k", "4k", "8k", "16k", "32k", "most growth", ""]);
     let mut holds = true;
     let mut any = false;
-    for case in Growing::ALL.iter().filter(|case| case.name().contains(&arguments.filter)) {
+    for case in Growing::ALL.iter().filter(|case| case.name.contains(&arguments.filter)) {
         let growth = measure(*case, arguments.most)?;
         any = true;
         holds &= growth.holds();

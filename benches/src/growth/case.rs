@@ -21,70 +21,42 @@ const DIRECT: &str = "expandable_segments:False";
 /// The host has too few addresses for the usual reserve of so many streams.
 const RESERVE: &str = "expandable_segments_reserve:1G";
 
-/// Declares [`Growing`] from a table.
-macro_rules! cases {
-    ($($variant:ident = $name:literal, $run:expr, $reason:expr;)*) => {
-        /// One operation, made as often as there are things of one kind, on a host device with phantom memory.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[expect(missing_docs, reason = "the names say it")]
-        pub enum Growing {
-            $($variant,)*
-        }
-
-        impl Growing {
-            /// Every case.
-            pub const ALL: &[Self] = &[$(Self::$variant),*];
-
-            /// The name that tables and options use.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name,)*
-                }
-            }
-
-            /// Why it may grow, if it may.
-            #[must_use]
-            pub const fn reason(self) -> Option<&'static str> {
-                match self {
-                    $(Self::$variant => $reason,)*
-                }
-            }
-
-            /// Makes the operation `number` times.
-            pub fn run(self, number: u32) -> Result<(), Stopped> {
-                match self {
-                    $(Self::$variant => $run(number),)*
-                }
-            }
-        }
-    };
+/// One operation, made as often as there are things of one kind, on a host device with phantom memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Growing {
+    /// The name that tables and options use.
+    pub name: &'static str,
+    /// Makes the operation that many times.
+    pub run: fn(u32) -> Result<(), Stopped>,
+    /// Why it may grow, if it may.
+    pub reason: Option<&'static str>,
 }
 
 const HOST: Option<&str> = Some("each reservation of the host device walks all of its address ranges");
 
-cases! {
-    Lookups = "blocks: size, use and free by address", lookups, None;
-    Pending = "pending blocks: a request short of memory, per block", pending, None;
-    Frees = "pending blocks: free after a recorded use", frees, None;
-    Segments = "segments: allocated, freed and released", segments, None;
-    Chunks = "elastic segment: chunks mapped for blocks in use", chunks, None;
-    DroppedStreams = "streams: made, used and dropped", dropped_streams, None;
-    LiveStreams = "streams: made and used, all live", |number| live_streams(number, DIRECT), None;
-    ElasticStreams = "streams: the same, elastic", |number| live_streams(number, RESERVE), HOST;
-    Pools = "pools: made, used and dropped in turn", pools, None;
-    PoolsInUse = "pools: dropped, their memory in use", pools_in_use, None;
-    Events = "events of a history, and its snapshot", events, None;
-    Checkpoints = "checkpoints: blocks saved and restored", checkpoints, None;
-    Exports = "exports: shared and ended", exports, None;
-    Captures = "captures: begun, used and ended", captures, None;
-}
-
 impl Growing {
+    /// Every case.
+    pub const ALL: &[Self] = &[
+        Self { name: "blocks: size, use and free by address", run: lookups, reason: None },
+        Self { name: "pending blocks: a request short of memory, per block", run: pending, reason: None },
+        Self { name: "pending blocks: free after a recorded use", run: frees, reason: None },
+        Self { name: "segments: allocated, freed and released", run: segments, reason: None },
+        Self { name: "elastic segment: chunks mapped for blocks in use", run: chunks, reason: None },
+        Self { name: "streams: made, used and dropped", run: dropped_streams, reason: None },
+        Self { name: "streams: made and used, all live", run: |number| live_streams(number, DIRECT), reason: None },
+        Self { name: "streams: the same, elastic", run: |number| live_streams(number, RESERVE), reason: HOST },
+        Self { name: "pools: made, used and dropped in turn", run: pools, reason: None },
+        Self { name: "pools: dropped, their memory in use", run: pools_in_use, reason: None },
+        Self { name: "events of a history, and its snapshot", run: events, reason: None },
+        Self { name: "checkpoints: blocks saved and restored", run: checkpoints, reason: None },
+        Self { name: "exports: shared and ended", run: exports, reason: None },
+        Self { name: "captures: begun, used and ended", run: captures, reason: None },
+    ];
+
     /// The case called `name`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|case| case.name() == name)
+        Self::ALL.iter().copied().find(|case| case.name == name)
     }
 }
 

@@ -43,7 +43,7 @@ macro_rules! cases {
 
             /// The most instructions a pair may take.
             #[must_use]
-            pub const fn bound(self) -> Option<u32> {
+            pub const fn bound(self) -> u32 {
                 match self {
                     $(Self::$variant => $bound,)*
                 }
@@ -53,28 +53,23 @@ macro_rules! cases {
 }
 
 cases! {
-    Pair = "pair 1KiB", Some(150);
-    PairRaw = "pair 1KiB by address", Some(170);
-    PairInside = "pair 1KiB inside a pool", Some(186);
-    PairPinned = "pair 1KiB of pinned memory", Some(92);
-    PairTwoStreams = "pair 1KiB, two streams in turn", Some(2030);
-    PairManyStreams = "pair 1KiB, 16 streams in turn", Some(2030);
-    PairPending = "pair 1KiB while a block is pending", Some(191);
-    PairHistory = "pair 1KiB with history", Some(1005);
-    PairHistoryCallers = "pair 1KiB with history and callers", None;
-    Churn1k = "churn 512B-64MiB, 1k live", Some(605);
-    Churn10k = "churn 512B-64MiB, 10k live", Some(600);
-    Churn100k = "churn 512B-64MiB, 100k live", None;
-    Churn1M = "churn 512B-64MiB, 1M live", None;
-    SmallChurn1k = "churn 512B-1MiB, 1k live", Some(600);
-    SmallChurn10k = "churn 512B-1MiB, 10k live", Some(600);
-    SmallChurn100k = "churn 512B-1MiB, 100k live", None;
-    SmallChurn1M = "churn 512B-1MiB, 1M live", None;
-    ElasticPair = "pair 1KiB, elastic", Some(150);
-    ElasticChurn1k = "churn 512B-64MiB, 1k live, elastic", Some(770);
-    ElasticRawChurn1k = "churn 512B-64MiB, 1k live, elastic, by address", Some(925);
-    ElasticSmallChurn1k = "churn 512B-1MiB, 1k live, elastic", Some(770);
-    ElasticSmallChurn10k = "churn 512B-1MiB, 10k live, elastic", Some(915);
+    Pair = "pair 1KiB", 150;
+    PairRaw = "pair 1KiB by address", 170;
+    PairInside = "pair 1KiB inside a pool", 186;
+    PairPinned = "pair 1KiB of pinned memory", 92;
+    PairTwoStreams = "pair 1KiB, two streams in turn", 2030;
+    PairManyStreams = "pair 1KiB, 16 streams in turn", 2030;
+    PairPending = "pair 1KiB while a block is pending", 191;
+    PairHistory = "pair 1KiB with history", 1005;
+    Churn1k = "churn 512B-64MiB, 1k live", 605;
+    Churn10k = "churn 512B-64MiB, 10k live", 600;
+    SmallChurn1k = "churn 512B-1MiB, 1k live", 600;
+    SmallChurn10k = "churn 512B-1MiB, 10k live", 600;
+    ElasticPair = "pair 1KiB, elastic", 150;
+    ElasticChurn1k = "churn 512B-64MiB, 1k live, elastic", 770;
+    ElasticRawChurn1k = "churn 512B-64MiB, 1k live, elastic, by address", 925;
+    ElasticSmallChurn1k = "churn 512B-1MiB, 1k live, elastic", 770;
+    ElasticSmallChurn10k = "churn 512B-1MiB, 10k live, elastic", 915;
 }
 
 /// The error of a case.
@@ -112,7 +107,6 @@ impl Case {
                 let options = HistoryOptions::new().stacks(false);
                 run_pairs(&recorded(options)?, pairs)?;
             }
-            Self::PairHistoryCallers => run_pairs(&recorded(HistoryOptions::new())?, pairs)?,
             Self::PairPending => {
                 let (subject, _hold) = pending()?;
                 run_pairs(&subject, pairs)?;
@@ -125,16 +119,12 @@ impl Case {
                 return self.churn_of(&subject, Churn { slots: 1000, sizes: LogUniform::TO_64_MIB }, pairs, end);
             }
             Self::Churn10k => return self.churn(10_000, LogUniform::TO_64_MIB, pairs, end),
-            Self::Churn100k => return self.churn(100_000, LogUniform::TO_64_MIB, pairs, end),
-            Self::Churn1M => return self.churn(1_000_000, LogUniform::TO_64_MIB, pairs, end),
             Self::SmallChurn1k | Self::ElasticSmallChurn1k => {
                 return self.churn(1000, LogUniform::TO_1_MIB, pairs, end);
             }
             Self::SmallChurn10k | Self::ElasticSmallChurn10k => {
                 return self.churn(10_000, LogUniform::TO_1_MIB, pairs, end);
             }
-            Self::SmallChurn100k => return self.churn(100_000, LogUniform::TO_1_MIB, pairs, end),
-            Self::SmallChurn1M => return self.churn(1_000_000, LogUniform::TO_1_MIB, pairs, end),
             Self::ElasticPair => run_pairs(&Owned::new(elastic()?, 1)?, pairs)?,
         }
         end();

@@ -12,13 +12,13 @@ use crate::export::{bytes_of, compact_strides};
 /// Drop it after the work that uses the memory has finished, or is ordered before what the producer queues next.
 #[derive(Debug)]
 pub struct Imported {
-    managed: Managed,
+    managed: AnyManaged,
     /// Counted when it was opened.
     bytes: u64,
 }
 
 #[derive(Debug)]
-enum Managed {
+enum AnyManaged {
     Versioned(NonNull<DLManagedTensorVersioned>),
     Unversioned(NonNull<DLManagedTensor>),
 }
@@ -48,7 +48,7 @@ impl Imported {
         }
         // SAFETY: 1. is the caller's promise.
         let bytes = unsafe { check(&whole.dl_tensor) }?;
-        Ok(Self { managed: Managed::Versioned(tensor), bytes })
+        Ok(Self { managed: AnyManaged::Versioned(tensor), bytes })
     }
 
     /// Takes over a tensor from before version 1.0. On failure it stays the caller's.
@@ -61,15 +61,15 @@ impl Imported {
         let whole = unsafe { tensor.as_ref() };
         // SAFETY: 1. is the caller's promise.
         let bytes = unsafe { check(&whole.dl_tensor) }?;
-        Ok(Self { managed: Managed::Unversioned(tensor), bytes })
+        Ok(Self { managed: AnyManaged::Unversioned(tensor), bytes })
     }
 
     fn tensor(&self) -> &DLTensor {
         match &self.managed {
             // SAFETY: 1. of `from_versioned`: it is whole until the deleter runs.
-            Managed::Versioned(tensor) => &unsafe { tensor.as_ref() }.dl_tensor,
+            AnyManaged::Versioned(tensor) => &unsafe { tensor.as_ref() }.dl_tensor,
             // SAFETY: 1. of `from_unversioned`: it is whole until the deleter runs.
-            Managed::Unversioned(tensor) => &unsafe { tensor.as_ref() }.dl_tensor,
+            AnyManaged::Unversioned(tensor) => &unsafe { tensor.as_ref() }.dl_tensor,
         }
     }
 
@@ -115,8 +115,8 @@ impl Imported {
     #[must_use = "its deleter is the only way to free the memory"]
     pub fn into_raw(self) -> NonNull<()> {
         let raw = match &self.managed {
-            Managed::Versioned(tensor) => tensor.cast(),
-            Managed::Unversioned(tensor) => tensor.cast(),
+            AnyManaged::Versioned(tensor) => tensor.cast(),
+            AnyManaged::Unversioned(tensor) => tensor.cast(),
         };
         let _ = std::mem::ManuallyDrop::new(self);
         raw
@@ -126,14 +126,14 @@ impl Imported {
 impl Drop for Imported {
     fn drop(&mut self) {
         match self.managed {
-            Managed::Versioned(tensor) => {
+            AnyManaged::Versioned(tensor) => {
                 // SAFETY: 1. of `from_versioned`: it is whole.
                 if let Some(deleter) = unsafe { tensor.as_ref() }.deleter {
                     // SAFETY: 2. of `from_versioned`: this owner deletes it, once.
                     unsafe { deleter(tensor.as_ptr()) }
                 }
             }
-            Managed::Unversioned(tensor) => {
+            AnyManaged::Unversioned(tensor) => {
                 // SAFETY: 1. of `from_unversioned`: it is whole.
                 if let Some(deleter) = unsafe { tensor.as_ref() }.deleter {
                     // SAFETY: 2. of `from_unversioned`: this owner deletes it, once.

@@ -18,7 +18,7 @@ use crate::torch_frames;
 /// Every stack source holds a reference. When the last one ends, the locations and their code objects are dropped.
 #[derive(Default)]
 pub(crate) struct Places {
-    table: PerProcess<Mutex<Table>>,
+    table: PerProcess<Mutex<LocationTable>>,
 }
 
 /// The stack of a thread, as numbers of locations.
@@ -37,7 +37,7 @@ impl Found {
 }
 
 #[derive(Default)]
-struct Table {
+struct LocationTable {
     /// Numbers by code and instruction.
     numbers: HashMap<(usize, i64), u32>,
     /// Numbers of locations from PyTorch, which have no code object.
@@ -109,7 +109,7 @@ impl Places {
     }
 
     /// No Python code runs while it is held.
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, LocationTable> {
         // Entries are added completely, so a panic leaves the table valid.
         self.table.get().lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,7 +132,7 @@ impl Places {
             return Vec::new();
         }
         let mut table = self.table();
-        let Table { told, frames: known, .. } = &mut *table;
+        let LocationTable { told, frames: known, .. } = &mut *table;
         let numbers =
             frames.into_iter().map(|frame| *told.entry(frame).or_insert_with_key(|frame| push(known, frame.clone())));
         numbers.collect()

@@ -29,12 +29,12 @@ pub(crate) struct PythonStacks {
 /// Histories hold references; the last one drops the table.
 struct Known {
     places: Arc<Places>,
-    table: PerProcess<Mutex<Table>>,
+    table: PerProcess<Mutex<StackTable>>,
 }
 
 /// Stacks by content and by number.
 #[derive(Default)]
-struct Table {
+struct StackTable {
     numbers: HashMap<Arc<Stack>, u32>,
     stacks: Vec<Arc<Stack>>,
 }
@@ -65,7 +65,7 @@ impl PythonStacks {
 }
 
 impl Known {
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, StackTable> {
         // Entries are added completely, so a panic leaves the table valid.
         self.table.get().lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -80,7 +80,7 @@ impl Known {
     }
 }
 
-impl Table {
+impl StackTable {
     fn number_of(&mut self, stack: Stack) -> Option<RawStack> {
         let number = if let Some(known) = self.numbers.get(&stack) {
             *known

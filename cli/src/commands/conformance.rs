@@ -37,14 +37,14 @@ pub(crate) struct Conformance {
     isolate: bool,
     /// The format of the report
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: ReportFormat,
     /// Writes the report to this file, and its text form to the standard output
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Format {
+enum ReportFormat {
     #[default]
     Text,
     Json,
@@ -66,7 +66,7 @@ impl Conformance {
             isolate: self.isolate,
             ..Options::default()
         };
-        let in_text = file.is_some() || matches!(self.format, Format::Text);
+        let in_text = file.is_some() || matches!(self.format, ReportFormat::Text);
         let report =
             if in_text { run_in_text(&fixture, &options)? } else { cachette_conformance::run(&fixture, &options)? };
         match file {
@@ -101,11 +101,11 @@ fn create(path: &Path) -> Result<File, CliError> {
     File::create(path).map_err(|error| CliError::OutputFile { path: path.to_owned(), error })
 }
 
-fn write(out: &mut impl Write, report: &Report, format: Format) -> io::Result<()> {
+fn write(out: &mut impl Write, report: &Report, format: ReportFormat) -> io::Result<()> {
     match format {
-        Format::Text => writeln!(out, "{report}"),
-        Format::Json => writeln!(out, "{}", report.to_json()),
-        Format::Junit => write!(out, "{}", report.to_junit()),
+        ReportFormat::Text => writeln!(out, "{report}"),
+        ReportFormat::Json => writeln!(out, "{}", report.to_json()),
+        ReportFormat::Junit => write!(out, "{}", report.to_junit()),
     }
 }
 

@@ -16,11 +16,11 @@ use crate::stdout;
 pub(crate) struct Devices {
     /// The format of the list
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: ListFormat,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Format {
+enum ListFormat {
     #[default]
     Text,
     Json,
@@ -30,8 +30,8 @@ impl Devices {
     pub(super) fn run(self) -> Result<(), CliError> {
         let listing = Listing::gather();
         stdout::print(|out| match self.format {
-            Format::Text => write!(out, "{}", stdout::wrap(&listing.to_string())),
-            Format::Json => {
+            ListFormat::Text => write!(out, "{}", stdout::wrap(&listing.to_string())),
+            ListFormat::Json => {
                 serde_json::to_writer_pretty(&mut *out, &listing)?;
                 writeln!(out)
             }

@@ -1,17 +1,14 @@
 //! `cachette replay`: the memory and time of a recorded program.
 
-mod batches;
 mod capacity;
 mod fits;
-mod mean;
 mod named;
 mod passes;
 mod recorded;
-mod report;
 mod row;
 mod saving;
-mod shortage;
 
+use std::convert::Infallible;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -20,18 +17,13 @@ use cachette_replay::target::HOST;
 use cachette_replay::{Target, Trace};
 use cachette_snapshot::Snapshot;
 use clap::Args;
-use serde::Serialize;
 
 use super::bench::device_line;
 use super::choice::Choice;
 use super::size;
-use crate::commands::standard;
 use crate::error::CliError;
 use crate::json::JsonFile;
-use crate::output;
-use batches::Estimate;
 use capacity::Answer;
-use mean::Entry;
 use named::{Compare, Named};
 use row::{Found, Row, judge, write_failures};
 
@@ -59,11 +51,11 @@ pub(crate) struct Replay {
     /// A configuration, as in `CACHETTE_ALLOC_CONF`; each one adds a row per trace
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     config: Vec<Config>,
-    /// Compares direct and elastic segments: a row per trace for each, and geometric means over all traces
+    /// Compares direct and elastic segments: a row per trace for each
     #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "segments", conflicts_with = "config")]
     compare: Option<Compare>,
-    /// Limits the allocator to this much memory, such as 8G, and shows which configuration runs out first
+    /// Limits the allocator to this much memory, such as 8G, and shows where each configuration runs out
     #[arg(long, value_name = "SIZE", value_parser = size::bytes, allow_hyphen_values = true)]
     limit: Option<u64>,
     /// Finds the smallest limit that the first pass fits in, to 2 MiB, in phantom memory
@@ -80,67 +72,50 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "SIZE", value_parser = size::bytes, allow_hyphen_values = true, requires = "fit")]
     #[arg(conflicts_with_all = ["config", "compare", "phantom"])]
     device_size: Option<u64>,
-    /// The batch sizes of the runs, in their order; the largest batch that fits is estimated from them
-    ///
-    /// A straight line through the runs gives the memory of other batches. With three runs or more, their distance from
-    /// the line gives the uncertainty.
-    #[arg(long, value_name = "N,N,…", value_delimiter = ',', requires = "device_size")]
-    #[arg(value_parser = batches::batch, allow_hyphen_values = true)]
-    batch: Vec<u32>,
     /// Replays the history of this device, of snapshots that have several
     #[arg(long, value_name = "N")]
     recorded_device: Option<u32>,
-    /// Draws memory over the course of each trace, as a page here; - prints it instead of the table
-    ///
-    /// It takes one more pass for each configuration.
-    #[arg(long, value_name = "FILE", value_parser = standard::output(), conflicts_with = "fit")]
-    html: Option<PathBuf>,
     /// Also writes the results to this file; - prints them instead of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Removed
+    #[arg(long = "batch", hide = true, value_name = "N,N,…")]
+    #[arg(value_parser = removed("draw a line through the bytes `needed` of each run, which --json writes"))]
+    _batch: Option<Infallible>,
+    /// Removed
+    #[arg(long = "html", hide = true, value_name = "FILE")]
+    #[arg(value_parser = removed("use --json, or `cachette snapshot view` for the memory of the recorded run"))]
+    _html: Option<Infallible>,
+}
+
+/// Refuses the value of a removed option.
+fn removed(instead: &'static str) -> impl Fn(&str) -> Result<Infallible, String> + Clone {
+    move |_| Err(format!("this option was removed; {instead}"))
 }
 
 impl Replay {
     pub(super) fn run(mut self) -> Result<(), CliError> {
-        batches::check(&self.batch, self.traces.len())?;
         let is_beside_direct = self.is_beside_direct();
         let configs = self.configs()?;
         self.check_configs(&configs)?;
         let target = self.open()?;
         self.check_limit(&target)?;
         let traces = self.open_traces()?;
-        if let Some(path) = &self.html {
-            output::check(path)?;
-        }
-        let file = JsonFile::create(self.json.as_deref())?;
-        let prints_page = self.html.as_deref().is_some_and(standard::is_output);
-        let results = Results { target: &target, file, prints_page };
+        let results = Results { target: &target, file: JsonFile::create(self.json.as_deref())? };
         if let Some(bytes) = self.device_size {
-            let answers = capacity::ask_all(&target, &traces, bytes)?;
-            let batches = batches::estimate(&answers, &self.batch, bytes);
-            return results.deliver_answers(&answers, &batches);
+            return results.deliver_answers(&capacity::ask_all(&target, &traces, bytes)?);
         }
-        let averaged = self.compare.map_or(0, |_| configs.len());
         if self.fit {
             let rows = fits::fit_all(&target, &traces, &configs);
-            let means = fits::means_of(&rows, averaged);
-            return results.deliver(&rows, &means, |out| fits::write(out, &rows, &means));
+            return results.deliver(&rows, |out| fits::write(out, &rows));
         }
         let mut rows = passes::replay_all(&target, &traces, &configs, self.limit);
         if is_beside_direct {
             saving::set(&mut rows);
         }
-        let means = passes::means_of(&rows, averaged);
-        if let Some(path) = &self.html {
-            let page = report::page(&target, &traces, &configs, self.limit);
-            output::replace(path, |file| file.write_all(page.as_bytes()))?;
-        }
-        results.deliver(&rows, &means, |out| {
-            passes::write(out, &rows, &means)?;
-            match self.limit {
-                Some(_) => shortage::write(out, &rows, configs.len())?,
-                None => write_failures(out, &rows, |_| true)?,
-            }
+        results.deliver(&rows, |out| {
+            passes::write(out, &rows)?;
+            write_failures(out, &rows)?;
             recorded::write(out, &traces, &rows)?;
             if is_beside_direct { saving::write(out, &target, &rows) } else { Ok(()) }
         })
@@ -209,34 +184,26 @@ impl Replay {
 struct Results<'a> {
     target: &'a Target,
     file: JsonFile,
-    /// Whether the page is printed in place of the table.
-    prints_page: bool,
 }
 
 impl Results<'_> {
     /// Prints the output of `write`, writes the file, and checks for failures.
-    fn deliver<T: Found, M: Serialize>(
+    fn deliver<T: Found>(
         self,
         rows: &[Row<T>],
-        means: &[Row<M>],
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), CliError> {
-        if !self.prints_page {
-            self.file.print(|out| {
-                writeln!(out, "{}", device_line(self.target))?;
-                write(out)
-            })?;
-        }
-        self.file.write(&Entry::all(rows, means))?;
+        self.file.print(|out| {
+            writeln!(out, "{}", device_line(self.target))?;
+            write(out)
+        })?;
+        self.file.write(&rows)?;
         judge(rows)
     }
 
     /// Prints and writes the answers to `--device-size`. They are answers, not failures, if a run does not fit.
-    fn deliver_answers(self, answers: &[Answer], batches: &[Estimate]) -> Result<(), CliError> {
-        self.file.print(|out| {
-            capacity::write(out, answers)?;
-            batches::write(out, batches)
-        })?;
-        self.file.write(&serde_json::json!({ "runs": answers, "batches": batches }))
+    fn deliver_answers(self, answers: &[Answer]) -> Result<(), CliError> {
+        self.file.print(|out| capacity::write(out, answers))?;
+        self.file.write(&serde_json::json!({ "runs": answers }))
     }
 }

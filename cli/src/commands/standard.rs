@@ -1,10 +1,8 @@
 //! Standard streams in the place of files.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
-
-const STDOUT: &str = "/dev/stdout";
 
 /// Reads the path of an input file; `-` is the standard input.
 pub(super) fn input() -> impl TypedValueParser<Value = PathBuf> {
@@ -13,12 +11,7 @@ pub(super) fn input() -> impl TypedValueParser<Value = PathBuf> {
 
 /// Reads the path of an output file; `-` is the standard output.
 pub(super) fn output() -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new().map(|path| or_stream(path, STDOUT))
-}
-
-/// Whether the path of an output file is the standard output.
-pub(super) fn is_output(path: &Path) -> bool {
-    path == Path::new(STDOUT)
+    PathBufValueParser::new().map(|path| or_stream(path, "/dev/stdout"))
 }
 
 fn or_stream(path: PathBuf, stream: &str) -> PathBuf {

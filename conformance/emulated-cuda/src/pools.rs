@@ -16,7 +16,7 @@ static MADE: AtomicUsize = AtomicUsize::new(0);
 /// The first fields of `CUmemPoolProps`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Properties {
+pub(crate) struct PoolProperties {
     kind: c_int,
     handle_types: c_int,
     location_kind: c_int,
@@ -25,7 +25,7 @@ pub(crate) struct Properties {
 
 abi! {
     /// Makes a pool of a device.
-    fn cuMemPoolCreate(pool: *mut *mut c_void, properties: *const Properties) => pool {
+    fn cuMemPoolCreate(pool: *mut *mut c_void, properties: *const PoolProperties) => pool {
         refuse_if(pool.is_null() || properties.is_null(), INVALID_VALUE)?;
         // SAFETY: it is not null, and otherwise the caller's promise.
         let properties = unsafe { properties.read() };
@@ -36,7 +36,6 @@ abi! {
         Ok(ptr::without_provenance_mut(FIRST_POOL + number * POOLS_APART + unit.index))
     }
 
-    /// Forgets a pool.
     fn cuMemPoolDestroy(pool: *mut c_void) {
         unit_of(pool).map(drop)
     }

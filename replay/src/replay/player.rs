@@ -48,21 +48,6 @@ impl<'a> Player<'a> {
         Ok(took)
     }
 
-    /// Runs the trace once, untimed, and calls `after` for each operation.
-    pub(super) fn watch(&self, mut after: impl FnMut()) -> Result<(), Failure> {
-        let mut live: Vec<Option<Allocation>> = Vec::new();
-        live.resize_with(self.trace.slots, || None);
-        for (place, operation) in self.trace.operations.iter().enumerate() {
-            self.step(*operation, &mut live).map_err(|error| Failure {
-                pass: Pass::First,
-                operation: place + 1,
-                error,
-            })?;
-            after();
-        }
-        Ok(())
-    }
-
     #[inline]
     fn step(&self, operation: Operation, live: &mut [Option<Allocation>]) -> Result<(), Error> {
         match operation {

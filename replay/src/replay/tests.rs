@@ -146,28 +146,3 @@ fn the_keys_are_those_promised() {
     let (bad, ..) = replayed(MIB, "", Some(MIB));
     assert!(keys(&bad).contains(" error limit "), "{}", keys(&bad));
 }
-
-#[test]
-fn a_timeline_shows_the_most_of_every_moment() {
-    let target = Target::host(Ordinal(0), 1 << 30).unwrap();
-    let line = timeline(&trace(), &target.device, &config(""), None);
-    assert_eq!(line.step, 1);
-    assert_eq!(line.requested, [10 * MIB, 0, 10 * MIB, 10 * MIB + 100], "one moment an operation");
-    assert_eq!(line.reserved, [10 * MIB, 10 * MIB, 10 * MIB, 12 * MIB], "nothing is given back");
-    assert_eq!(line.failed, None);
-    let tight = timeline(&trace(), &target.device, &config(""), Some(11 * MIB));
-    assert_eq!((tight.reserved.len(), tight.failed), (3, Some(4)));
-    let memory = target.device.memory_info().unwrap();
-    assert_eq!(memory.free, memory.total, "the replay kept memory");
-}
-
-#[test]
-fn a_long_timeline_has_as_many_moments_as_a_picture_has_columns() {
-    let mut long = trace();
-    long.operations =
-        [Operation::Allocate { slot: 0, stream: 0, bytes: 2 * MIB }, Operation::Free { slot: 0 }].repeat(2001);
-    let target = Target::host(Ordinal(0), 1 << 30).unwrap();
-    let line = timeline(&long, &target.device, &config(""), None);
-    assert_eq!((line.step, line.requested.len()), (3, 1334));
-    assert!(line.requested.iter().all(|most| *most == 2 * MIB));
-}

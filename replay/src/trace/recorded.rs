@@ -17,8 +17,6 @@ pub struct Recorded {
     pub peak_reserved: u64,
     /// How many allocations are older than the history; they come first in the trace.
     pub earlier: usize,
-    /// The operations done, and the bytes held from then on.
-    pub reserved: Vec<(usize, u64)>,
 }
 
 /// The endings of files that hold snapshots.
@@ -67,7 +65,6 @@ fn trace(snapshot: &Snapshot, device: u32, name: String) -> Result<Trace, TraceP
         builder.allocate(older.address, older.bytes, older.stream)?;
     }
     let mut held = Held::before(snapshot, device, &events);
-    held.note(builder.operations.len());
     for event in events {
         let id = event.address;
         if event.action == TraceAction::Alloc {
@@ -78,16 +75,15 @@ fn trace(snapshot: &Snapshot, device: u32, name: String) -> Result<Trace, TraceP
             builder.allocate(id, event.bytes, event.stream)?;
         } else if event.action == freed && builder.is_live(id) {
             builder.free(id)?;
-        } else if held.follow(event) {
-            held.note(builder.operations.len());
+        } else {
+            held.follow(event);
         }
     }
     if builder.operations.is_empty() {
         return Err(TraceProblem::NoHistory);
     }
     let mut trace = builder.finish(name);
-    trace.recorded =
-        Some(Recorded { device, peak_reserved: held.peak, earlier: earlier.len(), reserved: held.changes });
+    trace.recorded = Some(Recorded { device, peak_reserved: held.peak, earlier: earlier.len() });
     Ok(trace)
 }
 
@@ -138,7 +134,6 @@ fn earlier(snapshot: &Snapshot, device: u32, events: &[&Event], freed: TraceActi
 struct Held {
     now: u64,
     peak: u64,
-    changes: Vec<(usize, u64)>,
 }
 
 impl Held {
@@ -151,23 +146,13 @@ impl Held {
             let (gained, lost) = moved(event);
             now.saturating_sub(gained).saturating_add(lost)
         });
-        Self { now, peak: now, changes: Vec::new() }
+        Self { now, peak: now }
     }
 
-    /// Follows one event; whether it changed anything.
-    fn follow(&mut self, event: &Event) -> bool {
-        let before = self.now;
+    fn follow(&mut self, event: &Event) {
         let (gained, lost) = moved(event);
-        self.now = before.saturating_add(gained).saturating_sub(lost);
+        self.now = self.now.saturating_add(gained).saturating_sub(lost);
         self.peak = self.peak.max(self.now);
-        self.now != before
-    }
-
-    fn note(&mut self, operations: usize) {
-        match self.changes.last_mut() {
-            Some((at, held)) if *at == operations => *held = self.now,
-            _ => self.changes.push((operations, self.now)),
-        }
     }
 }
 

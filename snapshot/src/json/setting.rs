@@ -1,93 +1,40 @@
 //! Settings as JSON values.
 
-use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{Error, MapAccess, Visitor};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer};
 
-use super::seeds::{ChargedBudget, seed};
-use crate::Setting;
 use crate::budget::check_settings;
+use crate::{Excess, Setting};
 
-/// The value of one key.
-#[derive(Debug)]
-pub(super) struct Value<T>(pub(super) T);
+/// Reads settings by key, if they are not too many.
+pub(super) fn read_table<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<(String, Setting)>, D::Error> {
+    let Setting::Table(table) = Setting::deserialize(input)? else {
+        return Err(D::Error::custom("the settings are no object"));
+    };
+    check(&table, 0, &mut 0).map_err(D::Error::custom)?;
+    Ok(table)
+}
 
-/// Values by key, in their order.
-#[derive(Debug, Default)]
-pub(super) struct Table<T>(pub(super) T);
+fn check(table: &[(String, Setting)], depth: usize, count: &mut usize) -> Result<(), Excess> {
+    table.iter().try_for_each(|(_, value)| {
+        *count += 1;
+        check_settings(*count, depth)?;
+        if let Setting::Table(table) = value { check(table, depth + 1, count) } else { Ok(()) }
+    })
+}
 
-impl Serialize for Value<&Setting> {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            Setting::None => out.serialize_unit(),
-            Setting::Switch(on) => out.serialize_bool(*on),
-            Setting::Integer(number) => out.serialize_i64(*number),
-            Setting::Number(number) => out.serialize_f64(*number),
-            Setting::Text(text) => out.serialize_str(text),
-            Setting::Table(table) => Table(table.as_slice()).serialize(out),
-        }
+/// A derived implementation would copy a nested table once for each level.
+impl<'de> Deserialize<'de> for Setting {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_any(SettingVisitor)
     }
 }
 
-impl Serialize for Table<&[(String, Setting)]> {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        out.collect_map(self.0.iter().map(|(key, value)| (key, Value(value))))
-    }
-}
+struct SettingVisitor;
 
-/// Reads settings by key, including nested ones.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TableSeed<'a> {
-    purse: &'a ChargedBudget,
-    count: &'a Cell<usize>,
-    depth: usize,
-}
-
-impl<'a> TableSeed<'a> {
-    /// Creates a seed that counts the settings in `count`.
-    pub(super) const fn new(purse: &'a ChargedBudget, count: &'a Cell<usize>) -> Self {
-        Self { purse, count, depth: 0 }
-    }
-
-    /// Charges for a text and returns it.
-    fn keep<E: Error>(self, text: &str) -> Result<String, E> {
-        let charged = self.purse.budget.charge::<u8>(text.len());
-        self.purse.within(charged)?;
-        Ok(text.to_owned())
-    }
-}
-
-seed!(TableSeed<'_> => Vec<(String, Setting)>, deserialize_map);
-
-impl<'de> Visitor<'de> for TableSeed<'_> {
-    type Value = Vec<(String, Setting)>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of settings")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut entries = Vec::new();
-        while let Some(key) = map.next_key::<String>()? {
-            self.count.set(self.count.get() + 1);
-            self.purse.within(check_settings(self.count.get(), self.depth))?;
-            let value = map.next_value_seed(ValueSeed(self))?;
-            self.purse.within(self.purse.budget.reserve(&mut entries, 1))?;
-            entries.push((self.keep(&key)?, value));
-        }
-        Ok(entries)
-    }
-}
-
-/// Reads the value of one key of a table.
-#[derive(Clone, Copy, Debug)]
-struct ValueSeed<'a>(TableSeed<'a>);
-
-seed!(ValueSeed<'_> => Setting, deserialize_any);
-
-impl<'de> Visitor<'de> for ValueSeed<'_> {
+impl<'de> Visitor<'de> for SettingVisitor {
     type Value = Setting;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -115,11 +62,14 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Setting, E> {
-        self.0.keep(text).map(Setting::Text)
+        Ok(Setting::Text(text.to_owned()))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Setting, A::Error> {
-        let deeper = TableSeed { depth: self.0.depth + 1, ..self.0 };
-        deeper.visit_map(map).map(Setting::Table)
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Setting, A::Error> {
+        let mut table = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            table.push(entry);
+        }
+        Ok(Setting::Table(table))
     }
 }

@@ -2,13 +2,13 @@
 
 use serde::{Serialize, Serializer};
 
-use super::setting::Table;
 use super::{FORMAT, VERSION};
+use crate::setting::write_table;
 use crate::{Annotation, PoolId, Segment, Setting, Snapshot, Stacks, Stage, Trace};
 
 /// The file, in the order of writing.
 #[derive(Debug, Serialize)]
-pub(super) struct File<'a> {
+pub(super) struct Output<'a> {
     format: &'static str,
     version: u64,
     pools: &'a [PoolId],
@@ -17,14 +17,15 @@ pub(super) struct File<'a> {
     frames: &'a Stacks,
     #[serde(serialize_with = "stacks")]
     stacks: &'a Stacks,
-    settings: Table<&'a [(String, Setting)]>,
+    #[serde(serialize_with = "write_table")]
+    settings: &'a [(String, Setting)],
     #[serde(serialize_with = "annotations")]
     annotations: &'a [Annotation],
     segments: &'a [Segment],
     traces: &'a [Trace],
 }
 
-impl<'a> File<'a> {
+impl<'a> Output<'a> {
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
         Self {
             format: FORMAT,
@@ -33,7 +34,7 @@ impl<'a> File<'a> {
             texts: snapshot.texts.all(),
             frames: &snapshot.stacks,
             stacks: &snapshot.stacks,
-            settings: Table(&snapshot.settings),
+            settings: &snapshot.settings,
             annotations: &snapshot.annotations,
             segments: &snapshot.segments,
             traces: &snapshot.traces,

@@ -39,7 +39,6 @@ struct Builder<'t, 'a> {
     pools: Pools,
 }
 
-/// Pools by number.
 struct Pools {
     list: Vec<PoolId>,
     numbers: HashMap<PoolId, u32>,
@@ -185,7 +184,7 @@ impl<'t, 'a> Builder<'t, 'a> {
     /// Counts one more item, and reserves room for it in its list.
     fn count<T>(&self, list: &mut Vec<T>, node: Node) -> Made<()> {
         self.reserve(list, node)?;
-        self.within(node, self.tree.budget.count_item())
+        self.within(node, self.tree.budget.count_items(1))
     }
 
     /// Adds the position to an exceeded limit.
@@ -213,7 +212,6 @@ impl<'t, 'a> Builder<'t, 'a> {
         }
     }
 
-    /// The number of a device.
     fn device(&self, value: Value, node: Node) -> Made<u32> {
         let number = self.whole_number(value, node, key::DEVICE)?;
         u32::try_from(number).map_err(|_| self.amiss(Some(node), "'device'", format!("is {number}")))
@@ -247,7 +245,6 @@ impl<'t, 'a> Builder<'t, 'a> {
     }
 }
 
-/// Describes the value that is there instead.
 fn holds(value: Value, instead: &str) -> String {
     format!("is {}, {instead}", value.noun())
 }

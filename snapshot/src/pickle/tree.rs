@@ -86,7 +86,6 @@ impl<'a> Tree<'a> {
         Self { bytes, root: Value::None, items: Vec::new(), containers: Vec::new(), budget }
     }
 
-    /// The number of containers.
     pub(super) const fn nodes(&self) -> usize {
         self.containers.len()
     }
@@ -126,7 +125,6 @@ impl<'a> Tree<'a> {
         self.containers[node.0 as usize].offset.into()
     }
 
-    /// The values of a container.
     pub(super) fn values(&self, node: Node) -> impl Iterator<Item = Value> + '_ {
         self.runs(node).flatten().copied()
     }

@@ -196,7 +196,6 @@ impl<'a, W: Write> Pickler<'a, W> {
         })
     }
 
-    /// Writes the frames of a stack, each with `write`.
     fn frames(&mut self, id: StackId, write: impl Fn(&mut Self, u32, &Frame) -> io::Result<()>) -> io::Result<()> {
         let stacks = &self.snapshot.stacks;
         self.list(stacks.numbers_of(id), |pickler, &number| write(pickler, number, &stacks.frames()[number as usize]))
@@ -242,7 +241,6 @@ impl<'a, W: Write> Pickler<'a, W> {
         Ok(())
     }
 
-    /// Writes a list of items, each with `write`.
     fn list<T>(&mut self, items: &[T], mut write: impl FnMut(&mut Self, &T) -> io::Result<()>) -> io::Result<()> {
         self.out.op(op::EMPTY_LIST)?;
         for batch in items.chunks(BATCH) {

@@ -105,7 +105,6 @@ impl<W: Write> Writer<W> {
         self.out.write_all(&[op::EMPTY_DICT, op::MARK])
     }
 
-    /// Ends the dict.
     pub(super) fn close_dict(&mut self) -> io::Result<()> {
         self.op(op::SETITEMS)
     }

@@ -86,7 +86,6 @@ struct Walk<'a> {
 }
 
 impl<'a> History<'a> {
-    /// The history of a device.
     pub(crate) fn of(parts: &DeviceParts<'a>) -> Self {
         let mut walk = Walk { now: i64::MIN, ..Walk::default() };
         for event in parts.traces.iter().flat_map(|trace| &trace.events) {

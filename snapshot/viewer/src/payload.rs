@@ -28,7 +28,6 @@ struct Head {
     devices: Vec<Device>,
 }
 
-/// One device.
 #[derive(Debug, Serialize)]
 struct Device {
     number: u32,

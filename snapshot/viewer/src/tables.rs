@@ -37,7 +37,6 @@ impl Tables {
         ])
     }
 
-    /// Allocations.
     pub(crate) fn allocations(&mut self, list: &[Allocation]) -> Table {
         let Self { columns, streams } = self;
         let stream = |a: &Allocation| place(streams, a.stream);

@@ -6,19 +6,11 @@ use cachette::human::Bytes;
 use cachette_replay::replay::{FIT_STEP, Fit, fit};
 use cachette_replay::table::Table;
 use cachette_replay::{Target, Trace};
-use serde::Serialize;
 
-use super::mean::{geometric, means};
 use super::named::Named;
 use super::row::{Row, missing, write_failures};
 use crate::commands::progress;
 use crate::stdout;
-
-/// The mean in the output.
-#[derive(Debug, Serialize)]
-pub(super) struct Means {
-    fit_ratio: Option<f64>,
-}
 
 /// Fits every trace with every configuration.
 pub(super) fn fit_all(target: &Target, traces: &[Trace], configs: &[Named]) -> Vec<Row<Fit>> {
@@ -36,18 +28,10 @@ pub(super) fn fit_all(target: &Target, traces: &[Trace], configs: &[Named]) -> V
     rows
 }
 
-/// The means of all rows of each configuration.
-pub(super) fn means_of(rows: &[Row<Fit>], configs: usize) -> Vec<Row<Means>> {
-    means(rows, configs, |found| Means { fit_ratio: geometric(found.iter().map(|fit| fit.fit_ratio)) })
-}
-
-pub(super) fn write(out: &mut dyn Write, rows: &[Row<Fit>], means: &[Row<Means>]) -> io::Result<()> {
+pub(super) fn write(out: &mut dyn Write, rows: &[Row<Fit>]) -> io::Result<()> {
     let mut table = Table::new(["trace", "config", "requested", "reserved", "fits in", "bytes", "ratio"]);
     for row in rows {
         table.push(cells(row));
-    }
-    for mean in means {
-        table.push(mean_cells(mean));
     }
     write!(out, "{}", stdout::table(&table))?;
     for row in rows {
@@ -61,7 +45,7 @@ pub(super) fn write(out: &mut dyn Write, rows: &[Row<Fit>], means: &[Row<Means>]
             )?;
         }
     }
-    write_failures(out, rows, |_| true)
+    write_failures(out, rows)
 }
 
 fn cells(row: &Row<Fit>) -> [String; 7] {
@@ -76,10 +60,4 @@ fn cells(row: &Row<Fit>) -> [String; 7] {
         or_dash(fit.fit_bytes.map(|bytes| bytes.to_string())),
         or_dash(fit.fit_ratio.map(|ratio| format!("{ratio:.3}"))),
     ]
-}
-
-fn mean_cells(mean: &Row<Means>) -> [String; 7] {
-    let ratio = mean.found.fit_ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
-    let empty = String::new;
-    [mean.trace.clone(), mean.label().to_owned(), empty(), empty(), empty(), empty(), ratio]
 }

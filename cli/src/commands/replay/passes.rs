@@ -6,21 +6,11 @@ use cachette::human::Bytes;
 use cachette_replay::replay::{Outcome, PASSES, replay};
 use cachette_replay::table::Table;
 use cachette_replay::{Target, Trace};
-use serde::Serialize;
 
-use super::mean::{geometric, means};
 use super::named::Named;
 use super::row::{Row, missing};
 use crate::commands::progress;
 use crate::stdout;
-
-/// The means in the output.
-#[derive(Debug, Serialize)]
-pub(super) struct Means {
-    ratio: Option<f64>,
-    cold_ns_per_op: Option<f64>,
-    steady_ns_per_op: Option<f64>,
-}
 
 /// Replays every trace with every configuration.
 pub(super) fn replay_all(
@@ -45,16 +35,7 @@ pub(super) fn replay_all(
     rows
 }
 
-/// The means of all rows of each configuration.
-pub(super) fn means_of(rows: &[Row<Outcome>], configs: usize) -> Vec<Row<Means>> {
-    means(rows, configs, |found| Means {
-        ratio: geometric(found.iter().map(|outcome| outcome.error.is_none().then_some(outcome.ratio))),
-        cold_ns_per_op: geometric(found.iter().map(|outcome| outcome.cold_ns_per_op)),
-        steady_ns_per_op: geometric(found.iter().map(|outcome| outcome.steady_ns_per_op)),
-    })
-}
-
-pub(super) fn write(out: &mut dyn Write, rows: &[Row<Outcome>], means: &[Row<Means>]) -> io::Result<()> {
+pub(super) fn write(out: &mut dyn Write, rows: &[Row<Outcome>]) -> io::Result<()> {
     let mut table = Table::new([
         "trace",
         "config",
@@ -69,9 +50,6 @@ pub(super) fn write(out: &mut dyn Write, rows: &[Row<Outcome>], means: &[Row<Mea
     ]);
     for row in rows {
         table.push(cells(row));
-    }
-    for mean in means {
-        table.push(mean_cells(mean));
     }
     write!(out, "{}", stdout::table(&table))
 }
@@ -93,23 +71,6 @@ fn cells(row: &Row<Outcome>) -> [String; 10] {
         or_reason(outcome.steady_ns_per_op.map(tenths)),
         outcome.driver_calls.to_string(),
         or_reason(outcome.steady_driver_calls.map(|calls| calls.to_string())),
-    ]
-}
-
-fn mean_cells(mean: &Row<Means>) -> [String; 10] {
-    let Means { ratio, cold_ns_per_op, steady_ns_per_op } = mean.found;
-    let ns = |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), tenths);
-    [
-        mean.trace.clone(),
-        mean.label().to_owned(),
-        String::new(),
-        String::new(),
-        ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}")),
-        ns(cold_ns_per_op),
-        String::new(),
-        ns(steady_ns_per_op),
-        String::new(),
-        String::new(),
     ]
 }
 

@@ -73,14 +73,10 @@ pub(super) fn missing(found: &impl Found) -> &'static str {
     }
 }
 
-/// Writes why rows ended early, for those that `shown` selects.
-pub(super) fn write_failures<T: Found>(
-    out: &mut dyn Write,
-    rows: &[Row<T>],
-    shown: impl Fn(&Failure) -> bool,
-) -> io::Result<()> {
+/// Writes why rows ended early.
+pub(super) fn write_failures<T: Found>(out: &mut dyn Write, rows: &[Row<T>]) -> io::Result<()> {
     for row in rows {
-        if let Some(failure) = row.found.failure().filter(|failure| shown(failure)) {
+        if let Some(failure) = row.found.failure() {
             writeln!(out, "{} with {}: {failure}", row.trace, row.label())?;
         }
     }

@@ -4,14 +4,12 @@
 
 use libtest_mimic::{Arguments, Trial};
 
-#[path = "../../examples/demo/arena.rs"]
 mod arena;
 mod chromium;
 mod expected;
 mod figures;
 mod pictures;
 mod shown;
-#[path = "../../examples/demo/training.rs"]
 mod training;
 mod words;
 
