@@ -1,10 +1,8 @@
 //! Bad accesses: reported, sticky, and without harm.
 
-use cachette_hal::{
-    Access, Call, Device, DevicePtr, ErrorKind, Ordinal, PeerAccess, Progress, Sharing, StreamRef, VirtualMemory,
-};
+use cachette_hal::{Call, Device, DevicePtr, ErrorKind, Ordinal, PeerAccess, Progress, StreamRef};
 
-use crate::rig::{MIB, Rig, rig, rigs, stepped, threaded};
+use crate::rig::{MIB, Rig, rig, rigs, threaded};
 
 const STREAM: StreamRef = StreamRef::DEFAULT;
 
@@ -88,32 +86,6 @@ fn a_peer_is_reached_only_once_enabled() {
     device.copy(own, foreign, 64, STREAM).unwrap();
     assert!(is_faulty(&device));
     assert!(!is_faulty(&other));
-}
-
-#[test]
-fn rights_to_a_mapping_are_enforced() {
-    let rights: [(&[Access], bool, bool); 4] = [
-        (&[], false, false),
-        (&[Access::Read(Ordinal(0))], true, false),
-        (&[Access::ReadWrite(Ordinal(0))], true, true),
-        (&[Access::ReadWrite(Ordinal(0)), Access::None(Ordinal(0))], false, false),
-    ];
-    for (access, reads, writes) in rights {
-        for (write, permitted) in [(false, reads), (true, writes)] {
-            let device = rig(stepped(0));
-            let chunk = device.granularity().minimum;
-            let at = device.reserve(chunk, None).unwrap();
-            let backing = device.create_backing(chunk, Sharing::Private, false).unwrap();
-            device.map(at, &backing).unwrap();
-            if !access.is_empty() {
-                device.set_access(at, chunk, access).unwrap();
-            }
-            let own = device.allocate(8).unwrap();
-            let (to, from) = if write { (at, own) } else { (own, at) };
-            device.copy(to, from, 8, STREAM).unwrap();
-            assert_eq!(is_faulty(&device), !permitted, "{access:?}, write: {write}");
-        }
-    }
 }
 
 #[test]

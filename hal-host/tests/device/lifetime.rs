@@ -3,32 +3,9 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use cachette_hal::owned::{OwnedBacking, OwnedEvent, OwnedMemory, OwnedReservation, OwnedStream};
-use cachette_hal::{Device, Sharing, VirtualMemory};
-use cachette_hal_host::Live;
+use cachette_hal::Device;
 
 use crate::rig::{MIB, rig, stepped, threaded};
-
-#[test]
-fn owners_leave_nothing_behind() {
-    let device = rig(threaded());
-    {
-        let _memory = OwnedMemory::allocate(&*device, MIB).unwrap();
-        let stream = OwnedStream::create(&*device).unwrap();
-        let event = OwnedEvent::create(&*device).unwrap();
-        event.record(&stream).unwrap();
-        let chunk = device.granularity().minimum;
-        let addresses = OwnedReservation::reserve(&*device, 2 * chunk).unwrap();
-        let backing = OwnedBacking::create(&*device, chunk, Sharing::Private).unwrap();
-        let _mapping = addresses.map(chunk, &backing).unwrap();
-        let live = device.live();
-        assert_eq!((live.allocations, live.streams, live.events), (1, 1, 1));
-        assert_eq!((live.reservations, live.backings, live.mappings), (1, 1, 1));
-        assert_eq!(device.physical_bytes(), MIB + chunk);
-    }
-    assert_eq!(device.live(), Live::default());
-    assert_eq!(device.physical_bytes(), 0);
-}
 
 #[test]
 fn a_device_dropped_with_work_queued_does_not_hang() {
@@ -75,22 +52,4 @@ fn the_last_owner_may_be_dropped_by_a_host_function() {
     drop(device);
     go.send(()).unwrap();
     receiver.recv_timeout(Duration::from_secs(60)).unwrap();
-}
-
-#[test]
-fn a_destroyed_stream_finishes_and_its_thread_ends() {
-    let device = rig(threaded());
-    let memory = device.allocate(64).unwrap();
-    for i in 0..64_u8 {
-        let stream = device.stream();
-        let hold = device.hold(stream.borrow()).unwrap();
-        let at = memory.add(u64::from(i));
-        device.fill(at, i + 1, 1, stream.borrow()).unwrap();
-        device.destroy_stream(stream).unwrap();
-        hold.release();
-    }
-    device.synchronize_device().unwrap();
-    let expected: Vec<_> = (1..=64).collect();
-    assert_eq!(device.read(memory, 64), expected);
-    assert_eq!(device.live().streams, 0);
 }

@@ -34,13 +34,15 @@ fn an_alignment_beyond_a_page_is_honoured() {
 
 #[test]
 fn only_what_was_allocated_can_be_freed_and_once() {
-    let [device, other] = rigs(threaded().devices(2));
-    let memory = device.allocate(MIB).unwrap();
-    let kind = |result: cachette_hal::Result<()>| result.unwrap_err().kind();
-    assert_eq!(kind(device.free(memory.add(4096))), ErrorKind::InvalidValue);
-    assert_eq!(kind(other.free(memory)), ErrorKind::InvalidValue);
-    device.free(memory).unwrap();
-    assert_eq!(kind(device.free(memory)), ErrorKind::InvalidValue);
+    for config in [threaded(), threaded().free_without_waiting()] {
+        let [device, other] = rigs(config.devices(2));
+        let memory = device.allocate(MIB).unwrap();
+        let kind = |result: cachette_hal::Result<()>| result.unwrap_err().kind();
+        assert_eq!(kind(device.free(memory.add(4096))), ErrorKind::InvalidValue);
+        assert_eq!(kind(other.free(memory)), ErrorKind::InvalidValue);
+        device.free(memory).unwrap();
+        assert_eq!(kind(device.free(memory)), ErrorKind::InvalidValue);
+    }
 }
 
 #[test]
@@ -54,22 +56,6 @@ fn memory_is_charged_in_pages_up_to_the_capacity() {
     device.allocate(1).unwrap();
     assert_eq!(device.allocate(0).unwrap_err().kind(), ErrorKind::InvalidValue);
     assert_eq!(device.allocate(u64::MAX).unwrap_err().kind(), ErrorKind::OutOfMemory);
-}
-
-#[test]
-fn the_pool_gives_memory_of_a_busy_stream_to_that_stream_alone() {
-    let device = rig(threaded());
-    let (busy, other) = (device.stream(), device.stream());
-    let first = device.allocate_on(MIB, busy.borrow()).unwrap();
-    let hold = device.hold(busy.borrow()).unwrap();
-    device.free_on(first, busy.borrow()).unwrap();
-    let elsewhere = device.allocate_on(MIB, other.borrow()).unwrap();
-    assert_ne!(elsewhere, first);
-    let again = device.allocate_on(MIB, busy.borrow()).unwrap();
-    assert_eq!(again, first);
-    hold.release();
-    device.fill(again, 3, MIB, busy.borrow()).unwrap();
-    assert_eq!(device.read_on(again, 8, busy.borrow()).unwrap(), [3; 8]);
 }
 
 #[test]
@@ -109,25 +95,6 @@ fn work_on_freed_pool_memory_is_a_fault() {
     device.fill(memory, 1, MIB, StreamRef::DEFAULT).unwrap();
     let error = device.synchronize_device().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Fault);
-}
-
-#[test]
-fn page_locked_memory_is_one_address_to_host_and_device() {
-    let device = rig(threaded());
-    let pinned = device.allocate_pinned(100).unwrap();
-    let at = device.device_address(pinned).unwrap();
-    assert_eq!(at.address(), pinned.as_ptr().addr() as u64);
-    device.fill(at, 8, 100, StreamRef::DEFAULT).unwrap();
-    device.synchronize_device().unwrap();
-    // SAFETY: the memory is 100 bytes, zeroed when allocated, and the device is idle.
-    let seen = unsafe { std::slice::from_raw_parts(pinned.as_ptr(), 100) };
-    assert_eq!(seen, [8; 100]);
-    // SAFETY: 1. and 2. allocated above, and idle.
-    unsafe { device.free_pinned(pinned) }.unwrap();
-    // SAFETY: 1. the device looks the address up.
-    let twice = unsafe { device.free_pinned(pinned) }.unwrap_err();
-    assert_eq!(twice.kind(), ErrorKind::InvalidValue);
-    assert_eq!(device.device_address(pinned).unwrap_err().kind(), ErrorKind::InvalidValue);
 }
 
 #[test]

@@ -1,43 +1,28 @@
 //! Owners of memory that work in flight uses.
 
 use cachette_hal::owned::{OwnedMemory, OwnedPinned};
-use cachette_hal::{Call, ErrorKind, StreamRef};
+use cachette_hal::{Call, ErrorKind};
 
 use crate::rig::{MIB, rig, threaded};
-
-const STREAM: StreamRef = StreamRef::DEFAULT;
 
 /// Failures of a wait after which work may still run.
 const PASSING: [ErrorKind; 3] = [ErrorKind::CaptureForbids, ErrorKind::Refused, ErrorKind::Other];
 
 #[test]
-fn memory_stays_if_the_wait_for_its_work_fails() {
-    for kind in PASSING {
-        let device = rig(threaded().free_without_waiting());
-        let memory = OwnedMemory::allocate(&*device, MIB).unwrap();
-        let hold = device.hold(STREAM).unwrap();
-        device.fill(memory.ptr(), 1, MIB, STREAM).unwrap();
-        device.fail_next(Call::SynchronizeDevice, 1, kind);
-        drop(memory);
-        hold.release();
-        device.synchronize(STREAM).unwrap();
-        assert_eq!(device.physical_bytes(), MIB, "it is kept");
-    }
-}
-
-#[test]
 fn a_close_that_fails_gives_the_owner_back() {
-    let device = rig(threaded());
-    let memory = OwnedMemory::allocate(&*device, MIB).unwrap();
-    device.fail_next(Call::SynchronizeDevice, 1, ErrorKind::CaptureForbids);
-    let kept = memory.close().unwrap_err();
-    assert_eq!(kept.error.kind(), ErrorKind::CaptureForbids);
-    device.fail_next(Call::Free, 1, ErrorKind::Refused);
-    let kept = kept.owner.close().unwrap_err();
-    assert_eq!(kept.error.kind(), ErrorKind::Refused);
-    assert_eq!(device.physical_bytes(), MIB);
-    kept.owner.close().unwrap();
-    assert_eq!(device.physical_bytes(), 0);
+    for kind in PASSING {
+        let device = rig(threaded());
+        let memory = OwnedMemory::allocate(&*device, MIB).unwrap();
+        device.fail_next(Call::SynchronizeDevice, 1, kind);
+        let kept = memory.close().unwrap_err();
+        assert_eq!(kept.error.kind(), kind);
+        device.fail_next(Call::Free, 1, ErrorKind::Refused);
+        let kept = kept.owner.close().unwrap_err();
+        assert_eq!(kept.error.kind(), ErrorKind::Refused);
+        assert_eq!(device.physical_bytes(), MIB);
+        kept.owner.close().unwrap();
+        assert_eq!(device.physical_bytes(), 0);
+    }
 }
 
 #[test]

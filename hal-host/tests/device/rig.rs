@@ -48,10 +48,41 @@ impl Deref for Rig {
     }
 }
 
+/// Methods that pass a call on to the device.
+macro_rules! looked_up {
+    ($($name:ident($($argument:ident: $type:ty),*) $(-> $value:ty)?;)*) => {
+        $(pub(crate) fn $name(&self, $($argument: $type),*) -> Result<looked_up!(@ $($value)?)> {
+            // SAFETY: the device looks handles and addresses up, and faults on later use. Tests keep what graphs name.
+            unsafe { self.0.$name($($argument),*) }
+        })*
+    };
+    (@) => { () };
+    (@ $value:ty) => { $value };
+}
+
 impl Rig {
-    pub(crate) fn free(&self, ptr: DevicePtr) -> Result<()> {
-        // SAFETY: 1. and 2. the device looks the address up and waits until it is idle.
-        unsafe { self.0.free(ptr) }
+    looked_up! {
+        free(ptr: DevicePtr);
+        destroy_stream(stream: Stream);
+        destroy_event(event: Event);
+        synchronize(stream: StreamRef);
+        record(event: &Event, stream: StreamRef);
+        poll(event: &Event) -> Progress;
+        wait(event: &Event);
+        stream_wait(stream: StreamRef, event: &Event);
+        fill(at: DevicePtr, byte: u8, bytes: u64, stream: StreamRef);
+        copy(to: DevicePtr, from: DevicePtr, bytes: u64, stream: StreamRef);
+        begin_capture(stream: StreamRef, mode: CaptureMode);
+        end_capture(stream: StreamRef) -> Graph;
+        launch(graph: &Graph, stream: StreamRef);
+        destroy_graph(graph: Graph);
+        allocate_on(bytes: u64, stream: StreamRef) -> DevicePtr;
+        free_on(ptr: DevicePtr, stream: StreamRef);
+        map(at: DevicePtr, backing: &Backing);
+        unmap(at: DevicePtr, bytes: u64);
+        release(start: DevicePtr, bytes: u64);
+        destroy_backing(backing: Backing);
+        set_access(at: DevicePtr, bytes: u64, access: &[Access]);
     }
 
     pub(crate) fn stream(&self) -> Stream {
@@ -60,51 +91,6 @@ impl Rig {
 
     pub(crate) fn event(&self) -> Event {
         self.0.create_event().unwrap()
-    }
-
-    pub(crate) fn destroy_stream(&self, stream: Stream) -> Result<()> {
-        // SAFETY: 1. the device looks the handle up.
-        unsafe { self.0.destroy_stream(stream) }
-    }
-
-    pub(crate) fn destroy_event(&self, event: Event) -> Result<()> {
-        // SAFETY: 1. the device looks the handle up.
-        unsafe { self.0.destroy_event(event) }
-    }
-
-    pub(crate) fn synchronize(&self, stream: StreamRef) -> Result<()> {
-        // SAFETY: 1. the device looks the handle up.
-        unsafe { self.0.synchronize(stream) }
-    }
-
-    pub(crate) fn record(&self, event: &Event, stream: StreamRef) -> Result<()> {
-        // SAFETY: 1. the device looks the handles up.
-        unsafe { self.0.record(event, stream) }
-    }
-
-    pub(crate) fn poll(&self, event: &Event) -> Result<Progress> {
-        // SAFETY: 1. the device looks the handle up.
-        unsafe { self.0.poll(event) }
-    }
-
-    pub(crate) fn wait(&self, event: &Event) -> Result<()> {
-        // SAFETY: 1. the device looks the handle up.
-        unsafe { self.0.wait(event) }
-    }
-
-    pub(crate) fn stream_wait(&self, stream: StreamRef, event: &Event) -> Result<()> {
-        // SAFETY: 1. the device looks the handles up.
-        unsafe { self.0.stream_wait(stream, event) }
-    }
-
-    pub(crate) fn fill(&self, at: DevicePtr, byte: u8, bytes: u64, stream: StreamRef) -> Result<()> {
-        // SAFETY: 1. and 3. the device looks handle and range up.
-        unsafe { self.0.fill(at, byte, bytes, stream) }
-    }
-
-    pub(crate) fn copy(&self, to: DevicePtr, from: DevicePtr, n: u64, stream: StreamRef) -> Result<()> {
-        // SAFETY: 1. and 3. the device looks handle and ranges up.
-        unsafe { self.0.copy(to, from, n, stream) }
     }
 
     /// Reads device memory in the order of a stream, and waits for it.
@@ -126,16 +112,6 @@ impl Rig {
         unsafe { self.0.call_host(stream, Box::new(f)) }
     }
 
-    pub(crate) fn begin_capture(&self, stream: StreamRef, mode: CaptureMode) -> Result<()> {
-        // SAFETY: 1. the device looks the handle up.
-        unsafe { self.0.begin_capture(stream, mode) }
-    }
-
-    pub(crate) fn end_capture(&self, stream: StreamRef) -> Result<Graph> {
-        // SAFETY: 1. the device looks the handle up.
-        unsafe { self.0.end_capture(stream) }
-    }
-
     pub(crate) fn capture_status(&self, stream: StreamRef) -> CaptureStatus {
         // SAFETY: 1. the device looks the handle up.
         unsafe { self.0.capture_status(stream) }.unwrap()
@@ -153,51 +129,6 @@ impl Rig {
         // SAFETY: 1. the device looks the node up.
         unsafe { self.0.dependencies(node, &mut nodes) }?;
         Ok(nodes)
-    }
-
-    pub(crate) fn launch(&self, graph: &Graph, stream: StreamRef) -> Result<()> {
-        // SAFETY: 1. the device looks the handles up. 3. and 4. tests keep what their graphs name.
-        unsafe { self.0.launch(graph, stream) }
-    }
-
-    pub(crate) fn destroy_graph(&self, graph: Graph) -> Result<()> {
-        // SAFETY: 1. the device looks the handle up.
-        unsafe { self.0.destroy_graph(graph) }
-    }
-
-    pub(crate) fn allocate_on(&self, bytes: u64, stream: StreamRef) -> Result<DevicePtr> {
-        // SAFETY: 1. the device looks the handle up.
-        unsafe { self.0.allocate_on(bytes, stream) }
-    }
-
-    pub(crate) fn free_on(&self, ptr: DevicePtr, stream: StreamRef) -> Result<()> {
-        // SAFETY: 1. and 2. the device looks handle and address up, and faults on later use.
-        unsafe { self.0.free_on(ptr, stream) }
-    }
-
-    pub(crate) fn map(&self, at: DevicePtr, backing: &Backing) -> Result<()> {
-        // SAFETY: 1. the device looks the handle up.
-        unsafe { self.0.map(at, backing) }
-    }
-
-    pub(crate) fn unmap(&self, at: DevicePtr, bytes: u64) -> Result<()> {
-        // SAFETY: 2. the device faults on later use.
-        unsafe { self.0.unmap(at, bytes) }
-    }
-
-    pub(crate) fn release(&self, start: DevicePtr, bytes: u64) -> Result<()> {
-        // SAFETY: 1. the device looks the addresses up.
-        unsafe { self.0.release(start, bytes) }
-    }
-
-    pub(crate) fn destroy_backing(&self, backing: Backing) -> Result<()> {
-        // SAFETY: 1. the device looks the handle up.
-        unsafe { self.0.destroy_backing(backing) }
-    }
-
-    pub(crate) fn set_access(&self, at: DevicePtr, bytes: u64, access: &[Access]) -> Result<()> {
-        // SAFETY: 2. the device faults on later use.
-        unsafe { self.0.set_access(at, bytes, access) }
     }
 
     /// Lets this device read and write.

@@ -124,20 +124,6 @@ fn several_threads_may_take_steps() {
 }
 
 #[test]
-fn a_destroyed_stream_runs_to_its_end() {
-    let device = rig(stepped(5));
-    let memory = device.allocate(8).unwrap();
-    let stream = device.stream();
-    let handle = stream.borrow();
-    device.fill(memory, 3, 8, handle).unwrap();
-    device.destroy_stream(stream).unwrap();
-    let gone = device.fill(memory, 4, 8, handle).unwrap_err();
-    assert_eq!(gone.kind(), ErrorKind::InvalidHandle);
-    device.run_until_idle();
-    assert_eq!(device.read(memory, 8), [3; 8]);
-}
-
-#[test]
 fn with_threads_there_is_nothing_to_step() {
     let device = rig(threaded());
     let memory = device.allocate(8).unwrap();

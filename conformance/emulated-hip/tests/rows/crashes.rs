@@ -6,10 +6,10 @@ use std::process::{Command, ExitCode, Output};
 use std::ptr;
 
 use cachette_emulated_hip::Personality;
-use cachette_hal_hip::types::IpcMemHandle;
 use libtest_mimic::{Failed, Trial};
 
-use crate::hip::Hip;
+use crate::descriptors::token;
+use crate::hip::{Hip, call};
 use crate::{calls, captures};
 
 const PART: &str = "CACHETTE_ROW_PART";
@@ -24,122 +24,66 @@ struct Crash {
     status: i32,
 }
 
+impl Crash {
+    const fn of(name: &'static str, crashes: [bool; 3], status: i32, act: fn(&Hip) -> i32) -> Self {
+        Self { name, act, crashes, status }
+    }
+}
+
 const CRASHES: &[Crash] = &[
-    Crash { name: "unmapping_nothing", act: unmap_nothing, crashes: [true, false, false], status: 1 },
-    Crash { name: "unmapping_what_failed_to_map", act: unmap_failed, crashes: [true, false, false], status: 1 },
-    Crash {
-        name: "retaining_plain_memory",
-        act: |hip| {
-            let (plain, mut handle) = (hip.malloc(CHUNK), 0);
-            // SAFETY: the out-parameter outlives the call.
-            unsafe { (hip.extra.retain)(&raw mut handle, plain) }
-        },
-        crashes: [true, true, false],
-        status: 1,
-    },
-    Crash { name: "a_token_of_mapped_memory", act: mapped_token, crashes: [true, true, false], status: 1 },
-    Crash {
-        name: "a_descriptor_by_value",
-        act: |hip| {
-            let mut handle = 0;
-            let argument = ptr::without_provenance_mut::<c_void>(2);
-            // SAFETY: descriptor 2 is open, and the out-parameter outlives the call.
-            unsafe { (hip.vm().hipMemImportFromShareableHandle)(&raw mut handle, argument, 1) }
-        },
-        crashes: [true, false, false],
-        status: 1,
-    },
-    Crash { name: "the_legacy_stream", act: |hip| hip.synchronize(1), crashes: [true, true, true], status: 0 },
-    Crash {
-        name: "a_record_in_a_destroyed_stream",
-        act: |hip| {
-            let (event, stream) = (calls::event(hip), hip.destroyed_stream());
-            // SAFETY: the library notices that the stream is gone, or ends the process.
-            unsafe { (hip.symbols.core.hipEventRecord)(event, stream) }
-        },
-        crashes: [false, true, true],
-        status: 709,
-    },
-    Crash {
-        name: "a_query_of_a_destroyed_stream",
-        // SAFETY: as above.
-        act: |hip| unsafe { (hip.extra.query)(hip.destroyed_stream()) },
-        crashes: [false, true, true],
-        status: 709,
-    },
-    Crash {
-        name: "a_wait_of_a_destroyed_stream",
-        act: |hip| {
-            let (event, stream) = (calls::event(hip), hip.destroyed_stream());
-            // SAFETY: as above.
-            unsafe { (hip.symbols.core.hipStreamWaitEvent)(stream, event, 0) }
-        },
-        crashes: [false, true, true],
-        status: 400,
-    },
-    Crash {
-        name: "a_fill_in_a_destroyed_stream",
-        act: |hip| captures::fill(hip, hip.malloc(64), hip.destroyed_stream()),
-        crashes: [true, true, true],
-        status: 0,
-    },
-    Crash { name: "a_second_end_of_a_broken_capture", act: end_twice, crashes: [true, true, true], status: 0 },
-    Crash {
-        name: "a_range_written_to_null",
-        act: |hip| {
-            let addresses = hip.symbols.addresses.as_ref().expect("it has every function");
-            // SAFETY: the library ends the process before it writes.
-            unsafe { (addresses.hipMemGetAddressRange)(ptr::null_mut(), ptr::null_mut(), 4096) }
-        },
-        crashes: [true, true, true],
-        status: 0,
-    },
+    Crash::of("unmapping_nothing", [true, false, false], 1, |hip| {
+        hip.unmap(hip.reserve(CHUNK, 0).expect("there are addresses"), CHUNK)
+    }),
+    Crash::of("unmapping_what_failed_to_map", [true, false, false], 1, |hip| {
+        let at = hip.reserve(2 * CHUNK, 0).expect("there are addresses");
+        // More than the handle has, which fails whatever is said of it.
+        hip.map(at, 2 * CHUNK, hip.create(CHUNK));
+        hip.unmap(at, 2 * CHUNK)
+    }),
+    Crash::of("retaining_plain_memory", [true, true, false], 1, |hip| {
+        let mut handle = 0;
+        call!(hip.extra.retain(&raw mut handle, hip.malloc(CHUNK)))
+    }),
+    Crash::of("a_token_of_mapped_memory", [true, true, false], 1, |hip| {
+        token(hip, hip.mapped(&[CHUNK]).0).err().unwrap_or(0)
+    }),
+    Crash::of("a_descriptor_by_value", [true, false, false], 1, |hip| {
+        let (mut handle, descriptor) = (0, ptr::without_provenance_mut::<c_void>(2));
+        call!(hip.virtual_memory.hipMemImportFromShareableHandle(&raw mut handle, descriptor, 1))
+    }),
+    Crash::of("the_legacy_stream", [true, true, true], 0, |hip| hip.synchronize(1)),
+    Crash::of("a_record_in_a_destroyed_stream", [false, true, true], 709, |hip| {
+        call!(hip.core.hipEventRecord(calls::event(hip), hip.destroyed_stream()))
+    }),
+    Crash::of("a_query_of_a_destroyed_stream", [false, true, true], 709, |hip| {
+        call!(hip.extra.query(hip.destroyed_stream()))
+    }),
+    Crash::of("a_wait_of_a_destroyed_stream", [false, true, true], 400, |hip| {
+        call!(hip.core.hipStreamWaitEvent(hip.destroyed_stream(), calls::event(hip), 0))
+    }),
+    Crash::of("a_fill_in_a_destroyed_stream", [true, true, true], 0, |hip| {
+        captures::fill(hip, hip.malloc(64), hip.destroyed_stream())
+    }),
+    Crash::of("a_second_end_of_a_broken_capture", [true, true, true], 0, |hip| {
+        let stream = hip.stream();
+        assert_eq!(captures::begin_as(hip, stream, 2), 0);
+        assert_eq!(hip.synchronize(stream), 900);
+        assert_eq!(captures::end(hip, stream), 901);
+        captures::end(hip, stream)
+    }),
+    Crash::of("a_range_written_to_null", [true, true, true], 0, |hip| {
+        call!(hip.addresses.hipMemGetAddressRange(ptr::null_mut(), ptr::null_mut(), 4096))
+    }),
 ];
-
-fn end_twice(hip: &Hip) -> i32 {
-    let (stream, capture) = (hip.stream(), &hip.symbols.capture);
-    let capture = capture.as_ref().expect("it has every function");
-    // SAFETY: the stream lives. 2 is the relaxed mode.
-    assert_eq!(unsafe { (capture.hipStreamBeginCapture)(stream, 2) }, 0);
-    assert_eq!(hip.synchronize(stream), 900);
-    assert_eq!(captures::end(hip, stream), 901);
-    captures::end(hip, stream)
-}
-
-fn unmap_nothing(hip: &Hip) -> i32 {
-    let at = hip.reserve(CHUNK, 0).expect("there are addresses");
-    hip.unmap(at, CHUNK)
-}
-
-/// Maps more than a handle has, which fails whatever is said of it.
-fn unmap_failed(hip: &Hip) -> i32 {
-    let at = hip.reserve(2 * CHUNK, 0).expect("there are addresses");
-    hip.map(at, 2 * CHUNK, hip.create(CHUNK));
-    hip.unmap(at, 2 * CHUNK)
-}
-
-fn mapped_token(hip: &Hip) -> i32 {
-    let ipc = hip.symbols.ipc.as_ref().expect("it has every function");
-    let at = hip.reserve(CHUNK, 0).expect("there are addresses");
-    assert_eq!(hip.map(at, CHUNK, hip.create(CHUNK)), 0);
-    let mut token = IpcMemHandle { reserved: [0; 64] };
-    // SAFETY: the out-parameter outlives the call.
-    unsafe { (ipc.hipIpcGetMemHandle)(&raw mut token, at) }
-}
 
 /// Statuses of calls that need no device elsewhere: starting, the last error, and freeing nothing.
 fn without_devices(hip: &Hip) -> String {
-    let core = &hip.symbols.core;
     let mut version = 0;
     let calls = [
-        // SAFETY: it takes numbers alone.
-        unsafe { (core.hipInit)(0) },
-        // SAFETY: it takes nothing.
-        unsafe { (core.hipGetLastError)() },
-        // SAFETY: there is nothing to free.
-        unsafe { (core.hipFree)(0) },
-        // SAFETY: the out-parameter outlives the call.
-        unsafe { (hip.extra.version)(&raw mut version) },
+        call!(hip.core.hipInit(0)),
+        call!(hip.core.hipGetLastError()),
+        call!(hip.core.hipFree(0)),
+        call!(hip.extra.version(&raw mut version)),
     ];
     format!("{calls:?} {version}")
 }

@@ -6,11 +6,30 @@ use std::ptr;
 use cachette_emulated_hip::{Personality, install};
 use cachette_hal::load::{Candidate, Library};
 use cachette_hal::symbol_table;
-use cachette_hal_hip::symbols::{Symbols, VirtualMemoryCalls};
+use cachette_hal_hip::symbols::Symbols;
 use cachette_hal_hip::types::{
     Address, BackingHandle, EventHandle, MemAccessDesc, MemAllocationFlags, MemAllocationProp, MemLocation, PoolHandle,
     Status, StreamHandle,
 };
+
+/// Calls a function of the library: `call!(hip.GROUP.FUNCTION(ARGUMENTS))`.
+macro_rules! call {
+    ($hip:ident.extra.$function:ident($($argument:expr),*)) => {
+        call!(@ $hip.extra.$function, $($argument),*)
+    };
+    ($hip:ident.core.$function:ident($($argument:expr),*)) => {
+        call!(@ $hip.symbols.core.$function, $($argument),*)
+    };
+    ($hip:ident.$group:ident.$function:ident($($argument:expr),*)) => {
+        call!(@ $hip.symbols.$group.as_ref().expect("it has every function").$function, $($argument),*)
+    };
+    (@ $function:expr, $($argument:expr),*) => {{
+        let function = $function;
+        // SAFETY: rows pass out-parameters that outlive the call, and else what lives or what the library checks.
+        unsafe { function($($argument),*) }
+    }};
+}
+pub(crate) use call;
 
 symbol_table! {
     /// Functions that only tests call.
@@ -66,48 +85,35 @@ impl Hip {
         versions[(self.personality as usize).min(2)]
     }
 
-    pub(crate) fn vm(&self) -> &VirtualMemoryCalls {
-        self.symbols.virtual_memory.as_ref().expect("it has every function")
-    }
-
     pub(crate) fn set_device(&self, device: c_int) {
-        // SAFETY: it takes numbers alone.
-        assert_eq!(unsafe { (self.symbols.core.hipSetDevice)(device) }, 0);
+        assert_eq!(call!(self.core.hipSetDevice(device)), 0);
     }
 
     pub(crate) fn malloc(&self, bytes: u64) -> Address {
         let mut at = 0;
-        // SAFETY: the out-parameter outlives the call.
-        let status = unsafe { (self.symbols.core.hipMalloc)(&raw mut at, bytes) };
-        assert_eq!(status, 0);
+        assert_eq!(call!(self.core.hipMalloc(&raw mut at, bytes)), 0);
         at
     }
 
     pub(crate) fn free(&self, at: Address) {
-        // SAFETY: rows free what they allocated, once.
-        assert_eq!(unsafe { (self.symbols.core.hipFree)(at) }, 0);
+        assert_eq!(call!(self.core.hipFree(at)), 0);
     }
 
     /// Free memory of the current device.
     pub(crate) fn free_memory(&self) -> u64 {
         let (mut free, mut total) = (0, 0);
-        // SAFETY: the out-parameters outlive the call.
-        let status = unsafe { (self.symbols.core.hipMemGetInfo)(&raw mut free, &raw mut total) };
-        assert_eq!(status, 0);
+        assert_eq!(call!(self.core.hipMemGetInfo(&raw mut free, &raw mut total)), 0);
         free
     }
 
     pub(crate) fn stream(&self) -> StreamHandle {
         let mut stream = 0;
-        // SAFETY: the out-parameter outlives the call.
-        let status = unsafe { (self.symbols.core.hipStreamCreateWithFlags)(&raw mut stream, 1) };
-        assert_eq!(status, 0);
+        assert_eq!(call!(self.core.hipStreamCreateWithFlags(&raw mut stream, 1)), 0);
         stream
     }
 
     pub(crate) fn destroy_stream(&self, stream: StreamHandle) {
-        // SAFETY: rows destroy what they created, once.
-        assert_eq!(unsafe { (self.symbols.core.hipStreamDestroy)(stream) }, 0);
+        assert_eq!(call!(self.core.hipStreamDestroy(stream)), 0);
     }
 
     /// A stream that was destroyed.
@@ -118,29 +124,24 @@ impl Hip {
     }
 
     pub(crate) fn synchronize(&self, stream: StreamHandle) -> Status {
-        // SAFETY: rows pass streams that live.
-        unsafe { (self.symbols.core.hipStreamSynchronize)(stream) }
+        call!(self.core.hipStreamSynchronize(stream))
     }
 
     /// Reserves addresses.
     pub(crate) fn reserve(&self, bytes: u64, alignment: u64) -> Result<Address, Status> {
         let mut at = 0;
-        // SAFETY: the out-parameter outlives the call.
-        let status = unsafe { (self.vm().hipMemAddressReserve)(&raw mut at, bytes, alignment, 0, 0) };
+        let status = call!(self.virtual_memory.hipMemAddressReserve(&raw mut at, bytes, alignment, 0, 0));
         if status == 0 { Ok(at) } else { Err(status) }
     }
 
     pub(crate) fn release(&self, at: Address, bytes: u64) -> Status {
-        // SAFETY: the library checks both.
-        unsafe { (self.vm().hipMemAddressFree)(at, bytes) }
+        call!(self.virtual_memory.hipMemAddressFree(at, bytes))
     }
 
     /// Makes physical memory.
     pub(crate) fn create_on(&self, device: c_int, bytes: u64, kind: c_int) -> Result<BackingHandle, Status> {
-        let wanted = properties(device, kind);
-        let mut handle = 0;
-        // SAFETY: both structures outlive the call.
-        let status = unsafe { (self.vm().hipMemCreate)(&raw mut handle, bytes, &raw const wanted, 0) };
+        let (wanted, mut handle) = (properties(device, kind), 0);
+        let status = call!(self.virtual_memory.hipMemCreate(&raw mut handle, bytes, &raw const wanted, 0));
         if status == 0 { Ok(handle) } else { Err(status) }
     }
 
@@ -149,25 +150,45 @@ impl Hip {
     }
 
     pub(crate) fn destroy(&self, handle: BackingHandle) {
-        // SAFETY: rows give back what they created, once.
-        assert_eq!(unsafe { (self.vm().hipMemRelease)(handle) }, 0);
+        assert_eq!(call!(self.virtual_memory.hipMemRelease(handle)), 0);
     }
 
     pub(crate) fn map(&self, at: Address, bytes: u64, handle: BackingHandle) -> Status {
-        // SAFETY: the library checks all of them.
-        unsafe { (self.vm().hipMemMap)(at, bytes, 0, handle, 0) }
+        call!(self.virtual_memory.hipMemMap(at, bytes, 0, handle, 0))
     }
 
     pub(crate) fn unmap(&self, at: Address, bytes: u64) -> Status {
-        // SAFETY: nothing that rows queue uses the range.
-        unsafe { (self.vm().hipMemUnmap)(at, bytes) }
+        call!(self.virtual_memory.hipMemUnmap(at, bytes))
+    }
+
+    /// Reserves addresses for physical memory of these sizes and maps each at its place.
+    pub(crate) fn mapped(&self, sizes: &[u64]) -> (Address, Vec<BackingHandle>) {
+        let at = self.reserve(sizes.iter().sum(), 0).expect("there are addresses");
+        let mut next = at;
+        let map = |bytes: &u64| {
+            let handle = self.create(*bytes);
+            assert_eq!(self.map(next, *bytes, handle), 0);
+            next += bytes;
+            handle
+        };
+        (at, sizes.iter().map(map).collect())
+    }
+
+    /// Unmaps and destroys what [`mapped`](Self::mapped) made, and releases the addresses.
+    pub(crate) fn unmapped(&self, at: Address, sizes: &[u64], handles: &[BackingHandle]) {
+        let mut next = at;
+        for (bytes, handle) in sizes.iter().zip(handles) {
+            assert_eq!(self.unmap(next, *bytes), 0);
+            self.destroy(*handle);
+            next += bytes;
+        }
+        assert_eq!(self.release(at, sizes.iter().sum()), 0);
     }
 
     /// Lets device 0 read and write.
     pub(crate) fn grant(&self, at: Address, bytes: u64) -> Status {
         let access = MemAccessDesc { location: MemLocation { kind: 1, id: 0 }, flags: 3 };
-        // SAFETY: the list outlives the call.
-        unsafe { (self.vm().hipMemSetAccess)(at, bytes, &raw const access, 1) }
+        call!(self.virtual_memory.hipMemSetAccess(at, bytes, &raw const access, 1))
     }
 }
 

@@ -40,3 +40,16 @@ fn caught<T: Debug>(device: &Subject, what: MisuseKind, parts: &[&str], wrong: i
     }
     misuse
 }
+
+/// [`caught`] for a call of the device: the call, which the report names, the kind of misuse, and parts of its text.
+macro_rules! wrong {
+    ($device:ident.$call:ident($($argument:expr),*) => $kind:ident $(, $part:expr)*) => {{
+        let kind = cachette_hal_testing::checked::MisuseKind::$kind;
+        let misuse = $crate::checked::caught(&$device, kind, &[$($part),*], || {
+            $crate::fake::call!($device.$call($($argument),*))
+        });
+        assert_eq!(misuse.call.name(), stringify!($call));
+        misuse
+    }};
+}
+use wrong;

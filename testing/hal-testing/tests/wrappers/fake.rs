@@ -98,26 +98,58 @@ impl Fake {
     }
 
     /// Counts a call and answers it with a new number.
-    fn make(&self, call: Call) -> Result<u64> {
+    fn make(&self, call: Call) -> Result<usize> {
         self.answer(call, ())?;
         let mut state = self.state();
         state.made += 1;
         let fresh = state.made * STRIDE;
-        Ok(state.reused.take().unwrap_or(fresh))
-    }
-
-    fn make_address(&self, call: Call) -> Result<DevicePtr> {
-        self.make(call).map(|number| DevicePtr::new(number).expect("numbers begin at one stride"))
-    }
-
-    fn make_handle(&self, call: Call) -> Result<usize> {
-        let number = self.make(call)?;
-        Ok(usize::try_from(number).expect("the target has 64 bits"))
+        Ok(usize::try_from(state.reused.take().unwrap_or(fresh)).expect("the target has 64 bits"))
     }
 
     fn group(&self, feature: Feature) -> Result<&Self, Missing> {
         self.has_groups.then_some(self).ok_or(Missing::unimplemented(feature))
     }
+}
+
+/// The address that a number is.
+fn address(number: usize) -> DevicePtr {
+    DevicePtr::new(number as u64).expect("numbers begin at one stride")
+}
+
+/// Methods that count their call and answer with nothing, with a value, or with what a new number is.
+macro_rules! answers {
+    () => {};
+    (@[$($unsafe:tt)?] $call:ident $name:ident($($type:ty),*); $($others:tt)*) => {
+        answers! { @[$($unsafe)?] $call $name($($type),*) -> () = (); $($others)* }
+    };
+    (@[$($unsafe:tt)?] $call:ident $name:ident($($type:ty),*) -> $value:ty = $answer:expr; $($others:tt)*) => {
+        $($unsafe)? fn $name(&self, $(_: $type),*) -> Result<$value> {
+            self.answer(Call::$call, $answer)
+        }
+        answers! { $($others)* }
+    };
+    (@[$($unsafe:tt)?] $call:ident $name:ident($($type:ty),*) -> $value:ty: $made:expr; $($others:tt)*) => {
+        $($unsafe)? fn $name(&self, $(_: $type),*) -> Result<$value> {
+            self.make(Call::$call).map($made)
+        }
+        answers! { $($others)* }
+    };
+    (unsafe $($rest:tt)*) => {
+        answers! { @[unsafe] $($rest)* }
+    };
+    ($($rest:tt)*) => {
+        answers! { @[] $($rest)* }
+    };
+}
+use answers;
+
+/// A method that returns a group, if the device has groups.
+macro_rules! groups {
+    ($($name:ident: $group:ident;)*) => {
+        $(fn $name(&self) -> Result<&dyn $group, Missing> {
+            self.group(Feature::$group).map(|group| group as _)
+        })*
+    };
 }
 
 impl fmt::Debug for Fake {
@@ -130,68 +162,29 @@ impl Device for Fake {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
-    fn memory_info(&self) -> Result<MemoryInfo> {
-        let (free, total) = (1 << 30, 1 << 40);
-        self.answer(Call::MemoryInfo, MemoryInfo { free, total })
+    answers! {
+        MemoryInfo memory_info() -> MemoryInfo = MemoryInfo { free: 1 << 30, total: 1 << 40 };
+        Allocate allocate(u64) -> DevicePtr: address;
+        unsafe Free free(DevicePtr);
+        CreateStream create_stream() -> Stream: Stream::from_raw;
+        unsafe DestroyStream destroy_stream(Stream);
+        unsafe Synchronize synchronize(StreamRef);
+        SynchronizeDevice synchronize_device();
+        CreateEvent create_event() -> Event: Event::from_raw;
+        unsafe DestroyEvent destroy_event(Event);
+        unsafe Record record(&Event, StreamRef);
+        unsafe Poll poll(&Event) -> Progress = Progress::Done;
+        unsafe Wait wait(&Event);
+        unsafe StreamWait stream_wait(StreamRef, &Event);
     }
-    fn allocate(&self, _bytes: u64) -> Result<DevicePtr> {
-        self.make_address(Call::Allocate)
-    }
-    unsafe fn free(&self, _ptr: DevicePtr) -> Result<()> {
-        self.answer(Call::Free, ())
-    }
-    fn create_stream(&self) -> Result<Stream> {
-        self.make_handle(Call::CreateStream).map(Stream::from_raw)
-    }
-    unsafe fn destroy_stream(&self, _stream: Stream) -> Result<()> {
-        self.answer(Call::DestroyStream, ())
-    }
-    unsafe fn synchronize(&self, _stream: StreamRef) -> Result<()> {
-        self.answer(Call::Synchronize, ())
-    }
-    fn synchronize_device(&self) -> Result<()> {
-        self.answer(Call::SynchronizeDevice, ())
-    }
-    fn create_event(&self) -> Result<Event> {
-        self.make_handle(Call::CreateEvent).map(Event::from_raw)
-    }
-    unsafe fn destroy_event(&self, _event: Event) -> Result<()> {
-        self.answer(Call::DestroyEvent, ())
-    }
-    unsafe fn record(&self, _event: &Event, _stream: StreamRef) -> Result<()> {
-        self.answer(Call::Record, ())
-    }
-    unsafe fn poll(&self, _event: &Event) -> Result<Progress> {
-        self.answer(Call::Poll, Progress::Done)
-    }
-    unsafe fn wait(&self, _event: &Event) -> Result<()> {
-        self.answer(Call::Wait, ())
-    }
-    unsafe fn stream_wait(&self, _stream: StreamRef, _event: &Event) -> Result<()> {
-        self.answer(Call::StreamWait, ())
-    }
-    fn virtual_memory(&self) -> Result<&dyn VirtualMemory, Missing> {
-        self.group(Feature::VirtualMemory).map(|group| group as _)
-    }
-    fn stream_ordered(&self) -> Result<&dyn StreamOrdered, Missing> {
-        self.group(Feature::StreamOrdered).map(|group| group as _)
-    }
-    fn host_memory(&self) -> Result<&dyn HostMemory, Missing> {
-        self.group(Feature::HostMemory).map(|group| group as _)
-    }
-    fn ipc(&self) -> Result<&dyn Ipc, Missing> {
-        self.group(Feature::Ipc).map(|group| group as _)
-    }
-    fn capture(&self) -> Result<&dyn Capture, Missing> {
-        self.group(Feature::Capture).map(|group| group as _)
-    }
-    fn peer_access(&self) -> Result<&dyn PeerAccess, Missing> {
-        self.group(Feature::PeerAccess).map(|group| group as _)
-    }
-    fn transfer(&self) -> Result<&dyn Transfer, Missing> {
-        self.group(Feature::Transfer).map(|group| group as _)
-    }
-    fn host_calls(&self) -> Result<&dyn HostCalls, Missing> {
-        self.group(Feature::HostCalls).map(|group| group as _)
+    groups! {
+        virtual_memory: VirtualMemory;
+        stream_ordered: StreamOrdered;
+        host_memory: HostMemory;
+        ipc: Ipc;
+        capture: Capture;
+        peer_access: PeerAccess;
+        transfer: Transfer;
+        host_calls: HostCalls;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use cachette_hal::{
     Access, Backing, Call, Capture, CaptureMode, CaptureNode, CaptureStatus, DevicePtr, FabricHandle, Granularity,
@@ -10,176 +10,118 @@ use cachette_hal::{
     StreamOrdered, StreamRef, Transfer, VirtualMemory,
 };
 
-use super::{Fake, STRIDE};
+use super::{Fake, STRIDE, address, answers};
+
+/// Facts that the fake has no reason against.
+macro_rules! facts {
+    ($($name:ident($($type:ty)?);)*) => {
+        $(fn $name(&self, $(_: $type)?) -> Result<(), Reason> {
+            Ok(())
+        })*
+    };
+}
 
 impl VirtualMemory for Fake {
     fn granularity(&self) -> Granularity {
         Granularity { minimum: 4096, recommended: 8192 }
     }
-    fn shares(&self, _sharing: Sharing) -> Result<(), Reason> {
-        Ok(())
+    facts! {
+        shares(Sharing);
+        aliases();
+        frees_under_reservation();
+        mixes_sizes();
+        maps_without_wait();
     }
-
-    fn aliases(&self) -> Result<(), Reason> {
-        Ok(())
-    }
-
-    fn frees_under_reservation(&self) -> Result<(), Reason> {
-        Ok(())
-    }
-
-    fn mixes_sizes(&self) -> Result<(), Reason> {
-        Ok(())
-    }
-
-    fn maps_without_wait(&self) -> Result<(), Reason> {
-        Ok(())
-    }
-    fn reserve(&self, _bytes: u64, _wish: Option<DevicePtr>) -> Result<DevicePtr> {
-        self.make_address(Call::Reserve)
-    }
-    unsafe fn release(&self, _start: DevicePtr, _bytes: u64) -> Result<()> {
-        self.answer(Call::Release, ())
+    answers! {
+        Reserve reserve(u64, Option<DevicePtr>) -> DevicePtr: address;
+        unsafe Release release(DevicePtr, u64);
+        unsafe DestroyBacking destroy_backing(Backing);
+        unsafe Map map(DevicePtr, &Backing);
+        unsafe Unmap unmap(DevicePtr, u64);
+        unsafe SetAccess set_access(DevicePtr, u64, &[Access]);
+        unsafe ExportBacking export_backing(&Backing) -> OwnedFd = File::open("/dev/null").expect("every system has it").into();
+        unsafe ExportFabric export_fabric(&Backing) -> FabricHandle = FabricHandle([7; 64]);
     }
     fn create_backing(&self, bytes: u64, _: Sharing, _: bool) -> Result<Backing> {
-        let raw = self.make_handle(Call::CreateBacking)?;
-        Ok(Backing::from_raw(raw, bytes))
-    }
-    unsafe fn destroy_backing(&self, _backing: Backing) -> Result<()> {
-        self.answer(Call::DestroyBacking, ())
-    }
-    unsafe fn map(&self, _at: DevicePtr, _backing: &Backing) -> Result<()> {
-        self.answer(Call::Map, ())
-    }
-    unsafe fn unmap(&self, _at: DevicePtr, _bytes: u64) -> Result<()> {
-        self.answer(Call::Unmap, ())
-    }
-    unsafe fn set_access(&self, _at: DevicePtr, _bytes: u64, _access: &[Access]) -> Result<()> {
-        self.answer(Call::SetAccess, ())
-    }
-    unsafe fn export_backing(&self, _backing: &Backing) -> Result<OwnedFd> {
-        self.answer(Call::ExportBacking, ())?;
-        Ok(File::open("/dev/null").expect("every system has it").into())
+        self.make(Call::CreateBacking).map(|raw| Backing::from_raw(raw, bytes))
     }
     fn import_backing(&self, _fd: BorrowedFd<'_>, bytes: u64) -> Result<Backing> {
-        let raw = self.make_handle(Call::ImportBacking)?;
-        Ok(Backing::from_raw(raw, bytes))
-    }
-    unsafe fn export_fabric(&self, _backing: &Backing) -> Result<FabricHandle> {
-        self.answer(Call::ExportFabric, FabricHandle([7; 64]))
+        self.make(Call::ImportBacking).map(|raw| Backing::from_raw(raw, bytes))
     }
     fn import_fabric(&self, _handle: &FabricHandle, bytes: u64) -> Result<Backing> {
-        let raw = self.make_handle(Call::ImportFabric)?;
-        Ok(Backing::from_raw(raw, bytes))
+        self.make(Call::ImportFabric).map(|raw| Backing::from_raw(raw, bytes))
     }
 }
 
 impl StreamOrdered for Fake {
-    unsafe fn allocate_on(&self, _bytes: u64, _stream: StreamRef) -> Result<DevicePtr> {
-        self.make_address(Call::AllocateOn)
-    }
-    unsafe fn free_on(&self, _ptr: DevicePtr, _stream: StreamRef) -> Result<()> {
-        self.answer(Call::FreeOn, ())
-    }
-    fn trim(&self, _keep: u64) -> Result<()> {
-        self.answer(Call::Trim, ())
+    answers! {
+        unsafe AllocateOn allocate_on(u64, StreamRef) -> DevicePtr: address;
+        unsafe FreeOn free_on(DevicePtr, StreamRef);
+        Trim trim(u64);
     }
 }
 
 impl HostMemory for Fake {
-    fn allocate_pinned(&self, _bytes: usize) -> Result<NonNull<u8>> {
-        let address = self.make_handle(Call::AllocatePinned)?;
-        let ptr = NonNull::new(std::ptr::without_provenance_mut(address));
-        Ok(ptr.expect("numbers begin at one stride"))
-    }
-    unsafe fn free_pinned(&self, _ptr: NonNull<u8>) -> Result<()> {
-        self.answer(Call::FreePinned, ())
-    }
-    unsafe fn register(&self, _ptr: NonNull<u8>, _bytes: usize) -> Result<()> {
-        self.answer(Call::Register, ())
-    }
-    unsafe fn unregister(&self, _ptr: NonNull<u8>) -> Result<()> {
-        self.answer(Call::Unregister, ())
+    answers! {
+        AllocatePinned allocate_pinned(usize) -> NonNull<u8>: |number| {
+            NonNull::new(ptr::without_provenance_mut(number)).expect("numbers begin at one stride")
+        };
+        unsafe FreePinned free_pinned(NonNull<u8>);
+        unsafe Register register(NonNull<u8>, usize);
+        unsafe Unregister unregister(NonNull<u8>);
     }
     /// Somewhere else than on the host, as some drivers have it for registered memory.
     fn device_address(&self, ptr: NonNull<u8>) -> Result<DevicePtr> {
-        let host = ptr.addr().get() as u64;
-        let seen_at = DevicePtr::new(host + 1000 * STRIDE).expect("the sum is no zero");
-        self.answer(Call::DeviceAddress, seen_at)
+        self.answer(Call::DeviceAddress, address(ptr.addr().get()).add(1000 * STRIDE))
     }
 }
 
 impl Ipc for Fake {
-    unsafe fn export_token(&self, _base: DevicePtr) -> Result<IpcToken> {
-        self.answer(Call::ExportToken, IpcToken([7; 64]))
-    }
-    fn open_token(&self, _token: &IpcToken) -> Result<DevicePtr> {
-        self.make_address(Call::OpenToken)
-    }
-    unsafe fn close_token(&self, _base: DevicePtr) -> Result<()> {
-        self.answer(Call::CloseToken, ())
+    answers! {
+        unsafe ExportToken export_token(DevicePtr) -> IpcToken = IpcToken([1; 64]);
+        OpenToken open_token(&IpcToken) -> DevicePtr: address;
+        unsafe CloseToken close_token(DevicePtr);
     }
 }
 
 impl Capture for Fake {
-    unsafe fn capture_status(&self, _stream: StreamRef) -> Result<CaptureStatus> {
-        self.answer(Call::CaptureStatus, CaptureStatus::Idle)
+    answers! {
+        unsafe CaptureStatus capture_status(StreamRef) -> CaptureStatus = CaptureStatus::Idle;
+        unsafe BeginCapture begin_capture(StreamRef, CaptureMode);
+        unsafe EndCapture end_capture(StreamRef) -> Graph: Graph::from_raw;
+        unsafe Launch launch(&Graph, StreamRef);
+        unsafe DestroyGraph destroy_graph(Graph);
+        ExchangeCaptureMode exchange_capture_mode(CaptureMode) -> CaptureMode = CaptureMode::Global;
     }
     unsafe fn frontier(&self, _stream: StreamRef, nodes: &mut Vec<CaptureNode>) -> Result<CaptureStatus> {
-        let raw = self.make_handle(Call::Frontier)?;
-        nodes.push(CaptureNode::from_raw(raw));
+        nodes.push(CaptureNode::from_raw(self.make(Call::Frontier)?));
         Ok(CaptureStatus::Idle)
     }
     unsafe fn dependencies(&self, node: CaptureNode, nodes: &mut Vec<CaptureNode>) -> Result<()> {
         nodes.push(node);
         self.answer(Call::Dependencies, ())
     }
-    unsafe fn begin_capture(&self, _stream: StreamRef, _mode: CaptureMode) -> Result<()> {
-        self.answer(Call::BeginCapture, ())
-    }
-    unsafe fn end_capture(&self, _stream: StreamRef) -> Result<Graph> {
-        self.make_handle(Call::EndCapture).map(Graph::from_raw)
-    }
-    unsafe fn launch(&self, _graph: &Graph, _stream: StreamRef) -> Result<()> {
-        self.answer(Call::Launch, ())
-    }
-    unsafe fn destroy_graph(&self, _graph: Graph) -> Result<()> {
-        self.answer(Call::DestroyGraph, ())
-    }
-    fn exchange_capture_mode(&self, _mode: CaptureMode) -> Result<CaptureMode> {
-        self.answer(Call::ExchangeCaptureMode, CaptureMode::Global)
-    }
 }
 
 impl PeerAccess for Fake {
-    fn can_reach(&self, _peer: Ordinal) -> Result<bool> {
-        self.answer(Call::CanReach, true)
-    }
-    fn enable_peer(&self, _peer: Ordinal) -> Result<()> {
-        self.answer(Call::EnablePeer, ())
-    }
-    fn disable_peer(&self, _peer: Ordinal) -> Result<()> {
-        self.answer(Call::DisablePeer, ())
+    answers! {
+        CanReach can_reach(Ordinal) -> bool = true;
+        EnablePeer enable_peer(Ordinal);
+        DisablePeer disable_peer(Ordinal);
     }
 }
 
 impl Transfer for Fake {
-    unsafe fn fill(&self, _: DevicePtr, _: u8, _: u64, _: StreamRef) -> Result<()> {
-        self.answer(Call::Fill, ())
-    }
-    unsafe fn copy(&self, _: DevicePtr, _: DevicePtr, _: u64, _: StreamRef) -> Result<()> {
-        self.answer(Call::Copy, ())
-    }
-    unsafe fn upload(&self, _: DevicePtr, _: *const u8, _: usize, _: StreamRef) -> Result<()> {
-        self.answer(Call::Upload, ())
-    }
-    unsafe fn download(&self, _: *mut u8, _: DevicePtr, _: usize, _: StreamRef) -> Result<()> {
-        self.answer(Call::Download, ())
+    answers! {
+        unsafe Fill fill(DevicePtr, u8, u64, StreamRef);
+        unsafe Copy copy(DevicePtr, DevicePtr, u64, StreamRef);
+        unsafe Upload upload(DevicePtr, *const u8, usize, StreamRef);
+        unsafe Download download(*mut u8, DevicePtr, usize, StreamRef);
     }
 }
 
 impl HostCalls for Fake {
-    unsafe fn call_host(&self, _stream: StreamRef, _function: HostFunction) -> Result<()> {
-        self.answer(Call::CallHost, ())
+    answers! {
+        unsafe CallHost call_host(StreamRef, HostFunction);
     }
 }
