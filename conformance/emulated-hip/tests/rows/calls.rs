@@ -20,6 +20,7 @@ pub(crate) const ROWS: &[super::Row] = &[
     ("a_null_event_is_an_invalid_handle", null_event),
     ("a_destroyed_stream_and_calls_that_do_not_crash", destroyed_stream),
     ("destroying_a_stream_waits_for_its_work", destroy_waits),
+    ("calls_for_memory_while_a_stream_is_busy", busy_streams),
     ("a_query_blocks_while_a_thread_waits_for_the_event", query_while_waiting),
     ("a_device_and_itself", own_peer),
     ("peers_enabled_twice", peers_twice),
@@ -197,6 +198,63 @@ fn destroy_waits(hip: &Hip) {
         gate.release();
         assert!(!early, "the stream was destroyed while its work ran");
     });
+}
+
+/// Which calls for memory return only after the work of a stream, in order: map, unmap, free, and all others.
+fn waits_for(hip: &Hip, stream: StreamHandle) -> [bool; 4] {
+    const CHUNK: u64 = 2 << 20;
+    let (mapped, free) = (hip.reserve(CHUNK, 0).expect("there are addresses"), hip.reserve(CHUNK, 0));
+    let (free, plain) = (free.expect("there are addresses"), hip.malloc(CHUNK));
+    let handles = [hip.create(CHUNK), hip.create(CHUNK)];
+    assert_eq!(hip.map(mapped, CHUNK, handles[0]), 0);
+    let others = || {
+        assert_eq!(hip.grant(mapped, CHUNK), 0);
+        let at = hip.reserve(CHUNK, 0).expect("there are addresses");
+        hip.destroy(hip.create(CHUNK));
+        assert_eq!(hip.release(at, CHUNK), 0);
+    };
+    let waits = |call: &(dyn Fn() + Sync)| {
+        let (gate, returned) = (Gate::default(), AtomicBool::new(false));
+        gate.hold(hip, stream);
+        let early = thread::scope(|scope| {
+            scope.spawn(|| {
+                call();
+                returned.store(true, Ordering::Release);
+            });
+            thread::sleep(Duration::from_millis(30));
+            let early = returned.load(Ordering::Acquire);
+            gate.release();
+            early
+        });
+        // The stream has passed the gate before that goes.
+        assert_eq!(hip.synchronize(stream), 0);
+        !early
+    };
+    let found = [
+        waits(&|| assert_eq!(hip.map(free, CHUNK, handles[1]), 0)),
+        waits(&|| assert_eq!(hip.unmap(free, CHUNK), 0)),
+        waits(&|| hip.free(plain)),
+        waits(&others),
+    ];
+    assert_eq!(hip.unmap(mapped, CHUNK), 0);
+    for (at, handle) in [mapped, free].into_iter().zip(handles) {
+        hip.destroy(handle);
+        assert_eq!(hip.release(at, CHUNK), 0);
+    }
+    found
+}
+
+fn busy_streams(hip: &Hip) {
+    let (alone, mut blocking) = (hip.stream(), 0);
+    // SAFETY: the out-parameter outlives the call.
+    assert_eq!(unsafe { (hip.extra.create_stream)(&raw mut blocking, 0, 0) }, 0);
+    let every = hip.seen([false, false, true]);
+    assert_eq!(waits_for(hip, alone), [false, every, true, false], "a stream that waits for no other");
+    for stream in [blocking, 0] {
+        assert_eq!(waits_for(hip, stream), [!every, true, true, false], "the default stream, or one that it waits for");
+    }
+    hip.destroy_stream(alone);
+    hip.destroy_stream(blocking);
 }
 
 fn own_peer(hip: &Hip) {
