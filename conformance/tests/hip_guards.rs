@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Ok("grant two mappings") => grant_two_mappings(),
         Ok("end a mapping") => end_a_mapping(),
         Ok("count memory") => count_memory(),
+        Ok("lose a mapping") => lose_a_mapping(),
         Ok("end twice") => end_twice(),
         Ok("run a case") => run_case(),
         Ok("list sharing") => list_sharing(),
@@ -48,6 +49,7 @@ fn trials() -> Vec<Trial> {
         ("where_maps_fail_without_a_word_no_backing_shows_through", failing_maps),
         ("a_map_that_fails_without_a_word_costs_no_memory", memory_of_failed_maps),
         ("where_the_driver_does_not_tell_what_is_mapped_no_backing_shows_through", untold_ranges),
+        ("a_mapping_that_is_gone_is_not_unmapped", lost_mapping),
         ("a_range_of_which_the_driver_does_not_tell_is_used_only_once_it_does", untold_range),
         ("a_right_that_is_refused_takes_back_those_before_it", taken_back),
         ("a_mapping_stays_until_its_unmap_succeeds", refused_unmap),
@@ -200,6 +202,34 @@ fn count_memory() -> Result<String, String> {
     }
     let after = device.memory_info().map_err(text)?.free;
     Ok(format!("{failed} failed, {} are gone", before - after))
+}
+
+/// Lets the driver lose a mapping, and says what comes of a right, an unmap and a release.
+fn lose_a_mapping() -> Result<String, String> {
+    let text = |error: cachette_hal::Error| error.to_string();
+    let backend = HipBackend::load().map_err(|error| error.to_string())?;
+    let device = backend.open(Ordinal(0)).map_err(text)?;
+    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
+    let bytes = memory.granularity().minimum;
+    let at = memory.reserve(bytes, None).map_err(text)?;
+    let backing = memory.create_backing(bytes, Sharing::Private, false).map_err(text)?;
+    // SAFETY: 1. the backing was created above.
+    unsafe { memory.map(at, &backing) }.map_err(text)?;
+    let names = [Candidate::Path(env::var_os(LIBRARY).ok_or("no library")?.into())];
+    // SAFETY: the emulated library keeps to AMD's C interface.
+    let library = unsafe { Library::open_first(&names) }.map_err(|error| error.to_string())?;
+    // SAFETY: the type is that of the function.
+    let unmap = unsafe { library.find::<unsafe extern "C" fn(u64, u64) -> c_int>("hipMemUnmap") };
+    // SAFETY: nothing uses the range.
+    let lost = unsafe { unmap.ok_or("no hipMemUnmap")?(at.address(), bytes) };
+    // SAFETY: 2. no right is taken away.
+    let granted = unsafe { memory.set_access(at, bytes, &[Access::ReadWrite(Ordinal(0))]) };
+    // SAFETY: 2. nothing uses the range.
+    let unmapped = unsafe { memory.unmap(at, bytes) };
+    // SAFETY: 1. the range was reserved above.
+    let released = unsafe { memory.release(at, bytes) };
+    let kinds = [granted, unmapped, released].map(|result| result.err().map(|error| error.kind()));
+    Ok(format!("{lost} {kinds:?}"))
 }
 
 /// Maps a backing that its device may only read, for another device, and says whether its device may write it then.
@@ -435,6 +465,13 @@ fn refused_unmap() -> Result<Completion, Failed> {
             "Other, InvalidValue, InvalidValue, done, done, InvalidValue, Other, Other"
         };
         expect(&said, promised)?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn lost_mapping() -> Result<Completion, Failed> {
+    for version in [Personality::V6_4, Personality::V7_2] {
+        expect(&child("lose a mapping", &install(version)?, &[])?, "0 [Some(OutOfMemory), None, None]")?;
     }
     Ok(Completion::Completed)
 }

@@ -93,30 +93,6 @@ impl HipDevice {
         self.context().core()
     }
 
-    /// Polls an event. Returns `None` if its stream is captured now: a query could break the capture, even if the event was
-    /// recorded before.
-    ///
-    /// # Safety
-    ///
-    /// Promise 1.
-    unsafe fn ask(&self, event: &Event) -> Result<Option<Progress>> {
-        let _locked = self.context().enter_locked()?;
-        if let Some(stream) = self.context().driver().recorded.of(event.raw())
-            // SAFETY: the stream was recorded in, so it lives or was destroyed.
-            && unsafe { is_captured(self.context(), StreamRef::from_raw(stream)) }
-        {
-            return Ok(None);
-        }
-        // SAFETY: 1. is the caller's promise.
-        let status = unsafe { (self.core().hipEventQuery)(event.raw()) };
-        if status == NOT_READY {
-            self.context().driver().clear_not_ready();
-            return Ok(Some(Progress::Pending));
-        }
-        self.context().check("hipEventQuery", status)?;
-        Ok(Some(Progress::Done))
-    }
-
     /// Makes a call with the device current.
     fn call(&self, call: &'static str, make: impl FnOnce(&CoreCalls) -> Status) -> Result<()> {
         self.context().call(call, || make(self.core()))
@@ -258,24 +234,35 @@ impl Device for HipDevice {
         self.context().check("hipEventRecord", unsafe { (self.core().hipEventRecord)(event.raw(), handle(stream)) })
     }
 
+    /// Refused while the stream of the event is captured: the query could break the capture, even if the event was
+    /// recorded before.
     unsafe fn poll(&self, event: &Event) -> Result<Progress> {
+        let (_locked, call) = (self.context().enter_locked()?, "hipEventQuery");
+        if let Some(stream) = self.context().driver().recorded.of(event.raw())
+            // SAFETY: the event was recorded in the stream, so that it lives or was destroyed.
+            && unsafe { is_captured(self.context(), StreamRef::from_raw(stream)) }
+        {
+            return Err(Error::new(ErrorKind::CaptureForbids, call));
+        }
         // SAFETY: 1. is the caller's promise.
-        Ok(unsafe { self.ask(event) }?.unwrap_or(Progress::Pending))
+        let status = unsafe { (self.core().hipEventQuery)(event.raw()) };
+        if status == NOT_READY {
+            self.context().driver().clear_not_ready();
+            return Ok(Progress::Pending);
+        }
+        self.context().check(call, status)?;
+        Ok(Progress::Done)
     }
 
     /// Polls instead of calling `hipEventSynchronize`, which blocks queries of the event by other threads.
     unsafe fn wait(&self, event: &Event) -> Result<()> {
         let mut pause = SHORTEST_PAUSE;
-        loop {
-            // SAFETY: 1. is the caller's promise.
-            match unsafe { self.ask(event) }? {
-                Some(Progress::Done) => return Ok(()),
-                // The end of the capture may need this thread.
-                None => return Err(Error::new(ErrorKind::CaptureForbids, "hipEventQuery")),
-                _ => thread::sleep(pause),
-            }
+        // SAFETY: 1. is the caller's promise.
+        while !unsafe { self.poll(event) }?.is_done() {
+            thread::sleep(pause);
             pause = (2 * pause).min(LONGEST_PAUSE);
         }
+        Ok(())
     }
 
     unsafe fn stream_wait(&self, stream: StreamRef, event: &Event) -> Result<()> {

@@ -45,24 +45,27 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Releases the closed address ranges without memory. Otherwise every failed map would cost addresses for good.
+    /// Releases the closed address ranges without memory. Otherwise every failed map would cost addresses for good, and on
+    /// some devices memory. The next call retries every failure.
     pub(crate) fn release_closed_addresses(&self) {
         let closed = self.state.lock().blocks.remove_closed();
         let (Some(elastic), Ok(memory)) = (&self.elastic, self.shared.device.virtual_memory()) else { return };
-        let mut ranges = elastic.ranges.lock();
         let is_closed = |(start, bytes): &mut (DevicePtr, u64)| closed.contains(&(start.address(), *bytes));
-        let closed: Vec<_> = ranges.extract_if(.., is_closed).collect();
-        drop(ranges);
-        for (start, bytes) in closed {
-            self.shared.chunks.ranges.fetch_sub(1, Relaxed);
-            // SAFETY: 1. this heap reserved the range, and no block of the heap lies in it any more. Addresses that the
-            // driver does not release are lost, but they are not needed either.
-            let _ = unsafe { memory.release(start, bytes) };
+        let mut unused = mem::take(&mut *elastic.unused_ranges.lock());
+        unused.extend(elastic.ranges.lock().extract_if(.., is_closed));
+        for (start, bytes) in unused {
+            // SAFETY: 1. this heap reserved the range, and no block of the heap lies in it any more.
+            if unsafe { memory.release(start, bytes) }.is_ok() {
+                self.shared.chunks.ranges.fetch_sub(1, Relaxed);
+            } else {
+                elastic.unused_ranges.lock().push((start, bytes));
+            }
         }
     }
 
     /// Releases the address ranges, unless the driver refused to unmap something in them.
     pub(crate) fn release_addresses(&self) {
+        self.release_closed_addresses();
         let Some(elastic) = &self.elastic else { return };
         // The chunks of a sleeping heap are not mapped.
         let is_mapped = !self.is_asleep() && !self.chunks().is_empty();

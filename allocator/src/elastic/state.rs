@@ -15,6 +15,8 @@ use crate::sync::{Mutex, RwLock};
 pub(crate) struct ElasticState<D: Device> {
     /// The reserved address ranges.
     pub(crate) ranges: Mutex<Vec<(DevicePtr, u64)>>,
+    /// The closed ranges without memory that the driver refused to release.
+    pub(crate) unused_ranges: Mutex<Vec<(DevicePtr, u64)>>,
     pub(crate) pending_unmaps: Mutex<Vec<PendingUnmap<D>>>,
     /// Locked for reading by every thread that moves or releases chunks. During that time neither the heap's blocks nor
     /// its address lists contain these chunks. A pool locks it for writing before it sleeps, to wait for them.
@@ -27,6 +29,7 @@ impl<D: Device> Default for ElasticState<D> {
     fn default() -> Self {
         Self {
             ranges: Mutex::default(),
+            unused_ranges: Mutex::default(),
             pending_unmaps: Mutex::default(),
             moves: RwLock::default(),
             slept: AtomicU64::new(0),

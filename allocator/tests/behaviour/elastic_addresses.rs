@@ -84,10 +84,16 @@ fn chunks_and_blocks_are_right_at_every_granularity() {
     }
 }
 
+/// Otherwise they serve what cannot be mapped.
+fn refuse_direct_segments(test: &TestAllocator) {
+    (1..20).for_each(|nth| test.device.fail_next(Call::Allocate, nth, ErrorKind::OutOfMemory));
+}
+
 #[test]
 fn without_addresses_only_the_request_fails() {
     let (test, [stream]) = TestAllocator::elastic("").with_streams();
     refuse_reservations(&test, 1);
+    refuse_direct_segments(&test);
     let refused = test.allocator.allocate(3 * MIB, &stream);
     let Err(Error::OutOfMemory(report)) = refused else {
         panic!("{refused:?}");
@@ -121,6 +127,7 @@ fn what_has_addresses_serves_on_when_there_are_no_more() {
     let (test, [stream]) = TestAllocator::elastic(",expandable_segments_reserve:8M").with_streams();
     let first = test.allocate(4 * MIB, &stream);
     refuse_reservations(&test, 1);
+    refuse_direct_segments(&test);
     assert!(test.allocator.allocate(16 * MIB, &stream).is_err());
     let second = test.allocate(4 * MIB, &stream);
     test.assert_elastic_sound();

@@ -95,8 +95,10 @@ fn maps_that_keep_failing_cost_a_bounded_number_of_addresses() {
     let ranges = || test.device.calls(Call::Reserve) - test.device.calls(Call::Release);
     let first = test.allocate(4 * MIB, &stream);
     for _ in 0..20 {
-        (1..60).for_each(|nth| test.device.fail_next(Call::Map, nth, ErrorKind::OutOfMemory));
-        test.allocator.allocate(8 * MIB, &stream).expect_err("nothing can be mapped");
+        for call in [Call::Map, Call::Allocate] {
+            (1..60).for_each(|nth| test.device.fail_next(call, nth, ErrorKind::OutOfMemory));
+        }
+        test.allocator.allocate(8 * MIB, &stream).expect_err("nothing can be mapped, or allocated directly");
         test.device.clear_failures();
         test.assert_elastic_sound();
     }
@@ -110,6 +112,19 @@ fn maps_that_keep_failing_cost_a_bounded_number_of_addresses() {
     test.fill(&second, 2, &stream);
     assert_eq!(test.content(&second, &stream), Some(2));
     drop((second, stream));
+    test.assert_returns_everything();
+}
+
+#[test]
+fn closed_addresses_that_the_device_refuses_to_release_are_released_later() {
+    let host = HostConfig::default().withholding().mapping_one_size();
+    let test = TestAllocator::on(host, "expandable_segments:True");
+    let stream = test.stream();
+    test.device.fail_next(Call::Map, 2, ErrorKind::OutOfMemory);
+    test.device.fail_next(Call::Release, 1, ErrorKind::Other);
+    // The first chunk of the block was mapped, and the device withholds its memory with the addresses.
+    drop(test.allocate(4 * MIB, &stream));
+    drop(stream);
     test.assert_returns_everything();
 }
 

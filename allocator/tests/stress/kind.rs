@@ -70,6 +70,8 @@ pub(crate) enum Habit {
     NoAliases,
     RefusesAliases,
     Withholds,
+    /// As HIP 7.0 to 7.13: mappings of one size, which wait for the default stream, and withheld memory.
+    OneSize,
 }
 
 /// What half of the rounds have, each drawn alone.
@@ -103,7 +105,7 @@ pub(crate) const KINDS: usize = SETTINGS.len() * 2;
 
 impl Kind {
     pub(crate) fn of(seed: u64) -> Self {
-        let habits = [Habit::Plain, Habit::NoAliases, Habit::RefusesAliases, Habit::Withholds];
+        let habits = [Habit::Plain, Habit::NoAliases, Habit::RefusesAliases, Habit::Withholds, Habit::OneSize];
         let number = usize::try_from(seed % KINDS as u64).expect("it is small");
         let mut random = Random::new(seed, PART);
         Self {
@@ -133,12 +135,13 @@ impl Kind {
             Habit::NoAliases => host.without_aliases(),
             Habit::RefusesAliases => host.refusing_aliases(1),
             Habit::Withholds => host.withholding(),
+            Habit::OneSize => host.withholding().mapping_one_size().mapping_with_wait(),
         }
     }
 
     /// Whether the device gives no memory back before the addresses are released.
     pub(crate) fn withholds(&self) -> bool {
-        self.habit == Habit::Withholds
+        matches!(self.habit, Habit::Withholds | Habit::OneSize)
     }
 
     /// Whether some memory comes past the cache; a saved state does not know of it.

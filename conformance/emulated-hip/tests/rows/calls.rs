@@ -17,6 +17,7 @@ pub(crate) const ROWS: &[super::Row] = &[
     ("a_null_and_a_destroyed_event", bad_events),
     ("a_destroyed_stream_and_calls_that_do_not_crash", destroyed_stream),
     ("destroying_a_stream_waits_for_its_work", destroy_waits),
+    ("calls_for_memory_while_a_stream_is_busy", busy_streams),
     ("a_query_blocks_while_a_thread_waits_for_the_event", query_while_waiting),
     ("peers_and_the_device_itself", peers),
     ("a_fill_past_the_end", fill_past_end),
@@ -142,6 +143,64 @@ fn destroy_waits(hip: &Hip) {
         gate.store(true, Ordering::Release);
         assert!(!early, "the stream was destroyed while its work ran");
     });
+}
+
+/// Asserts which calls for memory return only after the work of a stream, in order: map, unmap, free, and all others.
+fn assert_waits(hip: &Hip, stream: StreamHandle, promised: [bool; 4]) {
+    const CHUNK: u64 = 2 << 20;
+    let [mapped, unmapped] = [(); 2].map(|()| hip.reserve(CHUNK, 0).expect("there are addresses"));
+    let (plain, handles) = (hip.malloc(CHUNK), [hip.create(CHUNK), hip.create(CHUNK)]);
+    assert_eq!(hip.map(mapped, CHUNK, handles[0]), 0);
+    let others = || {
+        assert_eq!(hip.grant(mapped, CHUNK), 0);
+        let at = hip.reserve(CHUNK, 0).expect("there are addresses");
+        hip.destroy(hip.create(CHUNK));
+        assert_eq!(hip.release(at, CHUNK), 0);
+    };
+    let map = || assert_eq!(hip.map(unmapped, CHUNK, handles[1]), 0);
+    let unmap = || assert_eq!(hip.unmap(unmapped, CHUNK), 0);
+    let free = || hip.free(plain);
+    let calls: [(&str, &(dyn Fn() + Sync)); 4] =
+        [("map", &map), ("unmap", &unmap), ("free", &free), ("others", &others)];
+    for ((name, call), waits) in calls.into_iter().zip(promised) {
+        let (open, returned) = (AtomicBool::new(false), AtomicBool::new(false));
+        hold(hip, stream, &open);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                call();
+                returned.store(true, Ordering::Release);
+            });
+            if waits {
+                // A call that does not wait has most likely returned by then.
+                thread::sleep(Duration::from_millis(30));
+                assert!(!returned.load(Ordering::Acquire), "{name} waits");
+            }
+            while !waits && !returned.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+            open.store(true, Ordering::Release);
+        });
+        // The stream has passed the gate before that goes.
+        assert_eq!(hip.synchronize(stream), 0);
+    }
+    assert_eq!(hip.unmap(mapped, CHUNK), 0);
+    for (at, handle) in [mapped, unmapped].into_iter().zip(handles) {
+        hip.destroy(handle);
+        assert_eq!(hip.release(at, CHUNK), 0);
+    }
+}
+
+fn busy_streams(hip: &Hip) {
+    let (alone, mut blocking) = (hip.stream(), 0);
+    assert_eq!(call!(hip.extra.create_stream(&raw mut blocking, 0, 0)), 0);
+    let every = hip.seen([false, false, true]);
+    // A stream that waits for no other, one that the default stream waits for, and that.
+    assert_waits(hip, alone, [false, every, true, false]);
+    for stream in [blocking, 0] {
+        assert_waits(hip, stream, [!every, true, true, false]);
+    }
+    hip.destroy_stream(alone);
+    hip.destroy_stream(blocking);
 }
 
 fn peers(hip: &Hip) {
