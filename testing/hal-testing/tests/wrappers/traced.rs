@@ -3,8 +3,6 @@
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::Duration;
 
 use cachette_hal::traced::Traced;
 use cachette_hal::traced::{Counts, DriverCall, Observer};
@@ -77,17 +75,6 @@ fn a_failure_is_reported_and_returned() {
     let heard = log.last();
     assert_eq!((heard.subject, heard.bytes), (0, 4096));
     assert_eq!(heard.outcome, Err(error));
-}
-
-#[test]
-fn the_reported_time_is_the_drivers() {
-    let (device, log) = subject();
-    let nap = Duration::from_millis(5);
-    device.device().during_next(move || thread::sleep(nap));
-    device.synchronize_device().unwrap();
-    let heard = log.last();
-    assert!(heard.took >= nap);
-    assert!(heard.started.elapsed() >= heard.took);
 }
 
 #[test]
@@ -211,8 +198,6 @@ fn counts_are_kept_per_call() {
     let device = Traced::new(Arc::new(Fake::new()), Arc::clone(&counts));
     assert_eq!(counts.total(), 0);
     device.allocate(64).unwrap();
-    let nap = Duration::from_millis(2);
-    device.device().during_next(move || thread::sleep(nap));
     device.allocate(64).unwrap();
     device.device().fail_next();
     device.synchronize_device().unwrap_err();
@@ -221,16 +206,6 @@ fn counts_are_kept_per_call() {
     assert_eq!(counts.failures_of(Call::SynchronizeDevice), 1);
     assert_eq!(counts.failures_of(Call::Allocate), 0);
     assert_eq!(counts.total(), 3);
-    assert!(counts.time_of(Call::Allocate) >= nap);
-    assert!(counts.total_time() >= counts.time_of(Call::Allocate));
-
-    let table = counts.to_string();
-    let rows: Vec<Vec<&str>> = table.lines().map(|row| row.split_whitespace().collect()).collect();
-    assert_eq!(rows.len(), 4, "{table}");
-    assert_eq!(rows[0], ["call", "count", "failed", "total", "µs"]);
-    assert_eq!(rows[1][..3], ["allocate", "2", "0"]);
-    assert_eq!(rows[2][..3], ["synchronize_device", "1", "1"]);
-    assert_eq!(rows[3][..3], ["all", "3", "1"]);
 }
 
 #[test]
