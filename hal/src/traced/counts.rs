@@ -1,5 +1,6 @@
 //! An observer that counts.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Call;
@@ -13,7 +14,7 @@ struct Row {
     failures: AtomicU64,
 }
 
-/// An observer that counts calls, per kind of call.
+/// An observer that counts calls, per kind of call. Its `Display` lists those that were made.
 #[derive(Debug)]
 pub struct Counts {
     /// One for each of [`Call::ALL`], in that order.
@@ -62,6 +63,13 @@ impl Observer for Counts {
         // Relaxed: the counters are independent; a reader that compares them joins the threads first.
         row.calls.fetch_add(1, Ordering::Relaxed);
         row.failures.fetch_add(u64::from(call.outcome.is_err()), Ordering::Relaxed);
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut made = Call::ALL.iter().copied().filter(|call| self.of(*call) > 0);
+        made.try_for_each(|call| writeln!(f, "{call}: {}, {} failed", self.of(call), self.failures_of(call)))
     }
 }
 

@@ -206,6 +206,7 @@ fn counts_are_kept_per_call() {
     assert_eq!(counts.failures_of(Call::SynchronizeDevice), 1);
     assert_eq!(counts.failures_of(Call::Allocate), 0);
     assert_eq!(counts.total(), 3);
+    assert_eq!(counts.to_string(), "allocate: 2, 0 failed\nsynchronize_device: 1, 1 failed\n");
 }
 
 #[test]
