@@ -93,26 +93,6 @@ def microbenchmarks(folder):
         print(f"| {key[0]} {key[1]} | {ns:.1f} | " + " | ".join(cells) + f" | {ratio} |")
 
 
-def opening(folder):
-    """How long the driver and Cachette need in a fresh process, and what Cachette adds."""
-    runs = {}
-    path = folder / "opening.csv"
-    for line in path.read_text().splitlines() if path.exists() else []:
-        name, _, _, nanoseconds = line.split(",")
-        runs.setdefault(name, []).append(float(nanoseconds) / 1e6)
-    if set(runs) != {"driver", "cachette"}:
-        return
-    print("| opening, in a fresh process | runs | median ms | least | most |")
-    print("|---|---|---|---|---|")
-    for name, what in (("driver", "the driver alone"), ("cachette", "Cachette: driver, device and allocator")):
-        times = runs[name]
-        print(f"| {what} | {len(times)} | {statistics.median(times):.2f} | {min(times):.2f} | {max(times):.2f} |")
-    pairs = [ours - driver for driver, ours in zip(runs["driver"], runs["cachette"])]
-    added = statistics.median(runs["cachette"]) - statistics.median(runs["driver"])
-    print(f"\nCachette adds {added:.2f} ms to the driver's median; the median of the {len(pairs)} differences "
-          f"round by round is {statistics.median(pairs):.2f} ms.\n")
-
-
 CONFIGURATIONS = ("direct", "elastic, no recycling", "elastic", "compact")
 
 
@@ -186,7 +166,6 @@ if __name__ == "__main__":
     folder = pathlib.Path(sys.argv[1])
     if sys.argv[2:3] == ["--json"]:
         pathlib.Path(sys.argv[3]).write_text(json.dumps(figures(folder), indent=1) + "\n")
-    opening(folder)
     plugged(folder)
     microbenchmarks(folder)
     replays(folder)

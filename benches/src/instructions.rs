@@ -6,6 +6,10 @@
 mod callgrind;
 mod case;
 
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
 use serde::Serialize;
 
 pub(crate) use callgrind::count_run;
@@ -37,6 +41,20 @@ pub fn measure(case: Case) -> Result<Count, CallgrindError> {
     let (once, twice) = (count(case, false)?, count(case, true)?);
     let more = twice.saturating_sub(once) as f64;
     Ok(Count { workload: case.name(), instructions_per_pair: more / case.pairs() as f64, bound: case.bound() })
+}
+
+/// The exit code of a program that counts: 1 if a bound does not hold, 2 if nothing could be counted.
+#[must_use]
+pub fn exit_code(ended: Result<bool, Box<dyn Error>>) -> ExitCode {
+    match ended {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            // If this fails too, the error cannot be reported.
+            let _ = writeln!(io::stderr(), "error: {error}");
+            ExitCode::from(2)
+        }
+    }
 }
 
 #[cfg(test)]

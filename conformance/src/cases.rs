@@ -17,6 +17,7 @@ mod ipc;
 mod memory;
 mod ordering;
 mod peer_access;
+mod sharing;
 mod stream_ordered;
 mod streams;
 mod threads;
@@ -57,8 +58,7 @@ const GROUPS: &[&[Case]] = &[
 ];
 
 /// The roles of child processes of these cases.
-pub(crate) const ROLES: &[&[Role]] =
-    &[descriptors::ROLES, destroyed_streams::ROLES, fabric::ROLES, faults::ROLES, ipc::ROLES];
+pub(crate) const ROLES: &[&[Role]] = &[destroyed_streams::ROLES, faults::ROLES, ipc::ROLES, sharing::ROLES];
 
 /// Every case of the suite, group by group.
 #[must_use]

@@ -76,7 +76,6 @@ fn play(fixture: &Arc<Fixture>, role: &str) -> Verdict<String> {
     (role.play)(&subject, &arguments)
 }
 
-/// The device of this child.
 fn ordinal() -> Ordinal {
     env::var(DEVICE).ok().and_then(|text| text.parse().ok()).unwrap_or(Ordinal(0))
 }

@@ -34,7 +34,6 @@ impl BackingMemory {
         Self { bytes, sharing, memory, charge: Mutex::new(charge), rdma: false, unmapping: AtomicUsize::new(0) }
     }
 
-    /// Its size in bytes.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }

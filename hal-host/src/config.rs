@@ -137,7 +137,6 @@ impl HostConfig {
         self
     }
 
-    /// Returns whether the devices have this defect.
     #[cfg(feature = "defects")]
     pub(crate) fn lies(&self, defect: Defect) -> bool {
         self.defects.contains(&defect)

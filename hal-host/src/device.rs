@@ -31,7 +31,6 @@ impl HostDevice {
         &self.owner.machine
     }
 
-    /// The state of this device.
     pub(crate) fn unit(&self) -> &Unit {
         &self.machine().units[self.index]
     }
@@ -47,7 +46,6 @@ impl HostDevice {
         Ok(call)
     }
 
-    /// Whether a defect is planted.
     pub(crate) fn lies(&self, defect: Defect) -> bool {
         self.machine().lies(defect)
     }

@@ -48,7 +48,6 @@ fn mark(page: Region) -> Option<Region> {
     Some(page)
 }
 
-/// The number in the page.
 fn cell(page: &Region) -> &AtomicU32 {
     let address = ptr::with_exposed_provenance_mut(host_len(page.start()));
     // SAFETY: the page is mapped and writable as long as `page` lives, begins aligned, and is accessed

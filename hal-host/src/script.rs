@@ -14,7 +14,6 @@ pub(crate) struct Script {
     planned: Mutex<Vec<Planned>>,
 }
 
-/// One planned failure.
 #[derive(Debug)]
 struct Planned {
     /// The kind of call that counts; `None` for every kind.

@@ -65,7 +65,6 @@ pub(crate) enum Kind {
     },
 }
 
-/// One mapping of a backing.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     pub(crate) backing: Arc<BackingMemory>,
@@ -97,7 +96,6 @@ pub(crate) enum Need {
     Write,
 }
 
-/// The bit of a device.
 pub(crate) const fn bit(device: usize) -> u64 {
     1 << device
 }
@@ -164,7 +162,6 @@ impl Space {
         self.ranges.insert(at, range);
     }
 
-    /// The range that starts here.
     pub(crate) fn at(&self, at: u64) -> Option<&Range> {
         self.ranges.get(&at)
     }
@@ -192,7 +189,6 @@ impl Space {
         self.ranges.iter().map(|(start, range)| (*start, range))
     }
 
-    /// Enters a reservation.
     pub(crate) fn reserve(&mut self, at: u64, reservation: Reservation) {
         self.reservations.insert(at, reservation);
     }
@@ -234,7 +230,6 @@ impl Space {
         Some(reservation)
     }
 
-    /// Returns the number of reservations of the device.
     pub(crate) fn reservations_of(&self, owner: usize) -> usize {
         let own = |found: &&Reservation| found.owner == owner;
         self.reservations.values().filter(own).count()

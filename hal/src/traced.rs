@@ -5,7 +5,6 @@ mod groups;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 pub use counts::Counts;
 
@@ -25,10 +24,6 @@ pub struct DriverCall {
     pub bytes: u64,
     /// The stream that was passed.
     pub stream: Option<StreamRef>,
-    /// The time of the call.
-    pub started: Instant,
-    /// The duration of the call.
-    pub took: Duration,
     /// The result of the driver.
     pub outcome: Result<(), Error>,
     /// Whether a poll found its event done.
@@ -77,7 +72,7 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
     }
 }
 
-/// A device that reports every call to an observer, with its time and outcome.
+/// A device that reports every call to an observer, with its outcome.
 ///
 /// Only calls that reach the driver are reported. [`Device::info`], the accessors of groups and
 /// [`VirtualMemory::granularity`](crate::VirtualMemory::granularity) are not driver calls.
@@ -150,9 +145,7 @@ impl<D: Device> Traced<D> {
         read: impl FnOnce(&T) -> (u64, bool),
     ) -> Result<T> {
         self.observer.before(facts.call, facts.subject, facts.bytes, facts.stream);
-        let started = Instant::now();
         let answer = run();
-        let took = started.elapsed();
         let (subject, is_done) = answer.as_ref().map_or((facts.subject, false), read);
         self.observer.call(&DriverCall {
             call: facts.call,
@@ -160,8 +153,6 @@ impl<D: Device> Traced<D> {
             other: facts.other,
             bytes: facts.bytes,
             stream: facts.stream,
-            started,
-            took,
             outcome: answer.as_ref().map(|_| ()).map_err(|error| *error),
             is_done,
         });

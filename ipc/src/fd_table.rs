@@ -10,7 +10,6 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 use rustix::process::{Resource, getrlimit};
 
-/// The smallest table.
 const SMALLEST: u32 = 64;
 /// Numbers left for other threads that open descriptors at the same time.
 const SPARE: u32 = 4;

@@ -112,7 +112,6 @@ impl Connection {
         }
     }
 
-    /// Receives a batch of at most `most` chunks.
     fn receive_batch(&self, most: u8) -> Result<Vec<ExportedChunk>, OpenError> {
         let (reply, descriptors) = self.receive()?;
         let Reply::Batch { sizes, handles } = reply else { return Err(self.protocol_error()) };

@@ -37,7 +37,6 @@ pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// Listens on a name.
 pub(crate) fn listen(name: &[u8; 16]) -> io::Result<OwnedFd> {
     let socket = socket(SocketFlags::NONBLOCK)?;
     rustix::net::bind(&socket, &address(name)?)?;
@@ -94,7 +93,6 @@ pub(crate) fn bind_pidfd_name(socket: BorrowedFd<'_>, name: &[u8; 16]) -> io::Re
     Ok(rustix::net::bind(socket, &abstract_name("pidfd", name)?)?)
 }
 
-/// Whether a socket has that name.
 pub(crate) fn has_pidfd_name(socket: BorrowedFd<'_>, name: &[u8; 16]) -> bool {
     let bound = rustix::net::getsockname(socket).and_then(SocketAddrUnix::try_from);
     abstract_name("pidfd", name)

@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 
 use cachette::history::Frame;
+use cachette::human::Bytes;
 use serde::Serialize;
 
 /// The kind of a finding.
@@ -110,7 +111,7 @@ impl fmt::Display for Finding {
             1 => writeln!(f)?,
             count => writeln!(f, " ({count} times)")?,
         }
-        write!(f, "  memory: {}", size(self.bytes))?;
+        write!(f, "  memory: {}", Bytes(self.bytes))?;
         if !self.description.is_empty() {
             write!(f, ", {}", self.description)?;
         }
@@ -122,17 +123,5 @@ impl fmt::Display for Finding {
             }
         }
         write!(f, "  missing: {}", self.missing)
-    }
-}
-
-/// A number of bytes for readers.
-pub(crate) fn size(bytes: u64) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "one digit after the point is shown")]
-    let in_unit = |unit: u32| bytes as f64 / f64::from(unit);
-    match bytes {
-        0..1024 => format!("{bytes} bytes"),
-        1024..1_048_576 => format!("{:.1} KiB", in_unit(1 << 10)),
-        1_048_576..1_073_741_824 => format!("{:.1} MiB", in_unit(1 << 20)),
-        _ => format!("{:.1} GiB", in_unit(1 << 30)),
     }
 }

@@ -84,7 +84,6 @@ impl Life {
     }
 }
 
-/// A life that has ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PastLife {
     pub(crate) address: u64,

@@ -1,9 +1,10 @@
 //! Turns what was found into findings with source lines.
 
 use cachette::history::Frame;
+use cachette::human::Bytes;
 use cachette_hal::Use;
 
-use crate::finding::{Finding, FindingKind, SourceLine, Step, size};
+use crate::finding::{Finding, FindingKind, SourceLine, Step};
 use crate::memory::{PastLife, Site, StreamUse};
 use crate::options::Language;
 use crate::sanitizer::Sanitizer;
@@ -70,7 +71,7 @@ impl Writer<'_> {
             steps.push(self.step("freed".to_owned(), life.freed));
         }
         steps.extend(request.iter().map(|given| {
-            let what = format!("given to a request of {} on {}", size(given.bytes), self.stream(given.owner));
+            let what = format!("given to a request of {} on {}", Bytes(given.bytes), self.stream(given.owner));
             self.step(what, given.allocated)
         }));
         steps.extend(later.iter().map(|used| self.use_step("then ", used)));

@@ -82,14 +82,14 @@ fn a_finding_names_every_place_and_what_is_missing() {
     let text = found(&sanitizer)[0].to_string();
     let expected = "\
 cachette sanitizer: memory was reused while another stream could still use it
-  memory: 4.0 KiB, float32 (32, 32), at 0x1000
+  memory: 4.00 KiB, float32 (32, 32), at 0x1000
   1. allocated on stream A (default)
        train.py:10 in step
   2. read on stream B (0xb) by aten::mul
        train.py:20 in step
   3. freed
        train.py:30 in step
-  4. given to a request of 2.0 KiB on stream A (default)
+  4. given to a request of 2.00 KiB on stream A (default)
        train.py:40 in step
   missing: nothing orders B before A. Call `x.record_stream(B)` before train.py:30, or `A.wait_stream(B)` before \
                     train.py:40.";

@@ -8,7 +8,6 @@ use std::ptr;
 use cachette::source::SourceError;
 use cachette_hal::{DevicePtr, Ordinal, StreamRef};
 
-/// A device's number.
 pub(crate) fn number(device: Ordinal) -> Result<c_int, SourceError> {
     c_int::try_from(device.0).map_err(|_| {
         let text = format!("no driver shows a device {device}");

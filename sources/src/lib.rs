@@ -20,10 +20,7 @@ mod nccl;
 mod nvshmem;
 mod rocshmem;
 
-pub use c_functions::{
-    CAllocate, CBaseAllocation, CBeginPool, CEndPool, CFree, CFunctions, CHooks, CInit, CMemoryFraction, CPoolId,
-    CRecordStream, CReset, HookNames,
-};
+pub use c_functions::{CAllocate, CFree, CFunctions};
 pub use named::{NamedError, open_named};
 pub use nccl::Nccl;
 pub use nvshmem::Nvshmem;

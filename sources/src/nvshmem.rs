@@ -151,7 +151,6 @@ unsafe impl Source for Nvshmem {
     }
 }
 
-/// The lock of the library.
 type LibraryLock = MutexGuard<'static, ()>;
 
 /// Locks the library, which is not thread-safe.

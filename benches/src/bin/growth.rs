@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::process::{self, ExitCode};
 
 use cachette_benches::growth::{Growing, Growth, NUMBERS, measure};
+use cachette_benches::instructions::exit_code;
 use cachette_replay::table::Table;
 use clap::Parser;
 
@@ -37,15 +38,7 @@ fn main() -> ExitCode {
         (Some(case), Some(number)) => (case.run)(number).map(|()| process::exit(0)),
         _ => report(&arguments),
     };
-    match ended {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            // If this fails too, the error cannot be reported.
-            let _ = writeln!(io::stderr(), "error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    exit_code(ended)
 }
 
 /// Reads `--run`.

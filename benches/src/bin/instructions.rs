@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::{self, ExitCode};
 
-use cachette_benches::instructions::{Case, Count, measure};
+use cachette_benches::instructions::{Case, Count, exit_code, measure};
 use cachette_replay::table::Table;
 use clap::Parser;
 
@@ -38,15 +38,7 @@ fn main() -> ExitCode {
         Some(case) => case.run(arguments.twice, || process::exit(0)).map(|()| true),
         None => report(&arguments),
     };
-    match ended {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            // If this fails too, the error cannot be reported.
-            let _ = writeln!(io::stderr(), "error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    exit_code(ended)
 }
 
 /// Reads `--run`.

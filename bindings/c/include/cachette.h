@@ -291,13 +291,6 @@ cachette_status_t cachette_stream_destroy(cachette_allocator_t *allocator, void 
 /// Waits for the work that is queued in a stream.
 cachette_status_t cachette_stream_synchronize(cachette_allocator_t *allocator, void *stream);
 
-/// Writes the identifier of the capture that a stream is part of; 0 if there is none.
-///
-/// Returns `CACHETTE_ERROR_CAPTURE` if its capture was invalidated and must be ended.
-cachette_status_t cachette_stream_capture_id(const cachette_allocator_t *allocator,
-                                             void *stream,
-                                             uint64_t *out_id);
-
 /* ---- Memory ---- */
 
 /// Allocates `bytes` bytes of device memory for work in `stream`, a handle of the vendor; NULL is the default stream.
@@ -500,10 +493,6 @@ cachette_status_t cachette_pool_id(const struct cachette_pool_t *pool, cachette_
 /// Writes the number of users of the pool: owners, routes, captures and graphs.
 cachette_status_t cachette_pool_use_count(const struct cachette_pool_t *pool, uint64_t *out_count);
 
-/// Sets whether other requests of the same stream may use the pool's free blocks before they fail (1), or not (0).
-cachette_status_t cachette_pool_set_use_on_oom(struct cachette_pool_t *pool,
-                                               int32_t on);
-
 /// Allocates from the pool, as `cachette_allocate` does; `cachette_free` frees it.
 cachette_status_t cachette_pool_allocate(struct cachette_pool_t *pool,
                                          uint64_t bytes,
@@ -552,10 +541,6 @@ cachette_status_t cachette_pool_route_all(cachette_pool_t *pool);
 /// Routes the requests of every thread for a stream to the pool until `cachette_pool_end_route`.
 cachette_status_t cachette_pool_route_stream(cachette_pool_t *pool, void *stream);
 
-/// Routes the requests of all streams in a capture to the pool until `cachette_pool_end_route`.
-/// `cachette_stream_capture_id` returns the identifier of a capture.
-cachette_status_t cachette_pool_route_capture(cachette_pool_t *pool, uint64_t capture_id);
-
 /// Ends the route. Threads that entered the pool still use it.
 cachette_status_t cachette_pool_end_route(cachette_pool_t *pool);
 
@@ -571,16 +556,9 @@ cachette_status_t cachette_pool_checkpoint(cachette_pool_t *pool,
                                            struct cachette_checkpoint_t **out_checkpoint);
 
 /// Restores a state of the pool: frees the current allocations, and allocates the saved ones at the same addresses. A
-/// failure changes nothing. To find out what it frees, save the state before it.
+/// failure changes nothing.
 cachette_status_t cachette_pool_restore(cachette_pool_t *pool,
                                         const struct cachette_checkpoint_t *checkpoint);
-
-/// Writes the saved addresses, in order, to an array with room for `capacity` of them, and their number. Pass NULL and
-/// 0 to get only the number. Nothing is written to an array that is too small.
-cachette_status_t cachette_checkpoint_addresses(const struct cachette_checkpoint_t *checkpoint,
-                                                void **addresses,
-                                                size_t capacity,
-                                                size_t *out_count);
 
 /// Destroys a saved state; NULL is ignored. The pool does not change.
 cachette_status_t cachette_checkpoint_destroy(struct cachette_checkpoint_t *checkpoint);
@@ -840,12 +818,6 @@ cachette_status_t cachette_pinned_stats(const cachette_allocator_t *allocator,
                                         struct cachette_pinned_stats_t *out,
                                         size_t size);
 
-/// Resets every peak of pinned memory to the current value.
-cachette_status_t cachette_pinned_reset_peaks(cachette_allocator_t *allocator);
-
-/// Resets every sum and count of pinned memory to zero; current values and peaks stay.
-cachette_status_t cachette_pinned_reset_totals(cachette_allocator_t *allocator);
-
 /* ---- Limits ---- */
 
 /// Limits the bytes that the allocator holds; `CACHETTE_NO_LIMIT` removes the limit. A limit below what is held already
@@ -855,13 +827,6 @@ cachette_status_t cachette_set_memory_limit(cachette_allocator_t *allocator,
 
 /// Writes the limit in bytes, or `CACHETTE_NO_LIMIT`.
 cachette_status_t cachette_memory_limit(const cachette_allocator_t *allocator, uint64_t *out_bytes);
-
-/// Limits the allocator to a fraction of the device's memory, from 0 to 1; 1 removes the limit.
-cachette_status_t cachette_set_memory_fraction(cachette_allocator_t *allocator, double fraction);
-
-/// Writes the limit as a fraction of the device's memory; 1 if there is none, or if it exceeds the device's memory.
-cachette_status_t cachette_memory_fraction(const cachette_allocator_t *allocator,
-                                           double *out_fraction);
 
 /* ---- Configuration ---- */
 
@@ -985,10 +950,6 @@ cachette_status_t cachette_record_history(cachette_allocator_t *allocator,
 
 /// Stops recording, and deletes the recorded events.
 cachette_status_t cachette_stop_history(cachette_allocator_t *allocator);
-
-/// Writes whether a history is recorded.
-cachette_status_t cachette_records_history(const cachette_allocator_t *allocator,
-                                           bool *out_records);
 
 /// Adds `text` to every event of this thread, for all allocators and until it is set again; NULL is an empty text.
 ///

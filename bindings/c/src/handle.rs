@@ -33,7 +33,7 @@ macro_rules! empty {
     };
 }
 
-empty!(bool = false, u32 = 0, u64 = 0, usize = 0, f64 = 0.0);
+empty!(bool = false, u32 = 0, u64 = 0, usize = 0);
 
 impl<T> Empty for *mut T {
     const EMPTY: Self = ptr::null_mut();
@@ -126,24 +126,4 @@ pub(crate) unsafe fn list<'a, T>(pointer: *const T, count: usize, name: &str) ->
     }
     // SAFETY: 3. is the caller's promise.
     Ok(unsafe { slice::from_raw_parts(pointer, count) })
-}
-
-/// Copies `values` to an array with room for `capacity` of them, if they fit. Null with a capacity of 0 is ignored.
-///
-/// # Safety
-///
-/// Promise 2 of the crate.
-pub(crate) unsafe fn copy_out<T: Copy>(values: &[T], to: *mut T, capacity: usize) -> Result<(), Failure> {
-    if to.is_null() {
-        return match capacity {
-            0 => Ok(()),
-            _ => Err(Failure::null("buffer")),
-        };
-    }
-    if values.len() > capacity {
-        return Err(Failure::too_small(capacity, values.len()));
-    }
-    // SAFETY: 2. is the caller's promise, and the values fit.
-    unsafe { to.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
-    Ok(())
 }

@@ -119,13 +119,6 @@ pub unsafe extern "C" fn cachette_stop_history(allocator: *mut AllocatorHandle) 
     call!([handle(allocator)], allocator.inner.stop_history())
 }
 
-/// Writes whether a history is recorded.
-#[doc = promises!("1 and 2")]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_records_history(allocator: *const AllocatorHandle, out_records: *mut bool) -> Status {
-    call!([out(out_records), handle(allocator)], *out_records = allocator.inner.records_history())
-}
-
 /// Adds `text` to every event of this thread, for all allocators and until it is set again; NULL is an empty text.
 ///
 /// Every distinct text is kept until the process ends, so use names of phases and not step numbers.

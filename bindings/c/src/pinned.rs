@@ -114,17 +114,3 @@ pub unsafe extern "C" fn cachette_pinned_stats(
 ) -> Status {
     call!([handle(allocator), structure(out, size)], out.write(&allocator.inner.pinned().stats().into()))
 }
-
-/// Resets every peak of pinned memory to the current value.
-#[doc = promises!("1")]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_pinned_reset_peaks(allocator: *mut AllocatorHandle) -> Status {
-    call!([handle(allocator)], allocator.inner.pinned().reset_peak_stats())
-}
-
-/// Resets every sum and count of pinned memory to zero; current values and peaks stay.
-#[doc = promises!("1")]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_pinned_reset_totals(allocator: *mut AllocatorHandle) -> Status {
-    call!([handle(allocator)], allocator.inner.pinned().reset_accumulated_stats())
-}

@@ -124,13 +124,6 @@ pub unsafe extern "C" fn cachette_pool_use_count(pool: *const PoolHandle, out_co
     call!([out(out_count), handle(pool)], *out_count = pool.inner.use_count())
 }
 
-/// Sets whether other requests of the same stream may use the pool's free blocks before they fail (1), or not (0).
-#[doc = promises!("1")]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_pool_set_use_on_oom(pool: *mut PoolHandle, on: i32) -> Status {
-    call!([handle(pool)], pool.inner.set_use_on_oom(on != 0))
-}
-
 /// Allocates from the pool, as `cachette_allocate` does; `cachette_free` frees it.
 #[doc = promises!("1, 2 and 4")]
 #[unsafe(no_mangle)]

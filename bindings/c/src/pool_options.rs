@@ -1,7 +1,6 @@
 //! Options of pools, and the sources of their segments.
 
 use std::ffi::{c_char, c_void};
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -154,6 +153,7 @@ impl GivenOptions {
 }
 
 /// The user pointer of a source, and the function to call when the source is dropped.
+#[derive(Debug)]
 pub(crate) struct SourceUser {
     pointer: *mut c_void,
     close: SourceClose,
@@ -185,11 +185,5 @@ impl Drop for SourceUser {
             // SAFETY: 6. is the promise of the caller who created the pool.
             unsafe { close(self.pointer) };
         }
-    }
-}
-
-impl fmt::Debug for SourceUser {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SourceUser").field(&self.pointer).finish()
     }
 }

@@ -1,12 +1,11 @@
 //! Routing of requests to a pool, for a thread or for all threads.
 
 use std::ffi::c_void;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
 use cachette::Pool;
-use cachette::hal::{AnyDevice, CaptureId};
+use cachette::hal::AnyDevice;
 use cachette::pool::{Filter, PoolGuard};
 
 use crate::convert::stream_of;
@@ -90,21 +89,6 @@ pub unsafe extern "C" fn cachette_pool_route_all(pool: *mut PoolHandle) -> Statu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_route_stream(pool: *mut PoolHandle, stream: *mut c_void) -> Status {
     call!([handle(pool)], begin(pool, Filter::Stream(stream_of(stream)))?)
-}
-
-/// Routes the requests of all streams in a capture to the pool until `cachette_pool_end_route`.
-/// `cachette_stream_capture_id` returns the identifier of a capture.
-#[doc = promises!("1")]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_pool_route_capture(pool: *mut PoolHandle, capture_id: u64) -> Status {
-    call!([handle(pool)], {
-        let id = NonZeroU64::new(capture_id).ok_or_else(|| {
-            Failure::argument(
-                "0 is not a capture; pass the result of cachette_stream_capture_id for a capturing stream",
-            )
-        })?;
-        begin(pool, Filter::Capture(CaptureId(id)))?;
-    })
 }
 
 /// Ends the route. Threads that entered the pool still use it.

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cachette::hal::{CaptureStatus, Device, StreamRef};
+use cachette::hal::{Device, StreamRef};
 use cachette::{Allocator, Stream};
 
 use crate::allocator::AllocatorHandle;
@@ -96,29 +96,5 @@ pub unsafe extern "C" fn cachette_stream_synchronize(allocator: *mut AllocatorHa
     call!([handle(allocator)], {
         // SAFETY: 4. is the caller's promise.
         unsafe { allocator.inner.device().synchronize(stream_of(stream)) }?;
-    })
-}
-
-/// Writes the identifier of the capture that a stream is part of; 0 if there is none.
-///
-/// Returns `CACHETTE_ERROR_CAPTURE` if its capture was invalidated and must be ended.
-#[doc = promises!("1, 2 and 4")]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_stream_capture_id(
-    allocator: *const AllocatorHandle,
-    stream: *mut c_void,
-    out_id: *mut u64,
-) -> Status {
-    call!([out(out_id), handle(allocator)], {
-        let capture = allocator.inner.device().capture()?;
-        // SAFETY: 4. is the caller's promise.
-        match unsafe { capture.capture_status(stream_of(stream)) }? {
-            CaptureStatus::Idle => {}
-            CaptureStatus::Active(id) => *out_id = id.0.get(),
-            _ => {
-                let text = "the stream's capture is broken; end it, and begin another";
-                return Err(Failure::new(Status::Capture, text));
-            }
-        }
     })
 }

@@ -24,81 +24,54 @@ pub struct ViewMut<'s, T, D: Device = AnyDevice> {
     range: Range<usize>,
 }
 
-impl<'s, T, D: Device> View<'s, T, D> {
-    pub(crate) fn new(slice: &'s Slice<T, D>, range: Range<usize>) -> Self {
-        Self { slice, range }
-    }
+/// What both views do in the same way.
+macro_rules! view {
+    ($view:ident, $slice:ty) => {
+        impl<'s, T, D: Device> $view<'s, T, D> {
+            pub(crate) fn new(slice: $slice, range: Range<usize>) -> Self {
+                Self { slice, range }
+            }
 
-    /// The device address of the first element, as an argument for kernels.
-    #[must_use]
-    pub fn address(&self) -> u64 {
-        self.slice.address() + offset::<T>(&self.range)
-    }
+            /// The device address of the first element, as an argument for kernels.
+            #[must_use]
+            pub fn address(&self) -> u64 {
+                self.slice.address() + offset::<T>(&self.range)
+            }
+        }
+
+        impl<T, D: Device> DeviceSlice<T> for $view<'_, T, D> {
+            fn len(&self) -> usize {
+                self.range.len()
+            }
+
+            fn stream(&self) -> &Arc<CudaStream> {
+                self.slice.stream()
+            }
+        }
+
+        impl<T, D: Device> DevicePtr<T> for $view<'_, T, D> {
+            fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
+                let (start, guard) = self.slice.device_ptr(stream);
+                (start + offset::<T>(&self.range), guard)
+            }
+        }
+
+        impl<T, D: Device> fmt::Debug for $view<'_, T, D> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($view)).field("slice", &self.slice).field("range", &self.range).finish()
+            }
+        }
+    };
 }
 
-impl<'s, T, D: Device> ViewMut<'s, T, D> {
-    pub(crate) fn new(slice: &'s mut Slice<T, D>, range: Range<usize>) -> Self {
-        Self { slice, range }
-    }
-
-    /// The device address of the first element, as an argument for kernels.
-    #[must_use]
-    pub fn address(&self) -> u64 {
-        self.slice.address() + offset::<T>(&self.range)
-    }
-}
-
-impl<T, D: Device> DeviceSlice<T> for View<'_, T, D> {
-    fn len(&self) -> usize {
-        self.range.len()
-    }
-
-    fn stream(&self) -> &Arc<CudaStream> {
-        self.slice.stream()
-    }
-}
-
-impl<T, D: Device> DeviceSlice<T> for ViewMut<'_, T, D> {
-    fn len(&self) -> usize {
-        self.range.len()
-    }
-
-    fn stream(&self) -> &Arc<CudaStream> {
-        self.slice.stream()
-    }
-}
-
-impl<T, D: Device> DevicePtr<T> for View<'_, T, D> {
-    fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
-        let (start, guard) = self.slice.device_ptr(stream);
-        (start + offset::<T>(&self.range), guard)
-    }
-}
-
-impl<T, D: Device> DevicePtr<T> for ViewMut<'_, T, D> {
-    fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
-        let (start, guard) = self.slice.device_ptr(stream);
-        (start + offset::<T>(&self.range), guard)
-    }
-}
+view!(View, &'s Slice<T, D>);
+view!(ViewMut, &'s mut Slice<T, D>);
 
 impl<T, D: Device> DevicePtrMut<T> for ViewMut<'_, T, D> {
     fn device_ptr_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
         let offset = offset::<T>(&self.range);
         let (start, guard) = self.slice.device_ptr_mut(stream);
         (start + offset, guard)
-    }
-}
-
-impl<T, D: Device> fmt::Debug for View<'_, T, D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("View").field("slice", &self.slice).field("range", &self.range).finish()
-    }
-}
-
-impl<T, D: Device> fmt::Debug for ViewMut<'_, T, D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ViewMut").field("slice", &self.slice).field("range", &self.range).finish()
     }
 }
 

@@ -95,7 +95,6 @@ pub(crate) trait Driver: Sized + 'static {
         acted
     }
 
-    /// Ends the capture of a stream.
     fn end_capture(&self, stream: Handle, graph: *mut Handle) -> Status {
         // SAFETY: the driver writes one handle, or refuses a stream that is not captured.
         self.quietly(|| unsafe { self.common().StreamEndCapture(stream, graph) })

@@ -114,7 +114,6 @@ macro_rules! front {
                     memory::free(thread, address)
                 }
 
-                /// Memory for a stream.
                 fn $allocate_async(out: *mut u64, bytes: usize, stream: Handle) |thread, calls| {
                     // SAFETY: 1. and 2. are the caller's promises.
                     unsafe { driver::allocate(thread, calls, out, bytes, stream) }.map_err(Calls::ordered)
@@ -169,7 +168,6 @@ macro_rules! front {
                     unsafe { driver::note_pool(status, pool, properties) }
                 }
 
-                /// Forgets the pool.
                 fn $destroy_pool(pool: Handle) |_, calls| {
                     driver_pools::forget(pool.addr(), driver::default_of(calls));
                     Err(Refusal::Driver)

@@ -161,7 +161,6 @@ front! {
             Err(Refusal::Asked(last_error::get(calls)))
         }
 
-        /// The last error.
         fn hipPeekAtLastError() |_, calls| {
             Err(Refusal::Asked(last_error::peek(calls)))
         }

@@ -45,7 +45,6 @@ pub(crate) struct Vendor<C> {
     pub(crate) own: fn(&str) -> Option<*const ()>,
 }
 
-/// An open library.
 #[derive(Debug)]
 pub(crate) struct Loaded<C> {
     calls: C,

@@ -87,7 +87,6 @@ pub(crate) fn of_stream(
     Ok(served)
 }
 
-/// Whether any device is open.
 pub(crate) fn any_open() -> bool {
     DEVICES.iter().any(|place| place.get().is_some())
 }

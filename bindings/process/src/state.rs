@@ -27,24 +27,15 @@ static DEVICES: [OnceLock<Allocator>; MOST_DEVICES] = [const { OnceLock::new() }
 static PLACES: AtomicUsize = AtomicUsize::new(0);
 static PROCESS: OnceLock<Process> = OnceLock::new();
 /// Devices are opened under this lock, so that every device gets all callbacks.
-static WATCHED: Mutex<Watched> = Mutex::new(Watched {
-    observers: Vec::new(),
-    trackers: Vec::new(),
-    relievers: Vec::new(),
-    history: None,
-    config: None,
-});
+static WATCHED: Mutex<Watched> = Mutex::new(Watched { callbacks: Vec::new(), history: None, config: None });
 static LAST_EXHAUSTION: Mutex<Option<Arc<OutOfMemory>>> = Mutex::new(None);
 
-type Observer = dyn Fn(&OutOfMemory) + Send + Sync;
-type Tracker = dyn Fn(u32, &TraceEvent) + Send + Sync;
-type Reliever = dyn Fn() -> bool + Send + Sync;
+/// Registers a callback on the allocator of a device.
+type Register = dyn Fn(u32, &Allocator) + Send + Sync;
 
-/// The callbacks of every device.
+/// What every device has.
 struct Watched {
-    observers: Vec<Arc<Observer>>,
-    trackers: Vec<Arc<Tracker>>,
-    relievers: Vec<Arc<Reliever>>,
+    callbacks: Vec<Box<Register>>,
     history: Option<HistoryOptions>,
     /// The configuration, if it was changed after the start.
     config: Option<Config>,
@@ -170,14 +161,8 @@ fn open(device: u32) -> Result<&'static Allocator, Error> {
     let allocator = Allocator::with_config(made, &current(process()?, Some(&watched)));
     // This comes before the other callbacks, which may read it.
     allocator.on_out_of_memory(|report| *last_exhaustion() = Some(Arc::new(report.clone())));
-    for observer in &watched.observers {
-        watch(&allocator, observer);
-    }
-    for tracker in &watched.trackers {
-        follow(device, &allocator, tracker);
-    }
-    for reliever in &watched.relievers {
-        relieve(&allocator, reliever);
+    for register in &watched.callbacks {
+        register(device, &allocator);
     }
     if let Some(options) = &watched.history {
         allocator.record_history(options.clone());
@@ -219,32 +204,37 @@ pub fn snapshot(device: Option<u32>, options: SnapshotOptions) -> Snapshot {
 
 /// Registers a callback for out-of-memory errors, on all current and future devices.
 pub fn on_out_of_memory(observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
-    let observer: Arc<Observer> = Arc::new(observer);
-    let Some(mut watched) = watched() else { return };
-    for (_, allocator) in opened() {
-        watch(allocator, &observer);
-    }
-    watched.observers.push(observer);
+    let observer = Arc::new(observer);
+    on_every_device(move |_, allocator| {
+        let observer = Arc::clone(&observer);
+        allocator.on_out_of_memory(move |report| observer(report));
+    });
 }
 
 /// Registers a callback for every event, on all current and future devices.
 pub fn track(tracker: impl Fn(u32, &TraceEvent) + Send + Sync + 'static) {
-    let tracker: Arc<Tracker> = Arc::new(tracker);
-    let Some(mut watched) = watched() else { return };
-    for (device, allocator) in opened() {
-        follow(device, allocator, &tracker);
-    }
-    watched.trackers.push(tracker);
+    let tracker = Arc::new(tracker);
+    on_every_device(move |device, allocator| {
+        let tracker = Arc::clone(&tracker);
+        allocator.track(move |event| tracker(device, event));
+    });
 }
 
 /// Registers a callback for memory pressure, on all current and future devices. It returns whether it freed memory.
 pub fn on_pressure(reliever: impl Fn() -> bool + Send + Sync + 'static) {
-    let reliever: Arc<Reliever> = Arc::new(reliever);
+    let reliever = Arc::new(reliever);
+    on_every_device(move |_, allocator| {
+        let reliever = Arc::clone(&reliever);
+        allocator.on_pressure(move || reliever());
+    });
+}
+
+fn on_every_device(register: impl Fn(u32, &Allocator) + Send + Sync + 'static) {
     let Some(mut watched) = watched() else { return };
-    for (_, allocator) in opened() {
-        relieve(allocator, &reliever);
+    for (device, allocator) in opened() {
+        register(device, allocator);
     }
-    watched.relievers.push(reliever);
+    watched.callbacks.push(Box::new(register));
 }
 
 /// Starts to record a history on all current and future devices, or stops and deletes it.
@@ -310,22 +300,7 @@ pub fn last_out_of_memory() -> Option<Arc<OutOfMemory>> {
     if fork::is_forked() { None } else { last_exhaustion().clone() }
 }
 
-fn watch(allocator: &Allocator, observer: &Arc<Observer>) {
-    let observer = Arc::clone(observer);
-    allocator.on_out_of_memory(move |figures| observer(figures));
-}
-
-fn follow(device: u32, allocator: &Allocator, tracker: &Arc<Tracker>) {
-    let tracker = Arc::clone(tracker);
-    allocator.track(move |event| tracker(device, event));
-}
-
-fn relieve(allocator: &Allocator, reliever: &Arc<Reliever>) {
-    let reliever = Arc::clone(reliever);
-    allocator.on_pressure(move || reliever());
-}
-
-/// The callbacks of every device; `None` in a forked child, where a thread of the parent may hold the lock for ever.
+/// What every device has; `None` in a forked child, where a thread of the parent may hold the lock for ever.
 fn watched() -> Option<MutexGuard<'static, Watched>> {
     // Each change is one step, so a panic leaves the state valid.
     (!fork::is_forked()).then(|| WATCHED.lock().unwrap_or_else(PoisonError::into_inner))

@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cachette::hal::DevicePtr;
 use cachette::pinned::TimeStat;
-use cachette::{Allocator, PinnedAllocation, PinnedStats, Stat};
+use cachette::{Allocator, PinnedAllocation, PinnedStats};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::error;
 use crate::stream::Named;
+use crate::{error, stats};
 
 /// The pinned host memory of an allocator: `Allocator.pinned()`.
 #[pyclass(module = "cachette", name = "Pinned", frozen)]
@@ -202,11 +202,10 @@ fn figures<'py>(py: Python<'py>, stats: &PinnedStats) -> PyResult<Bound<'py, PyD
         ("active_requests", stats.active_requests),
         ("active_bytes", stats.active_bytes),
     ];
-    for (name, Stat { current, peak, allocated, freed, .. }) in counts {
-        dict.set_item(format!("{name}.current"), current)?;
-        dict.set_item(format!("{name}.peak"), peak)?;
-        dict.set_item(format!("{name}.allocated"), allocated)?;
-        dict.set_item(format!("{name}.freed"), freed)?;
+    for (name, stat) in counts {
+        for (figure, value) in stats::figures(&stat) {
+            dict.set_item(format!("{name}.{figure}"), value)?;
+        }
     }
     let times = [("host_alloc_time", stats.host_alloc_time), ("host_free_time", stats.host_free_time)];
     for (name, time) in times {

@@ -79,7 +79,7 @@ const fn oversize(stats: &Stats) -> [(&'static str, &Stat); 2] {
     [("oversize_allocations", &stats.oversize_allocations), ("oversize_segments", &stats.oversize_segments)]
 }
 
-const fn figures(stat: &Stat) -> [(&'static str, u64); 4] {
+pub(crate) const fn figures(stat: &Stat) -> [(&'static str, u64); 4] {
     [("current", stat.current), ("peak", stat.peak), ("allocated", stat.allocated), ("freed", stat.freed)]
 }
 

@@ -4,7 +4,6 @@
 //! it. All three are part of its stable ABI.
 
 use std::ffi::{c_int, c_void};
-use std::fmt;
 use std::mem::MaybeUninit;
 
 use cachette::hal::StreamRef;
@@ -22,18 +21,13 @@ const CLONE: c_int = 2;
 const DESTROY: c_int = 3;
 
 /// A borrowed `std::function<bool(stream)>` of libstdc++.
+#[derive(Debug)]
 #[repr(C)]
 pub struct StdFunction {
     storage: Storage,
     /// `None` for an empty function.
     manage: Option<Manage>,
     invoke: Option<Invoke>,
-}
-
-impl fmt::Debug for StdFunction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StdFunction").field("empty", &self.manage.is_none()).finish_non_exhaustive()
-    }
 }
 
 /// A copy of a function, owned.

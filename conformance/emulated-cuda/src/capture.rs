@@ -13,7 +13,6 @@ use crate::graph_memory;
 use crate::ledger::Recording;
 use crate::prelude::*;
 
-/// Every flag of an instantiation.
 const INSTANTIATION_FLAGS: c_ulonglong = 15;
 
 fn capture(unit: &Unit) -> Answer<&dyn Capture> {
@@ -76,7 +75,6 @@ pub(crate) fn recording<T>(handle: *mut T) -> Answer<Arc<Recording>> {
     graphs.get(&handle.addr()).cloned().ok_or(INVALID_VALUE)
 }
 
-/// Forgets the handle of a graph.
 fn forget<T>(handle: *mut T) -> Answer {
     // Destroyed after the lock is given back.
     let forgotten = driver()?.ledger.graphs.lock().remove(&handle.addr());
@@ -84,7 +82,6 @@ fn forget<T>(handle: *mut T) -> Answer {
 }
 
 abi! {
-    /// Whether a stream is captured.
     fn cuStreamIsCapturing(stream: *mut c_void, status: *mut c_uint) => status {
         // SAFETY: 1. is the caller's promise.
         let (state, _) = unsafe { state(named_stream(stream)) }?;
@@ -146,7 +143,6 @@ abi! {
         Ok(nodes.len().min(room))
     }
 
-    /// Begins a capture.
     fn cuStreamBeginCapture_v2(stream: *mut c_void, number: c_uint) {
         let (capture, mode) = (capture(unit_of_stream(stream)?)?, mode(number)?);
         let stream = stream_ref(stream);

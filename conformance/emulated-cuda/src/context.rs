@@ -43,12 +43,10 @@ pub(crate) fn current() -> Answer<&'static Unit> {
     unit_of(current_handle().ok_or(INVALID_CONTEXT)?)
 }
 
-/// The context that is current.
 pub(crate) fn current_handle() -> Option<usize> {
     STACK.with_borrow(|stack| stack.last().copied())
 }
 
-/// A context that exists.
 fn known(context: usize) -> Answer<usize> {
     unit_of(context).map(|_| context)
 }
@@ -85,7 +83,6 @@ abi! {
         Ok(())
     }
 
-    /// Retains a device's primary context.
     fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, device: c_int) => context {
         let unit = driver()?.unit(device)?;
         // Relaxed: see `unit_of`.
@@ -93,7 +90,6 @@ abi! {
         Ok(ptr::without_provenance_mut(unit.context()))
     }
 
-    /// Releases a device's primary context.
     fn cuDevicePrimaryCtxRelease_v2(device: c_int) {
         let unit = driver()?.unit(device)?;
         let less = |count: u32| count.checked_sub(1);
@@ -118,7 +114,6 @@ abi! {
         Ok(())
     }
 
-    /// The device of the current context.
     fn cuCtxGetDevice(device: *mut c_int) => device {
         c_int::try_from(current()?.index).map_err(|_| INVALID_CONTEXT)
     }

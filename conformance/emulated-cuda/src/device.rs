@@ -30,7 +30,6 @@ pub(crate) fn unit_of_stream(stream: *mut c_void) -> Answer<&'static Unit> {
 }
 
 abi! {
-    /// Free and total memory.
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) => total {
         let memory = current()?.device.memory_info().map_err(told)?;
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -84,7 +83,6 @@ abi! {
         current()?.device.synchronize_device().map_err(told)
     }
 
-    /// Creates a stream.
     fn cuStreamCreate(stream: *mut *mut c_void, flags: c_uint) => stream {
         let unit = current()?;
         refuse_if(stream.is_null() || flags > NON_BLOCKING, INVALID_VALUE)?;
@@ -96,7 +94,6 @@ abi! {
         Ok(ptr::with_exposed_provenance_mut(created))
     }
 
-    /// The context of a stream.
     fn cuStreamGetCtx(stream: *mut c_void, context: *mut *mut c_void) => context {
         let unit = unit_of_stream(stream)?;
         let made = driver()?.ledger.context_of.lock().get(&stream.addr()).copied();
@@ -121,7 +118,6 @@ abi! {
         unsafe { current()?.device.synchronize(stream_ref(stream)) }.map_err(told)
     }
 
-    /// Makes a stream wait for an event.
     fn cuStreamWaitEvent(stream: *mut c_void, event: *mut c_void, flags: c_uint) {
         refuse_if(flags > 1, INVALID_VALUE)?;
         let event = Event::from_raw(event.expose_provenance());
@@ -129,7 +125,6 @@ abi! {
         unsafe { current()?.device.stream_wait(stream_ref(stream), &event) }.map_err(told)
     }
 
-    /// Creates an event.
     fn cuEventCreate(event: *mut *mut c_void, flags: c_uint) => event {
         let unit = current()?;
         refuse_if(event.is_null() || flags > EVENT_FLAGS, INVALID_VALUE)?;
@@ -137,7 +132,6 @@ abi! {
         Ok(ptr::with_exposed_provenance_mut(created.raw()))
     }
 
-    /// Destroys an event.
     fn cuEventDestroy_v2(event: *mut c_void) {
         let event = Event::from_raw(event.expose_provenance());
         // SAFETY: 1. is the caller's promise.

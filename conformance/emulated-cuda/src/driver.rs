@@ -93,13 +93,11 @@ impl Driver {
         Ok(Self { process: process::id(), units: units?, ledger: Ledger::default() })
     }
 
-    /// The device at a position.
     pub(crate) fn unit(&self, position: c_int) -> Answer<&Unit> {
         let index = usize::try_from(position).map_err(|_| INVALID_DEVICE)?;
         self.units.get(index).ok_or(INVALID_DEVICE)
     }
 
-    /// Every device.
     pub(crate) fn units(&self) -> &[Unit] {
         &self.units
     }
@@ -111,7 +109,6 @@ extern "C" fn leave() {
 }
 
 abi! {
-    /// Starts the driver.
     fn cuInit(flags: c_uint) {
         refuse_if(flags != 0, INVALID_VALUE)?;
         match DRIVER.get_or_init(Driver::start) {

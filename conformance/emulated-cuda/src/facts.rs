@@ -58,7 +58,6 @@ abi! {
         Ok(Uuid { bytes: unit.device.info().uuid })
     }
 
-    /// One number that describes the device.
     fn cuDeviceGetAttribute(value: *mut c_int, number: c_int, device: c_int) => value {
         let unit = driver()?.unit(device)?;
         refuse_if(!(1..ATTRIBUTES_END).contains(&number), INVALID_VALUE)?;

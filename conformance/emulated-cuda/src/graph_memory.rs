@@ -33,7 +33,6 @@ impl Drop for GraphMemory {
     }
 }
 
-/// The capture that a stream is in.
 pub(crate) fn capture_of(unit: &Unit, stream: *mut c_void) -> Option<u64> {
     let capture = unit.device.capture().ok()?;
     // SAFETY: 1. is the caller's promise.
@@ -43,7 +42,6 @@ pub(crate) fn capture_of(unit: &Unit, stream: *mut c_void) -> Option<u64> {
     }
 }
 
-/// Allocates in a capture.
 pub(crate) fn allocate(unit: &Unit, bytes: u64, capture: u64) -> Answer<u64> {
     let _relaxed = RelaxedCapture::enter(&unit.device).map_err(told)?;
     let at = unit.device.allocate(bytes).map_err(told)?.address();
@@ -70,7 +68,6 @@ pub(crate) fn free(at: u64) -> Answer<bool> {
     Ok(true)
 }
 
-/// The memory of a graph that exists.
 fn find(at: u64) -> Answer<Option<Arc<GraphMemory>>> {
     let graphs = driver()?.ledger.graphs.lock();
     Ok(graphs.values().flat_map(|graph| &graph.memory).find(|memory| memory.at == at).cloned())

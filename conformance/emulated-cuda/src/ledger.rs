@@ -12,7 +12,6 @@ use crate::graph_memory::GraphMemory;
 use crate::prelude::*;
 use crate::user_objects::UserObject;
 
-/// First handle of a graph.
 const FIRST_HANDLE: usize = 0x1000;
 
 /// Everything that was given out and has a size or an owner.
@@ -82,7 +81,6 @@ impl Physical {
 pub(crate) struct Recording {
     device: AnyDevice,
     graph: Option<Graph>,
-    /// The memory that it allocates.
     pub(crate) memory: Vec<Arc<GraphMemory>>,
     /// What is destroyed after it.
     pub(crate) objects: Locked<Vec<UserObject>>,

@@ -45,7 +45,6 @@ pub(crate) fn free_pooled(unit: &Unit, at: u64) -> Answer {
 }
 
 abi! {
-    /// The default pool of a device.
     fn cuDeviceGetDefaultMemPool(found: *mut *mut c_void, device: c_int) => found {
         let unit = driver()?.unit(device)?;
         pool(unit)?;
@@ -58,7 +57,6 @@ abi! {
         allocate_on(unit_of_stream(stream)?, bytes, stream)
     }
 
-    /// Allocates in stream order.
     fn cuMemAllocFromPoolAsync(at: *mut u64, bytes: usize, from: *mut c_void, stream: *mut c_void) => at {
         current()?;
         let unit = unit_of(from)?;
@@ -66,7 +64,6 @@ abi! {
         allocate_on(unit, bytes, stream)
     }
 
-    /// Frees in stream order.
     fn cuMemFreeAsync(at: u64, stream: *mut c_void) {
         let unit = unit_of_stream(stream)?;
         if let Some(capture) = graph_memory::capture_of(unit, stream) {

@@ -24,13 +24,11 @@ abi! {
         Ok(())
     }
 
-    /// The priority of a stream.
     fn cuStreamGetPriority(stream: *mut c_void, priority: *mut c_int) => priority {
         unit_of_stream(stream)?;
         Ok(driver()?.ledger.priorities.lock().get(&stream.addr()).copied().unwrap_or(PRIORITIES[0]))
     }
 
-    /// The lowest and the highest priority.
     fn cuCtxGetStreamPriorityRange(lowest: *mut c_int, highest: *mut c_int) {
         current()?;
         // SAFETY: the caller's promise.

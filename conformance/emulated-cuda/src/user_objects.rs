@@ -42,7 +42,6 @@ abi! {
         Ok(ptr::without_provenance_mut(handle))
     }
 
-    /// Gives an object to a graph.
     fn cuGraphRetainUserObject(graph: *mut c_void, object: *mut c_void, count: c_uint, flags: c_uint) {
         refuse_if(count != 1 || flags != MOVE, INVALID_VALUE)?;
         let recording = recording(graph)?;

@@ -21,7 +21,6 @@ enum Part {
     Invalidated,
 }
 
-/// A stream in a capture.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     /// The stream on which the capture was begun.
@@ -36,7 +35,6 @@ struct Member {
 pub(crate) struct Captures(HashMap<StreamHandle, Member>, HashSet<EventHandle>);
 
 impl Captures {
-    /// Whether a stream is in a capture.
     pub(crate) fn holds(&self, stream: StreamHandle) -> bool {
         self.0.contains_key(&stream)
     }
@@ -109,13 +107,11 @@ impl Captures {
         Err(ILLEGAL_STATE)
     }
 
-    /// Enters a stream that a capture was begun on.
     pub(crate) fn begun(&mut self, stream: StreamHandle, id: u64) {
         let member = Member { origin: stream, id, part: Part::Recording };
         self.0.insert(stream, member);
     }
 
-    /// Enters a stream that has joined the capture with this number.
     pub(crate) fn joined(&mut self, stream: StreamHandle, id: u64) {
         let origin = self.0.values().find(|member| member.id == id);
         if let Some(origin) = origin.map(|member| member.origin) {

@@ -134,7 +134,6 @@ impl Refusals {
         Self { every, run: run.parse().unwrap_or(1), so_far: AtomicI64::new(0) }
     }
 
-    /// Whether this one is refused.
     pub(crate) fn refuses(&self) -> bool {
         // Relaxed: it only counts.
         self.every.is_some_and(|every| self.so_far.fetch_add(1, Ordering::Relaxed) % every >= every - self.run)
@@ -268,7 +267,6 @@ impl Machine {
         Ok((position, &self.devices[position]))
     }
 
-    /// The lock of an event.
     pub(crate) fn event_lock(&self, event: EventHandle) -> Answer<Arc<Mutex<()>>> {
         self.state().events.get(&event).cloned().map(|(_, lock)| lock).ok_or(INVALID_HANDLE)
     }
@@ -291,7 +289,6 @@ fn devices() -> Option<Vec<AnyDevice>> {
     (0..count).map(open).collect()
 }
 
-/// A variable's number.
 fn number(variable: &str) -> Option<i64> {
     env::var(variable).ok()?.parse().ok()
 }

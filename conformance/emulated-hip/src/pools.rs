@@ -17,7 +17,6 @@ pub(crate) struct PoolProps {
     location: MemLocation,
 }
 
-/// One pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     device: usize,
@@ -36,7 +35,6 @@ impl Pool {
     }
 }
 
-/// The pools of all devices.
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
     /// Those that a program has created, or has asked about.
@@ -70,7 +68,6 @@ impl Pools {
         self.allocated.insert(address, (pool, bytes));
     }
 
-    /// Counts a free.
     pub(crate) fn freed(&mut self, address: u64) {
         let Some((pool, bytes)) = self.allocated.remove(&address) else { return };
         if let Some(pool) = self.known.get_mut(&pool) {
@@ -79,7 +76,6 @@ impl Pools {
     }
 }
 
-/// An attribute of a pool.
 #[derive(Clone, Copy)]
 enum Attribute {
     /// One of the three ways of reuse, as an `int`.

@@ -3,9 +3,9 @@
 //! A graph and all that was made from it share a recording, so none of these goes before the last of them.
 
 use std::ffi::{c_uint, c_void};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::{fmt, ptr};
 
 use cachette_hal::{AnyDevice, CaptureStatus, Device, DevicePtr, Graph};
 
@@ -67,7 +67,6 @@ impl Drop for GraphMemory {
     }
 }
 
-/// The capture that a stream is in.
 pub(crate) fn capture_of(machine: &Machine, stream: StreamHandle) -> Option<u64> {
     let (_, device, beneath) = machine.any_stream(stream).ok()?;
     // SAFETY: 1. the table has it.
@@ -77,7 +76,6 @@ pub(crate) fn capture_of(machine: &Machine, stream: StreamHandle) -> Option<u64>
     }
 }
 
-/// Allocates in a capture.
 pub(crate) fn allocate(machine: &Machine, device: &AnyDevice, bytes: Bytes, capture: u64) -> Answer<Address> {
     let mut at = None;
     relaxed(device, |device| {
@@ -109,7 +107,6 @@ pub(crate) fn free(machine: &Machine, at: DevicePtr) -> Answer<bool> {
     Ok(true)
 }
 
-/// The memory of a graph that exists.
 fn find(state: &State, at: DevicePtr) -> Option<&Arc<GraphMemory>> {
     let recordings = state.graphs.values().chain(state.execs.values());
     recordings.flat_map(|recording| &recording.memory).find(|memory| memory.at == at)
@@ -118,15 +115,10 @@ fn find(state: &State, at: DevicePtr) -> Option<&Arc<GraphMemory>> {
 type Destructor = unsafe extern "C" fn(*mut c_void);
 
 /// An object of the program; a drop destroys it.
+#[derive(Debug)]
 pub(crate) struct UserObject {
     data: usize,
     destroy: Destructor,
-}
-
-impl fmt::Debug for UserObject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("UserObject").field(&self.data).finish()
-    }
 }
 
 impl Drop for UserObject {

@@ -21,7 +21,6 @@ pub(crate) fn pool_of(machine: &Machine, pool: PoolHandle) -> Answer<(usize, &An
     Ok((position, device))
 }
 
-/// The default pool of a device.
 pub(crate) const fn default_pool(position: usize) -> PoolHandle {
     POOLS + position
 }

@@ -30,7 +30,6 @@ pub(crate) struct Handle {
     pub(crate) physical: Physical,
 }
 
-/// One mapping.
 #[derive(Clone, Debug)]
 pub(crate) struct Mapping {
     pub(crate) bytes: u64,
@@ -53,7 +52,6 @@ struct Listed {
     place: u64,
 }
 
-/// One reservation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reservation {
     pub(crate) bytes: u64,

@@ -27,7 +27,6 @@ cases! { host_calls:
 }
 
 impl Subject {
-    /// Queues a host function.
     fn call_host(&self, stream: &impl AsStream, function: HostFunction) -> Verdict {
         let calls = self.device().host_calls()?;
         // SAFETY: 1. the stream lives.

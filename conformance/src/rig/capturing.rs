@@ -16,7 +16,6 @@ pub(crate) struct Capturing<'s> {
 }
 
 impl<'s> Capturing<'s> {
-    /// Begins to capture `stream`.
     pub(crate) fn begin(on: &'s Subject, stream: &'s Stream, mode: CaptureMode) -> Result<Self> {
         let capture = on.device().capture()?;
         // SAFETY: 1. the stream's owner lives.

@@ -23,7 +23,6 @@ pub(crate) fn read_pinned(from: &Pinned) -> Vec<u8> {
     unsafe { slice::from_raw_parts(from.ptr().as_ptr(), from.bytes()) }.to_vec()
 }
 
-/// Reads one byte of `from`.
 pub(crate) fn read_pinned_byte(from: &Pinned, at: usize) -> u8 {
     assert!(at < from.bytes(), "the byte lies inside");
     // SAFETY: the byte lies inside the owner's memory.

@@ -47,7 +47,6 @@ impl<'m> Span<'m> {
         self.bytes
     }
 
-    /// A part of the range.
     pub(crate) fn part(self, offset: u64, bytes: u64) -> Self {
         assert!(offset + bytes <= self.bytes, "the part lies inside");
         Self::new(self.start.add(offset), bytes)
@@ -85,7 +84,6 @@ places!(Memory, Mapping<'_>, Pooled<'_>);
 
 /// A live stream (promise 1).
 pub(crate) trait AsStream: Sync {
-    /// Its handle.
     fn handle(&self) -> StreamRef;
 }
 

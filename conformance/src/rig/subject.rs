@@ -19,11 +19,8 @@ pub(crate) const MIB: u64 = 1 << 20;
 /// Long enough for work that is not held to run.
 const SETTLE: Duration = Duration::from_millis(25);
 
-/// A stream of any device.
 pub(crate) type Stream = OwnedStream<AnyDevice>;
-/// An event of any device.
 pub(crate) type Event = OwnedEvent<AnyDevice>;
-/// Memory of any device.
 pub(crate) type Memory = OwnedMemory<AnyDevice>;
 /// Page-locked host memory of any device.
 pub(crate) type Pinned = OwnedPinned<AnyDevice>;
@@ -31,9 +28,7 @@ pub(crate) type Pinned = OwnedPinned<AnyDevice>;
 pub(crate) type Reservation = OwnedReservation<AnyDevice>;
 /// Physical memory of any device.
 pub(crate) type Backing = OwnedBacking<AnyDevice>;
-/// Mapped memory of any device.
 pub(crate) type Mapping<'r> = OwnedMapping<'r, AnyDevice>;
-/// A graph of any device.
 pub(crate) type Graph = OwnedGraph<AnyDevice>;
 
 /// The device under test, for a case.

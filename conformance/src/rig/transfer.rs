@@ -9,7 +9,6 @@ use super::{AsStream, Event, Memory, Place, Span, Stream, Subject, pattern};
 use crate::failure::{Stop, Verdict};
 
 impl Subject {
-    /// Queues a fill.
     pub(crate) fn fill(&self, at: Span<'_>, byte: u8, stream: &impl AsStream) -> Result<()> {
         let transfer = self.device().transfer()?;
         // SAFETY: 1. the stream lives. 3. The span's owner lives, and waits before it frees.
@@ -27,7 +26,6 @@ impl Subject {
         unsafe { self.device().record(event.get(), stream.handle()) }
     }
 
-    /// Makes a stream wait for an event.
     pub(crate) fn stream_wait(&self, stream: &impl AsStream, event: &Event) -> Result<()> {
         // SAFETY: 1. the stream lives, and so does the event's owner.
         unsafe { self.device().stream_wait(stream.handle(), event.get()) }

@@ -41,7 +41,6 @@ pub(crate) fn exchange_thread_mode(mode: CaptureMode) -> CaptureMode {
     MODE.replace(mode)
 }
 
-/// One capture that has not ended.
 #[derive(Debug)]
 pub(super) struct CaptureState {
     device: usize,
@@ -177,14 +176,12 @@ impl Machine {
         }
     }
 
-    /// The capture status of a stream.
     pub(crate) fn capture_status(&self, device: usize, stream: StreamRef) -> Result<CaptureStatus> {
         let state = self.state();
         let key = state.find_stream(Call::CaptureStatus, device, stream)?;
         Ok(self.status_of(&state, key))
     }
 
-    /// The capture status of the stream with this key.
     pub(super) fn status_of(&self, state: &State, key: StreamKey) -> CaptureStatus {
         let id = state.streams.get(&key).and_then(|stream| stream.capture);
         let capture = id.and_then(|id| state.captures.get(&id));
@@ -198,7 +195,6 @@ impl Machine {
         }
     }
 
-    /// Begins to capture a stream.
     pub(crate) fn begin_capture(&self, device: usize, stream: StreamRef, mode: CaptureMode) -> Result<()> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let call = Call::BeginCapture;
@@ -225,7 +221,6 @@ impl Machine {
         Ok(())
     }
 
-    /// Ends a capture and creates its graph.
     pub(crate) fn end_capture(&self, device: usize, stream: StreamRef) -> Result<Graph> {
         let call = Call::EndCapture;
         let mut state = self.state();
@@ -244,7 +239,6 @@ impl Machine {
         Ok(Graph::from_raw(handle))
     }
 
-    /// Decrements the number of captures.
     fn uncount_capture(&self, device: usize) {
         // Release: as in `begin_capture`.
         self.units[device].captures.fetch_sub(1, Ordering::Release);

@@ -32,7 +32,6 @@ impl Marker {
     }
 }
 
-/// One event.
 #[derive(Debug)]
 pub(super) struct EventState {
     device: usize,
@@ -73,7 +72,6 @@ impl State {
 }
 
 impl Machine {
-    /// Creates an event.
     pub(crate) fn create_event(&self, device: usize) -> Event {
         let mut state = self.state();
         if self.lies(Defect::HandlesReused)
@@ -174,7 +172,6 @@ impl Machine {
         }
     }
 
-    /// Returns the number of live events of the device.
     pub(crate) fn live_events(&self, device: usize) -> usize {
         let own = |event: &&EventState| event.device == device;
         self.state().events.values().filter(own).count()

@@ -30,7 +30,6 @@ pub(crate) struct GraphBody {
     launched: AtomicBool,
 }
 
-/// One node of a graph.
 #[derive(Debug)]
 pub(super) struct Step {
     /// Index of the device that runs it.
@@ -88,7 +87,6 @@ impl GraphBody {
         self.steps.get(node).map(|step| step.after.as_slice())
     }
 
-    /// One node.
     pub(super) fn step(&self, node: Node) -> &Step {
         &self.steps[node]
     }
@@ -127,7 +125,6 @@ impl Machine {
         Ok(())
     }
 
-    /// Returns the number of live graphs of the device.
     pub(crate) fn live_graphs(&self, device: usize) -> usize {
         let own = |graph: &&GraphState| graph.device == device;
         self.state().graphs.values().filter(own).count()

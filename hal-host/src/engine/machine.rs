@@ -65,7 +65,6 @@ impl Machine {
         })
     }
 
-    /// Whether a defect is planted.
     pub(crate) fn lies(&self, defect: Defect) -> bool {
         self.config.lies(defect)
     }
@@ -99,7 +98,6 @@ impl Machine {
         next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Index of the device with this ordinal.
     pub(crate) fn index(&self, ordinal: Ordinal) -> Option<usize> {
         let index = usize::try_from(ordinal.0).ok()?;
         (index < self.units.len()).then_some(index)

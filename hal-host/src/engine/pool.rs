@@ -12,14 +12,12 @@ pub(crate) struct Pool {
     tickets: u64,
 }
 
-/// One range of the pool.
 #[derive(Debug)]
 struct Held {
     bytes: u64,
     state: HeldState,
 }
 
-/// The state of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HeldState {
     /// A caller uses it.

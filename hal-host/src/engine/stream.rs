@@ -33,7 +33,6 @@ impl StreamKey {
         }
     }
 
-    /// Returns whether it is the default stream of this device.
     pub(super) const fn is_default_of(self, device: usize) -> bool {
         self.0 == device
     }
@@ -44,7 +43,6 @@ impl StreamKey {
     }
 }
 
-/// One stream.
 #[derive(Debug)]
 pub(super) struct StreamState {
     device: usize,
@@ -80,7 +78,6 @@ impl StreamState {
         }
     }
 
-    /// The index of its device.
     pub(super) const fn device(&self) -> usize {
         self.device
     }
@@ -154,7 +151,6 @@ impl State {
 }
 
 impl Machine {
-    /// Creates a stream.
     pub(crate) fn create_stream(&self, device: usize) -> Stream {
         let handle = self.handle();
         let key = StreamKey(handle);
@@ -230,7 +226,6 @@ impl Machine {
         Ok(key)
     }
 
-    /// Queues a hold.
     pub(crate) fn hold(self: &Arc<Self>, device: usize, stream: StreamRef) -> Result<Hold> {
         let (hold, work) = Hold::new(self);
         self.submit_uncaptured(Call::CallHost, device, stream, work)?;

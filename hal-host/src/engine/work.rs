@@ -77,7 +77,6 @@ impl Work {
         }
     }
 
-    /// Returns the kind of work.
     pub(super) const fn kind(&self) -> WorkKind {
         match self {
             Self::Task(Task::Fill { .. }) => WorkKind::Fill,

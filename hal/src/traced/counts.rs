@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use crate::Call;
 
@@ -13,12 +12,9 @@ use super::{DriverCall, Observer};
 struct Row {
     calls: AtomicU64,
     failures: AtomicU64,
-    nanoseconds: AtomicU64,
 }
 
-/// An observer that counts calls and adds up their time, per kind of call.
-///
-/// Its `Display` is a table of the calls that were made.
+/// An observer that counts calls, per kind of call. Its `Display` lists those that were made.
 #[derive(Debug)]
 pub struct Counts {
     /// One for each of [`Call::ALL`], in that order.
@@ -44,23 +40,10 @@ impl Counts {
         read(&self.row(call).failures)
     }
 
-    /// Returns the total time of all calls of one kind.
-    #[must_use]
-    pub fn time_of(&self, call: Call) -> Duration {
-        Duration::from_nanos(read(&self.row(call).nanoseconds))
-    }
-
     /// Returns the number of calls.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.rows.iter().map(|row| read(&row.calls)).sum()
-    }
-
-    /// Returns the total time of all calls.
-    #[must_use]
-    pub fn total_time(&self) -> Duration {
-        let nanoseconds = self.rows.iter().map(|row| read(&row.nanoseconds)).sum();
-        Duration::from_nanos(nanoseconds)
     }
 
     fn row(&self, call: Call) -> &Row {
@@ -77,27 +60,16 @@ impl Default for Counts {
 impl Observer for Counts {
     fn call(&self, call: &DriverCall) {
         let row = self.row(call.call);
-        let nanoseconds = u64::try_from(call.took.as_nanos()).unwrap_or(u64::MAX);
         // Relaxed: the counters are independent; a reader that compares them joins the threads first.
         row.calls.fetch_add(1, Ordering::Relaxed);
         row.failures.fetch_add(u64::from(call.outcome.is_err()), Ordering::Relaxed);
-        row.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<22}{:>10}{:>10}{:>14}", "call", "count", "failed", "total µs")?;
-        for (call, row) in Call::ALL.iter().zip(&self.rows) {
-            let calls = read(&row.calls);
-            if calls > 0 {
-                let (failed, took) = (read(&row.failures), self.time_of(*call).as_micros());
-                writeln!(f, "{:<22}{calls:>10}{failed:>10}{took:>14}", call.name())?;
-            }
-        }
-        let failed: u64 = self.rows.iter().map(|row| read(&row.failures)).sum();
-        let (calls, took) = (self.total(), self.total_time().as_micros());
-        write!(f, "{:<22}{calls:>10}{failed:>10}{took:>14}", "all")
+        let mut made = Call::ALL.iter().copied().filter(|call| self.of(*call) > 0);
+        made.try_for_each(|call| writeln!(f, "{call}: {}, {} failed", self.of(call), self.failures_of(call)))
     }
 }
 

@@ -7,7 +7,6 @@ use cachette_snapshot::{DeviceParts, PoolId, Setting, Snapshot, Stage, TraceActi
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::columns::Column;
 use crate::history::History;
@@ -21,7 +20,7 @@ struct Head {
     pools: Vec<String>,
     /// As text: a stream's handle can be wider than a browser's numbers.
     streams: Vec<String>,
-    settings: Vec<(String, Value)>,
+    settings: Vec<(String, Setting)>,
     /// How many frames each stack has, and their numbers.
     stack_lengths: Column,
     stack_frames: Column,
@@ -67,7 +66,7 @@ fn parts(snapshot: &Snapshot) -> io::Result<(Vec<u8>, Vec<u8>)> {
         texts: snapshot.texts.all().to_vec(),
         pools: snapshot.pools.iter().map(pool_name).collect(),
         streams: streams.iter().map(u64::to_string).collect(),
-        settings: snapshot.settings.iter().map(|(key, value)| (key.clone(), setting(value))).collect(),
+        settings: snapshot.settings.clone(),
         stack_lengths: columns.numbers(stacks.ids().map(|id| stacks.numbers_of(id).len() as u64)),
         stack_frames: columns.numbers(stacks.ids().flat_map(|id| stacks.numbers_of(id)).map(|&n| n.into())),
         devices,
@@ -112,17 +111,6 @@ fn pool_name(pool: &PoolId) -> String {
     match pool {
         PoolId(0, 0) => "default pool".to_owned(),
         PoolId(a, b) => format!("pool {a}.{b}"),
-    }
-}
-
-fn setting(value: &Setting) -> Value {
-    match value {
-        Setting::None => Value::Null,
-        Setting::Switch(on) => json!(on),
-        Setting::Integer(number) => json!(number),
-        Setting::Number(number) => json!(number),
-        Setting::Text(text) => json!(text),
-        Setting::Table(rows) => Value::Object(rows.iter().map(|(key, row)| (key.clone(), setting(row))).collect()),
     }
 }
 

@@ -5,7 +5,7 @@ use cachette_snapshot::{Limits, Snapshot, SnapshotError};
 
 /// Tries every mutant of the files in a folder of the corpus of snapshots.
 fn try_all(folder: &str, read: fn(&[u8]) -> Result<Snapshot, SnapshotError>) {
-    let folder = format!("{}/../snapshot/corpus/{folder}", env!("CARGO_MANIFEST_DIR"));
+    let folder = format!("{}/../corpus/{folder}", env!("CARGO_MANIFEST_DIR"));
     let run = Run { files: &corpus(folder), words: &[], mutants: 5_000 };
     run.try_all(|mutant| {
         let Ok(snapshot) = read(mutant) else {

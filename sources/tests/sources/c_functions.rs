@@ -4,9 +4,9 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Mutex;
 
-use cachette::hal::{DevicePtr, Ordinal, StreamRef};
-use cachette::source::{AllocContext, Source, SourceErrorKind, SourceEvent};
-use cachette_sources::{CFunctions, CHooks, CPoolId};
+use cachette::hal::{Ordinal, StreamRef};
+use cachette::source::{AllocContext, Source, SourceErrorKind};
+use cachette_sources::CFunctions;
 
 /// The calls in order. Only one test uses the functions that write here.
 static CALLS: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -25,44 +25,6 @@ unsafe extern "C" fn free(ptr: *mut c_void, bytes: isize, device: c_int, stream:
     note(format!("free {ptr:#x} of {bytes} on {device} in {stream}"));
 }
 
-unsafe extern "C" fn init(devices: c_int) {
-    note(format!("init {devices}"));
-}
-
-unsafe extern "C" fn reset() {
-    note("reset".into());
-}
-
-unsafe extern "C" fn memory_fraction(fraction: f64, device: c_int) {
-    note(format!("fraction {fraction} on {device}"));
-}
-
-unsafe extern "C" fn base_allocation(ptr: *mut c_void, bytes: *mut usize) -> *mut c_void {
-    note(format!("base of {:#x}", ptr.addr()));
-    // SAFETY: a number of the caller.
-    unsafe { *bytes = 4096 };
-    ptr::with_exposed_provenance_mut(ptr.addr() & !0xfff)
-}
-
-unsafe extern "C" fn record_stream(ptr: *mut c_void, stream: *mut c_void) {
-    note(format!("record {:#x} in {}", ptr.addr(), stream.addr()));
-}
-
-unsafe extern "C" fn begin_pool(device: c_int, pool: CPoolId, filter: *const c_void) {
-    // SAFETY: 64 static bytes.
-    let filter = unsafe { *filter.cast::<[u8; 64]>() };
-    note(format!("begin {}/{} on {device}", pool.first, pool.second));
-    assert_eq!(filter, [0; 64], "an empty std::function");
-}
-
-unsafe extern "C" fn end_pool(device: c_int, pool: CPoolId) {
-    note(format!("end {}/{} on {device}", pool.first, pool.second));
-}
-
-unsafe extern "C" fn release_pool(device: c_int, pool: CPoolId) {
-    note(format!("release {}/{} on {device}", pool.first, pool.second));
-}
-
 unsafe extern "C" fn no_memory(_: isize, _: c_int, _: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
@@ -76,50 +38,15 @@ unsafe extern "C" fn forget(ptr: *mut c_void, _: isize, _: c_int, _: *mut c_void
 }
 
 #[test]
-fn every_function_is_called_with_pytorchs_arguments() {
-    let hooks = CHooks {
-        init: Some(init),
-        reset: Some(reset),
-        memory_fraction: Some(memory_fraction),
-        base_allocation: Some(base_allocation),
-        record_stream: Some(record_stream),
-        begin_pool: Some(begin_pool),
-        end_pool: Some(end_pool),
-        release_pool: Some(release_pool),
-    };
-    let functions = CFunctions::new("mine", allocate, free).with_hooks(hooks);
+fn both_functions_are_called_with_pytorchs_arguments() {
     // SAFETY: 1. no code uses the address. 2. they are part of this program.
-    let source = unsafe { functions.into_source() };
-
+    let source = unsafe { CFunctions::new("mine", allocate, free).into_source() };
     let place = AllocContext::new(Ordinal(3), StreamRef::from_raw(77));
-    // SAFETY: the functions write the arguments down.
-    let notify = |event| unsafe { source.notify(event) };
-    notify(SourceEvent::Started(4));
-    notify(SourceEvent::Began(Ordinal(3), (0, 5)));
     // SAFETY: 1. the function writes the stream down.
     let ptr = unsafe { source.allocate(2 << 20, &place) }.unwrap();
-    notify(SourceEvent::StreamRecorded(ptr, StreamRef::from_raw(78)));
-    // SAFETY: the function computes.
-    let base = unsafe { source.base_allocation(ptr.add(512)) };
-    assert_eq!(base, Some((ptr, 4096)));
-    notify(SourceEvent::Ended(Ordinal(3), (0, 5)));
     // SAFETY: 1. it came from there. 2. no work uses it.
     unsafe { source.free(ptr, 2 << 20, &place) }.unwrap();
-    notify(SourceEvent::Released(Ordinal(3), (0, 5)));
-    notify(SourceEvent::Limited(0.25, Ordinal(3)));
-    notify(SourceEvent::Emptied);
-    let called = [
-        "init 4",
-        "begin 0/5 on 3",
-        "allocate 2097152 on 3 in 77",
-        "record 0x8000 in 78",
-        "base of 0x8200",
-        "end 0/5 on 3",
-        "free 0x8000 of 2097152 on 3 in 77",
-        "release 0/5 on 3",
-        "fraction 0.25 on 3",
-        "reset",
-    ];
+    let called = ["allocate 2097152 on 3 in 77", "free 0x8000 of 2097152 on 3 in 77"];
     assert_eq!(*CALLS.lock().unwrap(), called);
 }
 
@@ -151,19 +78,4 @@ fn a_device_that_no_driver_shows_is_refused() {
     // SAFETY: 1. the default stream.
     let error = unsafe { source.allocate(512, &far) }.unwrap_err();
     assert_eq!(error.text(), "no driver shows a device 4294967295");
-}
-
-#[test]
-fn a_base_allocation_of_null_is_not_known() {
-    unsafe extern "C" fn unknown(_: *mut c_void, _: *mut usize) -> *mut c_void {
-        ptr::null_mut()
-    }
-    let hooks = CHooks { base_allocation: Some(unknown), ..CHooks::default() };
-    let functions = CFunctions::new("empty", no_memory, forget).with_hooks(hooks);
-    // SAFETY: 1. it returns no memory. 2. they are part of this program.
-    let source = unsafe { functions.into_source() };
-    let anywhere = DevicePtr::new(512).unwrap();
-    // SAFETY: the function looks at nothing.
-    let base = unsafe { source.base_allocation(anywhere) };
-    assert_eq!(base, None);
 }

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::{fs, slice};
 
-use cachette::source::{Source, SourceError, SourceErrorKind, SourceEvent};
-use cachette_sources::{CFunctions, HookNames};
+use cachette::source::{Source, SourceError, SourceErrorKind};
+use cachette_sources::CFunctions;
 
 use super::HERE;
 use super::fake::{Fake, library};
@@ -34,22 +34,6 @@ fn memory_of_a_real_library_can_be_used() {
 }
 
 #[test]
-fn hooks_are_found_by_their_names() {
-    let Some(path) = library() else { return };
-    let names = HookNames { init: Some("my_init"), reset: Some("my_reset"), ..HookNames::default() };
-    let functions = load(path, "my_alloc", "my_free").unwrap();
-    // SAFETY: 1. and 2. it is the fake.
-    let functions = unsafe { functions.load_hooks(path, &names) }.unwrap();
-    // SAFETY: 1. and 2. it is the fake, which stays loaded.
-    let source = unsafe { functions.into_source() };
-    // SAFETY: 1. no such event.
-    let notify = |event| unsafe { source.notify(event) };
-    notify(SourceEvent::Started(3));
-    notify(SourceEvent::Emptied);
-    assert_eq!(Fake::open(path).count("fake_told"), 13);
-}
-
-#[test]
 fn every_missing_symbol_is_named() {
     let Some(path) = library() else { return };
     let error = load(path, "their_alloc", "their_free").unwrap_err();
@@ -57,12 +41,6 @@ fn every_missing_symbol_is_named() {
     let end = "has no function their_alloc, their_free; \
                export it with C linkage under this name, or name another";
     assert!(error.to_string().ends_with(end), "{error}");
-
-    let names = HookNames { reset: Some("their_reset"), ..HookNames::default() };
-    let functions = load(path, "my_alloc", "my_free").unwrap();
-    // SAFETY: 1. and 2. it is the fake.
-    let error = unsafe { functions.load_hooks(path, &names) }.unwrap_err();
-    assert!(error.text().ends_with("has no function their_reset"), "{error}");
 }
 
 #[test]

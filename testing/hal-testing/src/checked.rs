@@ -5,6 +5,7 @@ mod groups;
 mod ledger;
 mod misuse;
 mod ranges;
+mod table;
 mod virtual_memory;
 mod watch;
 

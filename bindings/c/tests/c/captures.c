@@ -6,11 +6,8 @@ static void life(cachette_allocator_t *allocator, void *stream, uint32_t mode) {
     cachette_capture_t *capture = NULL;
     cachette_graph_t *graph = NULL;
     void *memory;
-    uint64_t id = 0;
     uint64_t users = 0;
     OK(cachette_pool_begin_capture(pool, stream, mode, &capture));
-    OK(cachette_stream_capture_id(allocator, stream, &id));
-    CHECK(id != 0);
     memory = allocate(allocator, MIB, stream);
     CHECK(holds(pool, &memory, 1));
     OK(cachette_fill(allocator, memory, 7, MIB, stream));
@@ -33,36 +30,13 @@ static void life(cachette_allocator_t *allocator, void *stream, uint32_t mode) {
     OK(cachette_stream_synchronize(allocator, stream));
 }
 
-static void routed(cachette_allocator_t *allocator, void *stream) {
-    cachette_pool_t *pool = create_pool(allocator);
-    cachette_pool_t *other = create_pool(allocator);
-    cachette_capture_t *capture = NULL;
-    void *memory;
-    uint64_t id = 0;
-    OK(cachette_pool_begin_capture(pool, stream, CACHETTE_CAPTURE_RELAXED, &capture));
-    OK(cachette_stream_capture_id(allocator, stream, &id));
-    OK(cachette_pool_route_capture(other, id));
-    memory = allocate(allocator, MIB, stream);
-    CHECK(holds(pool, NULL, 0) && holds(other, &memory, 1));
-    OK(cachette_pool_end_route(other));
-    OK(cachette_capture_abandon(capture));
-    OK(cachette_stream_capture_id(allocator, stream, &id));
-    CHECK(id == 0);
-    OK(cachette_free(allocator, memory));
-    OK(cachette_pool_release(pool));
-    OK(cachette_pool_release(other));
-}
-
 /* What a capture forbids breaks it; all is usable after its end. */
 static void broken(cachette_allocator_t *allocator, void *stream) {
     cachette_pool_t *pool = create_pool(allocator);
     cachette_capture_t *capture = NULL;
     cachette_graph_t *graph = (cachette_graph_t *)0x1;
-    uint64_t id = 9;
     OK(cachette_pool_begin_capture(pool, stream, CACHETTE_CAPTURE_GLOBAL, &capture));
     FAILS(cachette_stream_synchronize(allocator, stream), CACHETTE_ERROR_CAPTURE, "end the capture");
-    FAILS(cachette_stream_capture_id(allocator, stream, &id), CACHETTE_ERROR_CAPTURE, "is broken");
-    CHECK(id == 0);
     FAILS(cachette_capture_end(capture, &graph), CACHETTE_ERROR_CAPTURE, "broken");
     CHECK(graph == NULL);
     OK(cachette_pool_release(pool));
@@ -73,7 +47,7 @@ static void refusals(cachette_allocator_t *allocator, void *stream) {
     cachette_pool_t *pool = create_pool(allocator);
     cachette_capture_t *capture = (cachette_capture_t *)0x1;
     cachette_graph_t *graph = (cachette_graph_t *)0x1;
-    uint64_t id = 9;
+    uint64_t users = 9;
     FAILS(cachette_pool_begin_capture(pool, NULL, CACHETTE_CAPTURE_GLOBAL, &capture), CACHETTE_ERROR_POOL,
           "the default stream cannot be captured");
     CHECK(capture == NULL);
@@ -89,10 +63,8 @@ static void refusals(cachette_allocator_t *allocator, void *stream) {
     /* Without a place for its graph a capture is over all the same. */
     OK(cachette_pool_begin_capture(pool, stream, CACHETTE_CAPTURE_GLOBAL, &capture));
     WRONG(cachette_capture_end(capture, NULL), "`out_graph` is null");
-    OK(cachette_stream_capture_id(allocator, stream, &id));
-    CHECK(id == 0);
-    OK(cachette_pool_use_count(pool, &id));
-    CHECK(id == 1);
+    OK(cachette_pool_use_count(pool, &users));
+    CHECK(users == 1);
     OK(cachette_pool_release(pool));
 }
 
@@ -102,7 +74,6 @@ int main(void) {
     life(allocator, stream, CACHETTE_CAPTURE_GLOBAL);
     life(allocator, stream, CACHETTE_CAPTURE_THREAD_LOCAL);
     life(allocator, stream, CACHETTE_CAPTURE_RELAXED);
-    routed(allocator, stream);
     broken(allocator, stream);
     refusals(allocator, stream);
     close_clean(allocator);

@@ -5,19 +5,9 @@ static void life(cachette_allocator_t *allocator) {
     cachette_pool_t *pool = create_pool(allocator);
     cachette_checkpoint_t *saved = NULL;
     void *memory[3];
-    void *found[4] = {NULL, NULL, NULL, NULL};
-    size_t count = 9;
     OK(cachette_pool_allocate(pool, 1000, NULL, &memory[0]));
     OK(cachette_pool_allocate(pool, 1000, NULL, &memory[1]));
     OK(cachette_pool_checkpoint(pool, &saved));
-
-    OK(cachette_checkpoint_addresses(saved, NULL, 0, &count));
-    CHECK(count == 2);
-    FAILS(cachette_checkpoint_addresses(saved, found, 1, &count), CACHETTE_ERROR_BUFFER_TOO_SMALL,
-          "room for 1 and needs 2");
-    CHECK(count == 2 && found[0] == NULL);
-    OK(cachette_checkpoint_addresses(saved, found, 4, &count));
-    CHECK(count == 2 && found[0] == memory[0] && found[1] == memory[1] && found[2] == NULL);
 
     OK(cachette_free(allocator, memory[0]));
     OK(cachette_pool_allocate(pool, 3 * MIB, NULL, &memory[2]));
@@ -35,7 +25,6 @@ static void refusals(cachette_allocator_t *allocator) {
     cachette_pool_t *other = create_pool(allocator);
     cachette_checkpoint_t *saved = NULL;
     cachette_checkpoint_t *none = (cachette_checkpoint_t *)0x1;
-    size_t count = 9;
     OK(cachette_pool_checkpoint(pool, &saved));
     FAILS(cachette_pool_restore(other, saved), CACHETTE_ERROR_POOL, "belongs to another pool");
     WRONG(cachette_pool_checkpoint(NULL, &none), "`pool` is null");
@@ -43,10 +32,6 @@ static void refusals(cachette_allocator_t *allocator) {
     WRONG(cachette_pool_checkpoint(pool, NULL), "`out_checkpoint` is null");
     WRONG(cachette_pool_restore(NULL, saved), "`pool` is null");
     WRONG(cachette_pool_restore(pool, NULL), "`checkpoint` is null");
-    WRONG(cachette_checkpoint_addresses(NULL, NULL, 0, &count), "`checkpoint` is null");
-    CHECK(count == 0);
-    WRONG(cachette_checkpoint_addresses(saved, NULL, 4, &count), "`buffer` is null");
-    WRONG(cachette_checkpoint_addresses(saved, NULL, 0, NULL), "`out_count` is null");
     OK(cachette_checkpoint_destroy(saved));
     OK(cachette_checkpoint_destroy(NULL));
     OK(cachette_pool_release(pool));

@@ -39,7 +39,7 @@ int main(void) {
     CHECK(!figures.rejected && !figures.never_block);
     OK(cachette_set_config(allocator, "throw_on_cudamalloc_oom:True,never_block:True"));
     FAILS(cachette_allocate(allocator, 40 * MIB, NULL, &address), CACHETTE_ERROR_OUT_OF_MEMORY,
-          "never_block:True forbids");
+          "never_block:True prevents waiting");
     OK(cachette_last_out_of_memory(&figures, sizeof figures));
     CHECK(figures.rejected && figures.never_block);
     OK(cachette_set_config(allocator, ""));

@@ -24,7 +24,6 @@ static uint64_t number;
 static size_t count;
 static void *address;
 static bool yes;
-static double fraction;
 static char text[64];
 
 static void refuses_of_allocators(void) {
@@ -46,7 +45,6 @@ static void refuses_of_allocators(void) {
     REFUSED(cachette_stream_create(a, &address));
     REFUSED(cachette_stream_destroy(a, its.stream));
     REFUSED(cachette_stream_synchronize(a, its.stream));
-    REFUSED(cachette_stream_capture_id(a, its.stream, &number));
     REFUSED(cachette_record_stream(a, its.held, its.stream));
     REFUSED(cachette_base_allocation(a, its.held, &address, &number));
     REFUSED(cachette_requested_bytes(a, its.held, &number));
@@ -71,12 +69,8 @@ static void refuses_of_allocators(void) {
     REFUSED(cachette_pinned_record_stream(a, its.pinned, its.stream));
     REFUSED(cachette_pinned_empty_cache(a, &number));
     REFUSED(cachette_pinned_stats(a, &pinned, sizeof pinned));
-    REFUSED(cachette_pinned_reset_peaks(a));
-    REFUSED(cachette_pinned_reset_totals(a));
     REFUSED(cachette_set_memory_limit(a, GIB));
     REFUSED(cachette_memory_limit(a, &number));
-    REFUSED(cachette_set_memory_fraction(a, 0.5));
-    REFUSED(cachette_memory_fraction(a, &fraction));
     REFUSED(cachette_config(a, text, sizeof text, &count));
     REFUSED(cachette_set_config(a, ""));
     REFUSED(cachette_on_out_of_memory(a, NULL, NULL));
@@ -84,7 +78,6 @@ static void refuses_of_allocators(void) {
     REFUSED(cachette_track(a, NULL, NULL));
     REFUSED(cachette_record_history(a, NULL, 0));
     REFUSED(cachette_stop_history(a));
-    REFUSED(cachette_records_history(a, &yes));
     REFUSED(cachette_save_snapshot(a, "/none/snapshot.json"));
 }
 
@@ -100,7 +93,6 @@ static void refuses_of_pools(void) {
 
     REFUSED(cachette_pool_id(p, &id));
     REFUSED(cachette_pool_use_count(p, &number));
-    REFUSED(cachette_pool_set_use_on_oom(p, 1));
     REFUSED(cachette_pool_allocate(p, MIB, its.stream, &address));
     REFUSED(cachette_pool_empty_cache(p, &number));
     REFUSED(cachette_pool_stats(p, &stats, sizeof stats));
@@ -109,11 +101,9 @@ static void refuses_of_pools(void) {
     REFUSED(cachette_pool_enter_all(p, &inside));
     REFUSED(cachette_pool_route_all(p));
     REFUSED(cachette_pool_route_stream(p, its.stream));
-    REFUSED(cachette_pool_route_capture(p, 1));
     REFUSED(cachette_pool_end_route(p));
     REFUSED(cachette_pool_checkpoint(p, &checkpoint));
     REFUSED(cachette_pool_restore(p, its.checkpoint));
-    REFUSED(cachette_checkpoint_addresses(its.checkpoint, NULL, 0, &count));
     REFUSED(cachette_pool_begin_capture(p, its.stream, CACHETTE_CAPTURE_GLOBAL, &capture));
     REFUSED(cachette_capture_end(its.capture, &graph));
     CHECK(graph == NULL);

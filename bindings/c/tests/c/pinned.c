@@ -33,10 +33,8 @@ int main(void) {
 
     OK(cachette_pinned_empty_cache(allocator, &bytes));
     CHECK(bytes == 4096);
-    OK(cachette_pinned_reset_peaks(allocator));
-    OK(cachette_pinned_reset_totals(allocator));
     OK(cachette_pinned_stats(allocator, &stats, sizeof stats));
-    CHECK(stats.allocations.current == 0 && stats.active_bytes.peak == 0 && stats.num_host_free == 0);
+    CHECK(stats.allocations.current == 0);
 
     WRONG(cachette_pinned_allocate(allocator, 1, NULL), "`out_address` is null");
     WRONG(cachette_pinned_allocate(NULL, 1, &memory), "`allocator` is null");

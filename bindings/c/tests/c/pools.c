@@ -85,12 +85,8 @@ static void helpful(void) {
     OK(cachette_pool_allocate(pool, 40 * MIB, NULL, &memory));
     OK(cachette_free(allocator, memory));
     OK(cachette_set_memory_limit(allocator, 40 * MIB));
-    OK(cachette_pool_set_use_on_oom(pool, 0));
-    CHECK(cachette_allocate(allocator, 30 * MIB, NULL, &served) == CACHETTE_ERROR_OUT_OF_MEMORY);
-    OK(cachette_pool_set_use_on_oom(pool, 1));
     OK(cachette_allocate(allocator, 30 * MIB, NULL, &served));
     CHECK(served == memory);
-    WRONG(cachette_pool_set_use_on_oom(NULL, 1), "`pool` is null");
     OK(cachette_free(allocator, served));
     OK(cachette_pool_release(pool));
     close_clean(allocator);

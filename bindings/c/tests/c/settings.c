@@ -4,27 +4,13 @@
 
 static void limits(cachette_allocator_t *allocator) {
     uint64_t bytes = 9;
-    double fraction = 9;
     OK(cachette_memory_limit(allocator, &bytes));
     CHECK(bytes == CACHETTE_NO_LIMIT);
-    OK(cachette_memory_fraction(allocator, &fraction));
-    CHECK(fraction > 0.999 && fraction < 1.001);
-
-    OK(cachette_set_memory_fraction(allocator, 0.25));
-    OK(cachette_memory_limit(allocator, &bytes));
-    CHECK(bytes == GIB / 4);
-    OK(cachette_memory_fraction(allocator, &fraction));
-    CHECK(fraction > 0.249 && fraction < 0.251);
     OK(cachette_set_memory_limit(allocator, GIB / 2));
-    OK(cachette_memory_fraction(allocator, &fraction));
-    CHECK(fraction > 0.499 && fraction < 0.501);
+    OK(cachette_memory_limit(allocator, &bytes));
+    CHECK(bytes == GIB / 2);
     OK(cachette_set_memory_limit(allocator, CACHETTE_NO_LIMIT));
 
-    WRONG(cachette_set_memory_fraction(allocator, 1.5), "must be from 0 to 1");
-    WRONG(cachette_set_memory_fraction(allocator, -0.5), "must be from 0 to 1");
-    WRONG(cachette_set_memory_fraction(NULL, 0.5), "`allocator` is null");
-    WRONG(cachette_memory_fraction(NULL, &fraction), "`allocator` is null");
-    WRONG(cachette_memory_fraction(allocator, NULL), "`out_fraction` is null");
     WRONG(cachette_set_memory_limit(NULL, 1), "`allocator` is null");
     WRONG(cachette_memory_limit(NULL, &bytes), "`allocator` is null");
     WRONG(cachette_memory_limit(allocator, NULL), "`out_bytes` is null");

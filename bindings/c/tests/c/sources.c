@@ -86,7 +86,7 @@ static void refusals(cachette_allocator_t *allocator) {
     OK(cachette_pool_new_id(&options.id));
     OK(cachette_pool_create(allocator, &options, sizeof options, &first));
     /* A pool that is not made does not close its source. */
-    FAILS(cachette_pool_create(allocator, &options, sizeof options, &pool), CACHETTE_ERROR_POOL, "already");
+    FAILS(cachette_pool_create(allocator, &options, sizeof options, &pool), CACHETTE_ERROR_POOL, "a pool with this id exists");
     CHECK(account.closed == 0);
     OK(cachette_pool_release(first));
     CHECK(account.closed == 1);

@@ -7,7 +7,6 @@ int main(void) {
     void *two = create_stream(allocator);
     void *none = (void *)0x1;
     void *memory, *other;
-    uint64_t id = 9;
     CHECK(one != two);
 
     /* Each has its own memory; memory that was allocated on a stream outlives it. */
@@ -29,15 +28,11 @@ int main(void) {
 
     OK(cachette_stream_synchronize(allocator, NULL));
     OK(cachette_stream_destroy(allocator, NULL));
-    OK(cachette_stream_capture_id(allocator, one, &id));
-    CHECK(id == 0);
     WRONG(cachette_stream_create(allocator, NULL), "`out_stream` is null");
     WRONG(cachette_stream_create(NULL, &none), "`allocator` is null");
     CHECK(none == NULL);
     WRONG(cachette_stream_destroy(NULL, one), "`allocator` is null");
     WRONG(cachette_stream_synchronize(NULL, one), "`allocator` is null");
-    WRONG(cachette_stream_capture_id(allocator, one, NULL), "`out_id` is null");
-    WRONG(cachette_stream_capture_id(NULL, one, &id), "`allocator` is null");
     close_clean(allocator);
     return 0;
 }

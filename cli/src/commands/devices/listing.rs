@@ -1,6 +1,5 @@
 //! Backends, devices and features as plain values.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use cachette::backends::Found;
@@ -134,7 +133,7 @@ fn device_facts(device: &dyn Device, config: &Result<Config, ConfigError>) -> De
     DeviceFacts {
         name: info.name.clone(),
         vendor: info.vendor.to_string(),
-        uuid: (info.uuid != [0; 16]).then(|| hexadecimal(&info.uuid)),
+        uuid: (info.uuid != [0; 16]).then(|| format!("{:032x}", u128::from_be_bytes(info.uuid))),
         architecture: info.architecture.clone(),
         integrated: info.integrated,
         total_memory: info.total_memory,
@@ -187,14 +186,6 @@ fn sharing(device: &dyn Device) -> Vec<FeatureEntry> {
 fn granularity(device: &dyn Device) -> Option<GranularityFacts> {
     let granularity = device.virtual_memory().ok()?.granularity();
     Some(GranularityFacts { minimum: granularity.minimum, recommended: granularity.recommended })
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::io::Read;
 
 use cachette_snapshot::{Event, Frame, StackId, TextId, Trace};
 use flate2::read::ZlibDecoder;
+use serde_json::{Value, json};
 
 use super::*;
 

@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 
+use super::table::{creates, ends, passes, target, uses};
 use super::{Checked, Resource};
 use cachette_hal::{
     Call, Capture, CaptureMode, CaptureNode, CaptureStatus, Device, DevicePtr, Graph, HostCalls, HostFunction,
@@ -18,32 +19,29 @@ impl<D: Device> StreamOrdered for Checked<D> {
         Ok(ptr)
     }
 
-    unsafe fn free_on(&self, ptr: DevicePtr, stream: StreamRef) -> Result<()> {
-        let group = self.device.stream_ordered()?;
-        self.check_stream(Call::FreeOn, stream)?;
-        let key = (Resource::StreamOrderedMemory, ptr.address());
-        // SAFETY: 1. The stream was checked above, and the ledger holds `ptr` as live.
-        // 2. The caller's promise.
-        self.watch.end(Call::FreeOn, key, || unsafe { group.free_on(ptr, stream) })
+    ends! {
+        [stream_ordered]
+        fn free_on(ptr: DevicePtr, stream: StreamRef):
+            FreeOn, StreamOrderedMemory, ptr.address(), check_stream(stream);
     }
 
-    fn trim(&self, keep: u64) -> Result<()> {
-        self.device.stream_ordered()?.trim(keep)
+    passes! {
+        [stream_ordered]
+        fn trim(keep: u64) -> ();
     }
 }
 
 impl<D: Device> HostMemory for Checked<D> {
-    fn allocate_pinned(&self, bytes: usize) -> Result<NonNull<u8>> {
-        let ptr = self.device.host_memory()?.allocate_pinned(bytes)?;
-        self.watch.note(Call::AllocatePinned, Resource::PinnedMemory, address(ptr), bytes as u64);
-        Ok(ptr)
+    creates! {
+        [host_memory]
+        fn allocate_pinned(bytes: usize) -> NonNull<u8> as made:
+            AllocatePinned, PinnedMemory, address(made), bytes as u64;
     }
 
-    unsafe fn free_pinned(&self, ptr: NonNull<u8>) -> Result<()> {
-        let group = self.device.host_memory()?;
-        let key = (Resource::PinnedMemory, address(ptr));
-        // SAFETY: 1. The ledger lists `ptr` as live. 2. The caller's promise.
-        self.watch.end(Call::FreePinned, key, || unsafe { group.free_pinned(ptr) })
+    ends! {
+        [host_memory]
+        fn free_pinned(ptr: NonNull<u8>): FreePinned, PinnedMemory, address(ptr);
+        fn unregister(ptr: NonNull<u8>): Unregister, RegisteredMemory, address(ptr);
     }
 
     unsafe fn register(&self, ptr: NonNull<u8>, bytes: usize) -> Result<()> {
@@ -54,13 +52,6 @@ impl<D: Device> HostMemory for Checked<D> {
         Ok(())
     }
 
-    unsafe fn unregister(&self, ptr: NonNull<u8>) -> Result<()> {
-        let group = self.device.host_memory()?;
-        let key = (Resource::RegisteredMemory, address(ptr));
-        // SAFETY: 1. The ledger lists `ptr` as registered. 2. The caller's promise.
-        self.watch.end(Call::Unregister, key, || unsafe { group.unregister(ptr) })
-    }
-
     fn device_address(&self, ptr: NonNull<u8>) -> Result<DevicePtr> {
         let seen_at = self.device.host_memory()?.device_address(ptr)?;
         self.watch.ledger().note_alias(address(ptr), seen_at.address());
@@ -69,46 +60,40 @@ impl<D: Device> HostMemory for Checked<D> {
 }
 
 impl<D: Device> Ipc for Checked<D> {
-    unsafe fn export_token(&self, base: DevicePtr) -> Result<IpcToken> {
-        let group = self.device.ipc()?;
-        self.watch.check(|ledger| ledger.known(Call::ExportToken, base.address()))?;
-        // SAFETY: 1. Checked above.
-        unsafe { group.export_token(base) }
+    uses! {
+        [ipc]
+        fn export_token(base: DevicePtr) -> IpcToken: ExportToken, check_known(base);
     }
 
-    fn open_token(&self, token: &IpcToken) -> Result<DevicePtr> {
-        let base = self.device.ipc()?.open_token(token)?;
-        self.watch.note(Call::OpenToken, Resource::OpenedMemory, base.address(), 0);
-        Ok(base)
+    creates! {
+        [ipc]
+        fn open_token(token: &IpcToken) -> DevicePtr as made: OpenToken, OpenedMemory, made.address(), 0;
     }
 
-    unsafe fn close_token(&self, base: DevicePtr) -> Result<()> {
-        let group = self.device.ipc()?;
-        let key = (Resource::OpenedMemory, base.address());
-        // SAFETY: 1. The ledger lists `base` as opened. 2. The caller's promise.
-        self.watch.end(Call::CloseToken, key, || unsafe { group.close_token(base) })
+    ends! {
+        [ipc]
+        fn close_token(base: DevicePtr): CloseToken, OpenedMemory, base.address();
     }
 }
 
 impl<D: Device> Capture for Checked<D> {
-    unsafe fn capture_status(&self, stream: StreamRef) -> Result<CaptureStatus> {
-        let group = self.device.capture()?;
-        self.check_stream(Call::CaptureStatus, stream)?;
-        // SAFETY: 1. Checked above.
-        unsafe { group.capture_status(stream) }
+    uses! {
+        [capture]
+        fn capture_status(stream: StreamRef) -> CaptureStatus: CaptureStatus, check_stream(stream);
+        fn frontier(stream: StreamRef, nodes: &mut Vec<CaptureNode>) -> CaptureStatus: Frontier, check_stream(stream);
+        // The ledger does not track nodes.
+        fn dependencies(node: CaptureNode, nodes: &mut Vec<CaptureNode>) -> (): Dependencies;
+        fn launch(graph: &Graph, stream: StreamRef) -> (): Launch, check_graph(graph), check_stream(stream);
     }
 
-    unsafe fn frontier(&self, stream: StreamRef, nodes: &mut Vec<CaptureNode>) -> Result<CaptureStatus> {
-        let group = self.device.capture()?;
-        self.check_stream(Call::Frontier, stream)?;
-        // SAFETY: 1. Checked above.
-        unsafe { group.frontier(stream, nodes) }
+    ends! {
+        [capture]
+        fn destroy_graph(graph: Graph): DestroyGraph, Graph, graph.raw() as u64;
     }
 
-    unsafe fn dependencies(&self, node: CaptureNode, nodes: &mut Vec<CaptureNode>) -> Result<()> {
-        let group = self.device.capture()?;
-        // SAFETY: 1. The caller's promise; the ledger does not track nodes.
-        unsafe { group.dependencies(node, nodes) }
+    passes! {
+        [capture]
+        fn exchange_capture_mode(mode: CaptureMode) -> CaptureMode;
     }
 
     unsafe fn begin_capture(&self, stream: StreamRef, mode: CaptureMode) -> Result<()> {
@@ -136,30 +121,12 @@ impl<D: Device> Capture for Checked<D> {
         self.watch.note(call, Resource::Graph, graph.raw() as u64, 0);
         Ok(graph)
     }
-
-    unsafe fn launch(&self, graph: &Graph, stream: StreamRef) -> Result<()> {
-        let group = self.device.capture()?;
-        self.watch.used(Call::Launch, Resource::Graph, graph.raw())?;
-        self.check_stream(Call::Launch, stream)?;
-        // SAFETY: 1. Both checked above. 3 and 4. The caller's promises.
-        unsafe { group.launch(graph, stream) }
-    }
-
-    unsafe fn destroy_graph(&self, graph: Graph) -> Result<()> {
-        let group = self.device.capture()?;
-        let key = (Resource::Graph, graph.raw() as u64);
-        // SAFETY: 1. The ledger lists `graph` as live.
-        self.watch.end(Call::DestroyGraph, key, || unsafe { group.destroy_graph(graph) })
-    }
-
-    fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {
-        self.device.capture()?.exchange_capture_mode(mode)
-    }
 }
 
 impl<D: Device> PeerAccess for Checked<D> {
-    fn can_reach(&self, peer: Ordinal) -> Result<bool> {
-        self.device.peer_access()?.can_reach(peer)
+    passes! {
+        [peer_access]
+        fn can_reach(peer: Ordinal) -> bool;
     }
 
     fn enable_peer(&self, peer: Ordinal) -> Result<()> {
@@ -176,46 +143,23 @@ impl<D: Device> PeerAccess for Checked<D> {
 }
 
 impl<D: Device> Transfer for Checked<D> {
-    unsafe fn fill(&self, at: DevicePtr, byte: u8, bytes: u64, stream: StreamRef) -> Result<()> {
-        let group = self.device.transfer()?;
-        self.check_range(Call::Fill, at, bytes)?;
-        self.check_stream(Call::Fill, stream)?;
-        // SAFETY: 1 and 3. Checked above.
-        unsafe { group.fill(at, byte, bytes, stream) }
-    }
-
-    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: u64, stream: StreamRef) -> Result<()> {
-        let group = self.device.transfer()?;
-        self.check_range(Call::Copy, to, bytes)?;
-        self.check_range(Call::Copy, from, bytes)?;
-        self.check_stream(Call::Copy, stream)?;
-        // SAFETY: 1 and 3. Checked above; that the ranges do not overlap is the caller's promise.
-        unsafe { group.copy(to, from, bytes, stream) }
-    }
-
-    unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: StreamRef) -> Result<()> {
-        let group = self.device.transfer()?;
-        self.check_range(Call::Upload, to, bytes as u64)?;
-        self.check_stream(Call::Upload, stream)?;
-        // SAFETY: 1 and 3. Checked above. 4. The caller's promise.
-        unsafe { group.upload(to, from, bytes, stream) }
-    }
-
-    unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: StreamRef) -> Result<()> {
-        let group = self.device.transfer()?;
-        self.check_range(Call::Download, from, bytes as u64)?;
-        self.check_stream(Call::Download, stream)?;
-        // SAFETY: 1 and 3. Checked above. 4. The caller's promise.
-        unsafe { group.download(to, from, bytes, stream) }
+    uses! {
+        [transfer]
+        fn fill(at: DevicePtr, byte: u8, bytes: u64, stream: StreamRef) -> ():
+            Fill, check_range(at, bytes), check_stream(stream);
+        fn copy(to: DevicePtr, from: DevicePtr, bytes: u64, stream: StreamRef) -> ():
+            Copy, check_range(to, bytes), check_range(from, bytes), check_stream(stream);
+        fn upload(to: DevicePtr, from: *const u8, bytes: usize, stream: StreamRef) -> ():
+            Upload, check_range(to, bytes as u64), check_stream(stream);
+        fn download(to: *mut u8, from: DevicePtr, bytes: usize, stream: StreamRef) -> ():
+            Download, check_range(from, bytes as u64), check_stream(stream);
     }
 }
 
 impl<D: Device> HostCalls for Checked<D> {
-    unsafe fn call_host(&self, stream: StreamRef, function: HostFunction) -> Result<()> {
-        let group = self.device.host_calls()?;
-        self.check_stream(Call::CallHost, stream)?;
-        // SAFETY: 1. Checked above.
-        unsafe { group.call_host(stream, function) }
+    uses! {
+        [host_calls]
+        fn call_host(stream: StreamRef, function: HostFunction) -> (): CallHost, check_stream(stream);
     }
 }
 
@@ -226,6 +170,14 @@ impl<D: Device> Checked<D> {
             return Ok(());
         }
         self.watch.check(|ledger| ledger.reachable(call, at.address(), bytes))
+    }
+
+    fn check_known(&self, call: Call, base: DevicePtr) -> Result<()> {
+        self.watch.check(|ledger| ledger.known(call, base.address()))
+    }
+
+    fn check_graph(&self, call: Call, graph: &Graph) -> Result<()> {
+        self.watch.used(call, Resource::Graph, graph.raw())
     }
 }
 

@@ -4,16 +4,35 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use cachette_hal::{Access, Backing, Call, Device, DevicePtr, FabricHandle, Result, Sharing, VirtualMemory};
 
+use super::table::{creates, ends, target, uses};
 use super::{Checked, Resource};
 use cachette_hal::forward_virtual_memory_facts;
 
 impl<D: Device> VirtualMemory for Checked<D> {
     forward_virtual_memory_facts!();
 
-    fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
-        let start = self.device.virtual_memory()?.reserve(bytes, wish)?;
-        self.watch.note(Call::Reserve, Resource::Reservation, start.address(), bytes);
-        Ok(start)
+    creates! {
+        [virtual_memory]
+        fn reserve(bytes: u64, wish: Option<DevicePtr>) -> DevicePtr as made:
+            Reserve, Reservation, made.address(), bytes;
+        fn create_backing(bytes: u64, sharing: Sharing, rdma: bool) -> Backing as made:
+            CreateBacking, Backing, made.raw() as u64, made.bytes();
+        fn import_backing(fd: BorrowedFd<'_>, bytes: u64) -> Backing as made:
+            ImportBacking, Backing, made.raw() as u64, made.bytes();
+        fn import_fabric(handle: &FabricHandle, bytes: u64) -> Backing as made:
+            ImportFabric, Backing, made.raw() as u64, made.bytes();
+    }
+
+    uses! {
+        [virtual_memory]
+        fn set_access(at: DevicePtr, bytes: u64, access: &[Access]) -> (): SetAccess, check_tiled(at, bytes);
+        fn export_backing(backing: &Backing) -> OwnedFd: ExportBacking, check_backing(backing);
+        fn export_fabric(backing: &Backing) -> FabricHandle: ExportFabric, check_backing(backing);
+    }
+
+    ends! {
+        [virtual_memory]
+        fn destroy_backing(backing: Backing): DestroyBacking, Backing, backing.raw() as u64;
     }
 
     unsafe fn release(&self, start: DevicePtr, bytes: u64) -> Result<()> {
@@ -27,19 +46,6 @@ impl<D: Device> VirtualMemory for Checked<D> {
         // SAFETY: 1. The ledger contains exactly this reservation, without mappings.
         let answer = unsafe { group.release(start, bytes) };
         self.watch.finish_end(ending, answer)
-    }
-
-    fn create_backing(&self, bytes: u64, sharing: Sharing, rdma: bool) -> Result<Backing> {
-        let backing = self.device.virtual_memory()?.create_backing(bytes, sharing, rdma)?;
-        self.note_backing(Call::CreateBacking, &backing);
-        Ok(backing)
-    }
-
-    unsafe fn destroy_backing(&self, backing: Backing) -> Result<()> {
-        let group = self.device.virtual_memory()?;
-        let key = (Resource::Backing, backing.raw() as u64);
-        // SAFETY: 1. The ledger lists `backing` as live.
-        self.watch.end(Call::DestroyBacking, key, || unsafe { group.destroy_backing(backing) })
     }
 
     unsafe fn map(&self, at: DevicePtr, backing: &Backing) -> Result<()> {
@@ -73,46 +79,11 @@ impl<D: Device> VirtualMemory for Checked<D> {
         let answer = unsafe { group.unmap(at, bytes) };
         self.watch.finish_end(ending, answer)
     }
-
-    unsafe fn set_access(&self, at: DevicePtr, bytes: u64, access: &[Access]) -> Result<()> {
-        let group = self.device.virtual_memory()?;
-        let call = Call::SetAccess;
-        self.watch.check(|ledger| ledger.tiled(call, at.address(), bytes))?;
-        // SAFETY: 2. The caller's promise.
-        unsafe { group.set_access(at, bytes, access) }
-    }
-
-    unsafe fn export_backing(&self, backing: &Backing) -> Result<OwnedFd> {
-        let group = self.device.virtual_memory()?;
-        self.check_backing(Call::ExportBacking, backing)?;
-        // SAFETY: 1. Checked above.
-        unsafe { group.export_backing(backing) }
-    }
-
-    fn import_backing(&self, fd: BorrowedFd<'_>, bytes: u64) -> Result<Backing> {
-        let backing = self.device.virtual_memory()?.import_backing(fd, bytes)?;
-        self.note_backing(Call::ImportBacking, &backing);
-        Ok(backing)
-    }
-
-    unsafe fn export_fabric(&self, backing: &Backing) -> Result<FabricHandle> {
-        let group = self.device.virtual_memory()?;
-        self.check_backing(Call::ExportFabric, backing)?;
-        // SAFETY: 1. Checked above.
-        unsafe { group.export_fabric(backing) }
-    }
-
-    fn import_fabric(&self, handle: &FabricHandle, bytes: u64) -> Result<Backing> {
-        let backing = self.device.virtual_memory()?.import_fabric(handle, bytes)?;
-        self.note_backing(Call::ImportFabric, &backing);
-        Ok(backing)
-    }
 }
 
 impl<D: Device> Checked<D> {
-    /// Records a backing that the driver has just created.
-    fn note_backing(&self, call: Call, backing: &Backing) {
-        self.watch.note(call, Resource::Backing, backing.raw() as u64, backing.bytes());
+    fn check_tiled(&self, call: Call, at: DevicePtr, bytes: u64) -> Result<()> {
+        self.watch.check(|ledger| ledger.tiled(call, at.address(), bytes))
     }
 
     /// Fails unless the backing is live.

@@ -8,7 +8,6 @@ use super::ledger::{Ending, Finding, Key, Ledger};
 use super::misuse::{Misuse, Origin, Resource};
 use cachette_hal::{Call, Error, Result};
 
-/// Receives every misuse.
 type Observer = Box<dyn Fn(&Misuse) + Send + Sync>;
 
 /// The ledger behind its lock, with the observers of misuse.

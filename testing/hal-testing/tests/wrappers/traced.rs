@@ -2,8 +2,6 @@
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::Duration;
 
 use cachette_hal::traced::Traced;
 use cachette_hal::traced::{Counts, DriverCall, Observer};
@@ -182,8 +180,6 @@ fn counts_are_kept_per_call() {
     let device = Traced::new(Arc::new(Fake::new()), Arc::clone(&counts));
     assert_eq!(counts.total(), 0);
     device.allocate(64).unwrap();
-    let nap = Duration::from_millis(2);
-    device.device().during_next(move || thread::sleep(nap));
     device.allocate(64).unwrap();
     device.device().fail_next();
     device.synchronize_device().unwrap_err();
@@ -192,16 +188,7 @@ fn counts_are_kept_per_call() {
     assert_eq!(counts.failures_of(Call::SynchronizeDevice), 1);
     assert_eq!(counts.failures_of(Call::Allocate), 0);
     assert_eq!(counts.total(), 3);
-    assert!(counts.time_of(Call::Allocate) >= nap);
-    assert!(counts.total_time() >= counts.time_of(Call::Allocate));
-
-    let table = counts.to_string();
-    let rows: Vec<Vec<&str>> = table.lines().map(|row| row.split_whitespace().collect()).collect();
-    assert_eq!(rows.len(), 4, "{table}");
-    assert_eq!(rows[0], ["call", "count", "failed", "total", "µs"]);
-    assert_eq!(rows[1][..3], ["allocate", "2", "0"]);
-    assert_eq!(rows[2][..3], ["synchronize_device", "1", "1"]);
-    assert_eq!(rows[3][..3], ["all", "3", "1"]);
+    assert_eq!(counts.to_string(), "allocate: 2, 0 failed\nsynchronize_device: 1, 1 failed\n");
 }
 
 #[test]
