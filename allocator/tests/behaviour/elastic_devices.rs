@@ -95,7 +95,10 @@ fn maps_that_keep_failing_cost_a_bounded_number_of_addresses() {
     let ranges = || test.device.calls(Call::Reserve) - test.device.calls(Call::Release);
     let first = test.allocate(4 * MIB, &stream);
     for _ in 0..20 {
-        (1..60).for_each(|nth| test.device.fail_next(Call::Map, nth, ErrorKind::OutOfMemory));
+        for nth in 1..60 {
+            test.device.fail_next(Call::Map, nth, ErrorKind::OutOfMemory);
+            test.device.fail_next(Call::Allocate, nth, ErrorKind::OutOfMemory);
+        }
         test.allocator.allocate(8 * MIB, &stream).expect_err("nothing can be mapped");
         test.device.clear_failures();
         test.assert_elastic_sound();
