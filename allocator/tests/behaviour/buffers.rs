@@ -8,7 +8,7 @@ use cachette::{Buffer, Error};
 use cachette_hal_host::HostConfig;
 
 use crate::fixture::threads::{PATIENCE, Started, is_waiting, start};
-use crate::fixture::{Stream, TestAllocator, fail_call};
+use crate::fixture::{Stream, TestAllocator, fail_call, let_pass};
 
 impl TestAllocator {
     /// A buffer on `stream` with `content`.
@@ -68,8 +68,7 @@ fn work_without_waiting_keeps_its_order() {
     // SAFETY: 1. `to` is not touched before the wait below.
     unsafe { buffer.read_async(&mut to) }.unwrap();
     buffer.fill(0).unwrap();
-    hold.release();
-    stream.synchronize().unwrap();
+    let_pass(hold, &stream);
     assert_eq!((to, buffer.read().unwrap()), (from, vec![0, 0]));
 }
 

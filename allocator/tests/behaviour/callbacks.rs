@@ -9,7 +9,7 @@ use cachette::hal::{Call, Device, ErrorKind};
 use cachette::{OutOfMemory, TraceAction, TraceEvent};
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{ELASTIC, MIB, TestAllocator};
+use crate::fixture::{ELASTIC, MIB, TestAllocator, let_pass};
 
 type Seen<T> = Arc<Mutex<Vec<T>>>;
 
@@ -50,8 +50,7 @@ fn e2_the_end_of_a_free_is_told_when_other_streams_are_done() {
     memory.record_stream(&side);
     drop(memory);
     assert_eq!(told(&seen), [(TraceAction::FreeRequested, at, MIB)]);
-    hold.release();
-    side.synchronize().unwrap();
+    let_pass(hold, &side);
     let again = test.allocate(MIB, &stream);
     assert_eq!(told(&seen), [(TraceAction::FreeCompleted, at, MIB), (TraceAction::Alloc, at, MIB)]);
     drop(again);
@@ -229,8 +228,7 @@ fn h14_a_tracker_that_panics_at_a_free_loses_no_use() {
         let armed = panic_at(&test, action);
         assert_eq!(panics(|| drop(memory)), action == TraceAction::FreeRequested);
         assert_ne!(test.allocate(12 * MIB, &stream).into_raw(), address);
-        hold.release();
-        side.synchronize().unwrap();
+        let_pass(hold, &side);
         let mut next = None;
         let told = panics(|| next = Some(test.allocate(12 * MIB, &stream)));
         assert_eq!(told, action == TraceAction::FreeCompleted);
@@ -337,8 +335,7 @@ fn h14_every_free_of_a_batch_is_told_although_a_tracker_panics() {
     for block in blocks {
         block.record_stream(&side);
     }
-    hold.release();
-    side.synchronize().unwrap();
+    let_pass(hold, &side);
     let (_armed, seen) = (panic_at(&test, TraceAction::FreeCompleted), track(&test));
     assert!(panics(|| drop(test.allocator.empty_cache())));
     let completed = told(&seen).into_iter().filter(|(action, ..)| *action == TraceAction::FreeCompleted);

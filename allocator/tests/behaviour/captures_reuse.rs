@@ -1,10 +1,10 @@
 //! Reuse inside a capture: memory that other streams used serves again once the graph's own order allows it.
 
-use cachette::hal::{Call, Capture, CaptureMode, Device, ErrorKind};
+use cachette::hal::{Call, CaptureMode, ErrorKind};
 use cachette_hal_host::HostConfig;
 
 use crate::captures_uses::{UsedBefore, free_in_a_capture_after_a_use};
-use crate::fixture::{Allocation, MIB, Pool, Stream, TestAllocator, assert_consistent, begin_capture, launch};
+use crate::fixture::{MIB, Pool, Stream, TestAllocator, assert_consistent, begin_capture, launch};
 
 const REUSE: &str = "graph_capture_record_stream_reuse:True";
 
@@ -20,16 +20,6 @@ fn test() -> TestAllocator {
     TestAllocator::on(HostConfig::default().stepped(3), REUSE)
 }
 
-impl TestAllocator {
-    fn copy(&self, to: &Allocation, from: &Allocation, stream: &Stream) {
-        let transfer = self.device.transfer().expect("the host device copies");
-        let ends = to.ptr().zip(from.ptr());
-        let (to, from) = ends.expect("both have addresses");
-        // SAFETY: 1. the stream is live. 3. both are of segments that stay until the device is idle.
-        unsafe { transfer.copy(to, from, MIB, stream.handle()) }.expect("a copy is queued");
-    }
-}
-
 /// Allocates memory of `stream` in the capture, lets `sides` use it, and frees it. Returns its address.
 fn use_and_free(test: &TestAllocator, stream: &Stream, sides: &[&Stream]) -> u64 {
     let memory = test.allocate(MIB, stream);
@@ -42,56 +32,37 @@ fn use_and_free(test: &TestAllocator, stream: &Stream, sides: &[&Stream]) -> u64
 }
 
 #[test]
-fn e6_two_streams_reuse_after_they_join_and_not_before() {
-    for test in tests(1) {
-        let [stream, side] = test.streams();
-        let (_pool, capture) = test.capture(&stream);
-        let address = use_and_free(&test, &stream, &[&side]);
-        let before = test.allocate(MIB, &stream);
-        assert_ne!(before.address(), address, "the streams have not joined");
-        test.follow(&stream, &side);
-        let after = test.allocate(MIB, &stream);
-        assert_eq!(after.address(), address, "they have now");
-        assert!(test.is_captured(&stream));
-        let graph = capture.end().expect("it is whole");
-        assert_eq!(test.stats().active.all.current, 2, "E9");
-        drop((before, after, graph));
-        test.allocator.check().expect("every invariant holds");
-    }
-}
-
-#[test]
-fn e6_four_streams_reuse_after_the_last_has_joined() {
-    for test in tests(2) {
+fn e6_streams_reuse_after_the_last_has_joined_and_not_before() {
+    for (test, count) in tests(1).into_iter().chain(tests(2)).zip([1, 1, 3, 3]) {
         let stream = test.stream();
-        let sides = test.streams::<3>();
+        let sides: Vec<_> = (0..count).map(|_| test.stream()).collect();
         let (_pool, capture) = test.capture(&stream);
-        let address = use_and_free(&test, &stream, &[&sides[0], &sides[1], &sides[2]]);
+        let address = use_and_free(&test, &stream, &sides.iter().collect::<Vec<_>>());
         let mut others = Vec::new();
         for side in &sides {
             others.push(test.allocate(MIB, &stream));
             test.follow(&stream, side);
         }
-        assert!(others.iter().all(|memory| memory.address() != address));
-        assert_eq!(test.allocate(MIB, &stream).address(), address);
-        capture.end().expect("it is whole");
+        assert!(others.iter().all(|memory| memory.address() != address), "the streams have not joined");
+        let after = test.allocate(MIB, &stream);
+        assert_eq!(after.address(), address, "they have now");
+        assert!(test.is_captured(&stream));
+        let graph = capture.end().expect("it is whole");
+        assert_eq!(test.stats().active.all.current, count + 1, "E9");
+        drop((others, after, graph));
+        test.allocator.check().expect("every invariant holds");
     }
 }
 
 #[test]
 fn e6_a_hit_in_a_capture_that_was_not_announced_reuses_too() {
     let (test, [stream, side]) = test().with_streams();
-    let capture = test.device.capture().expect("the host device captures");
-    // SAFETY: 1. the stream lives.
-    unsafe { capture.begin_capture(stream.handle(), CaptureMode::Relaxed) }.expect("it begins");
+    test.begin_unannounced(&stream, CaptureMode::Relaxed);
     let address = use_and_free(&test, &stream, &[&side]);
     test.follow(&stream, &side);
     let calls = test.calls_of(Call::Allocate, || assert_eq!(test.allocate(MIB, &stream).address(), address));
     assert_eq!(calls, 0, "the other half of the segment would do too");
-    // SAFETY: 1. the stream lives.
-    let graph = unsafe { capture.end_capture(stream.handle()) }.expect("it is whole");
-    // SAFETY: 1. it was captured just now.
-    unsafe { capture.destroy_graph(graph) }.expect("it is destroyed");
+    test.end_unannounced(&stream);
 }
 
 #[test]
@@ -116,19 +87,6 @@ fn e6_what_a_stream_does_after_the_free_is_not_waited_for() {
     test.fill(&out, 9, &side);
     assert_eq!(test.allocate(MIB, &stream).address(), address);
     test.follow(&stream, &side);
-    capture.end().expect("it is whole");
-}
-
-#[test]
-fn e6_a_recorded_use_without_work_is_no_obstacle() {
-    let (test, [stream, side]) = test().with_streams();
-    let (_pool, capture) = test.capture(&stream);
-    test.follow(&side, &stream);
-    let memory = test.allocate(MIB, &stream);
-    let address = memory.address();
-    memory.record_stream(&side);
-    drop(memory);
-    assert_eq!(test.allocate(MIB, &stream).address(), address);
     capture.end().expect("it is whole");
 }
 
@@ -162,37 +120,9 @@ fn e6_contents_are_right_when_the_graph_runs() {
     }
 }
 
-#[test]
-fn e6_without_the_option_nothing_is_reused_and_nothing_is_asked() {
-    let (test, [stream, side]) = TestAllocator::on(HostConfig::default().stepped(3), "").with_streams();
-    let (_pool, capture) = test.capture(&stream);
-    let address = use_and_free(&test, &stream, &[&side]);
-    test.follow(&stream, &side);
-    assert_ne!(test.allocate(MIB, &stream).address(), address);
-    let asked = test.device.calls(Call::Frontier) + test.device.calls(Call::Dependencies);
-    assert_eq!(asked, 0);
-    capture.end().expect("it is whole");
-}
-
-#[test]
-fn e6_hits_ask_the_driver_nothing_while_no_memory_waits() {
-    let (test, [stream, side]) = test().with_streams();
-    let (_pool, capture) = test.capture(&stream);
-    let address = use_and_free(&test, &stream, &[&side]);
-    test.follow(&stream, &side);
-    drop(test.allocate(MIB, &stream));
-    for call in [Call::Frontier, Call::Dependencies] {
-        let asked = test.calls_of(call, || {
-            assert_eq!(test.allocate(MIB, &stream).address(), address);
-        });
-        assert_eq!(asked, 0, "{call}");
-    }
-    capture.end().expect("it is whole");
-}
-
 /// Only a request on the captured stream may query the capture: its thread is the capturing one.
 #[test]
-fn e6_calls_on_every_heap_ask_nothing_of_a_capture() {
+fn e6_calls_on_every_heap_and_hits_while_no_memory_waits_ask_nothing_of_a_capture() {
     let (test, [stream, side, other]) = test().with_streams();
     let (_pool, capture) = test.capture(&stream);
     let address = use_and_free(&test, &stream, &[&side]);
@@ -202,7 +132,11 @@ fn e6_calls_on_every_heap_ask_nothing_of_a_capture() {
         test.allocator.empty_cache().expect("nothing fails");
     });
     assert_eq!(asked, 0);
-    assert_eq!(test.allocate(MIB, &stream).address(), address);
+    drop(test.allocate(MIB, &stream));
+    for call in [Call::Frontier, Call::Dependencies] {
+        let asked = test.calls_of(call, || assert_eq!(test.allocate(MIB, &stream).address(), address));
+        assert_eq!(asked, 0, "{call}");
+    }
     capture.end().expect("it is whole");
 }
 
@@ -268,8 +202,12 @@ fn e7_at_the_end_of_the_capture_its_memory_comes_free() {
     for (config, left) in [(REUSE, 0), ("", 1)] {
         let (test, [stream, side]) = TestAllocator::on(HostConfig::default().stepped(3), config).with_streams();
         let (_pool, capture) = test.capture(&stream);
-        use_and_free(&test, &stream, &[&side]);
+        let address = use_and_free(&test, &stream, &[&side]);
         test.follow(&stream, &side);
+        if config.is_empty() {
+            assert_ne!(test.allocate(MIB, &stream).address(), address, "E6: nothing is reused without the option");
+            assert_eq!(test.device.calls(Call::Frontier) + test.device.calls(Call::Dependencies), 0);
+        }
         let graph = capture.end().expect("it is whole");
         assert_eq!(test.stats().active.all.current, left, "'{config}'");
         drop(graph);
@@ -307,26 +245,15 @@ fn e6_e7_two_captures_share_a_pool_and_its_memory() {
 #[test]
 fn e6_e7_in_the_next_capture_the_uses_of_the_last_are_over() {
     let (test, [stream, side]) = test().with_streams();
-    let begin = || {
-        // SAFETY: 1. the stream lives.
-        let begun = unsafe { test.device.begin_capture(stream.handle(), CaptureMode::Relaxed) };
-        begun.expect("the capture begins");
-    };
-    let end = || {
-        // SAFETY: 1. the stream lives.
-        let graph = unsafe { test.device.end_capture(stream.handle()) }.expect("it is whole");
-        // SAFETY: 1. it was made just now.
-        unsafe { test.device.destroy_graph(graph) }.expect("it is known");
-    };
-    begin();
+    test.begin_unannounced(&stream, CaptureMode::Relaxed);
     let address = use_and_free(&test, &stream, &[&side]);
     assert_ne!(test.allocate(MIB, &stream).address(), address);
     test.follow(&stream, &side);
-    end();
-    begin();
+    test.end_unannounced(&stream);
+    test.begin_unannounced(&stream, CaptureMode::Relaxed);
     let both = [test.allocate(MIB, &stream), test.allocate(MIB, &stream)];
     assert!(both.iter().any(|memory| memory.address() == address));
-    end();
+    test.end_unannounced(&stream);
 }
 
 #[test]
@@ -369,6 +296,10 @@ fn e6_memory_released_behind_a_capture_is_reused_after_the_join() {
     test.follow(&side, &stream);
     let memory = test.allocate(MIB, &stream);
     let address = memory.address();
+    memory.record_stream(&side);
+    drop(memory);
+    let memory = test.allocate(MIB, &stream);
+    assert_eq!(memory.address(), address, "a recorded use without work is no obstacle");
     test.fill(&memory, 1, &side);
     memory.release_after(&[&side]).expect("nothing is marked");
     assert_ne!(test.allocate(MIB, &stream).address(), address);

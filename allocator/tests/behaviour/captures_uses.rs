@@ -1,6 +1,6 @@
 //! Uses recorded while streams are captured: events are recorded only after the capture ends.
 
-use cachette::hal::{Call, CaptureMode, Device, ErrorKind};
+use cachette::hal::{Call, CaptureMode, ErrorKind};
 use cachette_hal_host::{Hold, HostConfig};
 
 use crate::fixture::{Allocation, MIB, Pool, Stream, TestAllocator, assert_consistent, begin_capture};
@@ -24,6 +24,9 @@ fn e5_memory_freed_in_a_capture_with_uses_waits_for_its_end() {
         test.fill(&memory, 1, &side);
         let before = CALLS.map(|call| test.device.calls(call));
         drop(memory);
+        let stats = test.stats();
+        assert_eq!((stats.allocation.all.current, stats.active.all.current), (0, 1), "it is active until then");
+        assert!(pool.check_live_allocations(&[]));
         let second = test.allocate(MIB, &stream);
         assert_ne!(second.address(), address, "it is not free before the end");
         let calls = CALLS.map(|call| test.device.calls(call));
@@ -35,21 +38,6 @@ fn e5_memory_freed_in_a_capture_with_uses_waits_for_its_end() {
         drop((second, third, graph));
         test.assert_sound();
     }
-}
-
-#[test]
-fn e5_what_waits_is_active_and_not_allocated() {
-    let (test, [stream, side]) = TestAllocator::new().with_streams();
-    let (pool, capture) = test.capture(&stream);
-    let memory = test.allocate(MIB, &stream);
-    memory.record_stream(&side);
-    drop(memory);
-    let stats = test.stats();
-    assert_eq!((stats.allocation.all.current, stats.active.all.current), (0, 1));
-    assert!(pool.check_live_allocations(&[]));
-    capture.end().expect("it is whole");
-    drop(pool.allocate(MIB, &stream).expect("there is room"));
-    test.assert_sound();
 }
 
 /// Memory of a pool for graphs that a stream used before any capture, and that stream, which is held.
@@ -142,16 +130,11 @@ fn e7_a_use_from_before_the_capture_outlasts_a_failed_query() {
         let graph = capture.end().expect("it is whole");
         // The driver fails to say once that the side stream is captured. An announced capture makes the allocator ask.
         let other_pool = test.capture(&test.stream());
-        let capture = test.device.capture().expect("the host device captures");
-        // SAFETY: 1. the stream lives.
-        unsafe { capture.begin_capture(side.handle(), CaptureMode::Relaxed) }.expect("it begins");
+        test.begin_unannounced(&side, CaptureMode::Relaxed);
         test.device.fail_next(Call::CaptureStatus, nth, ErrorKind::Other);
         let first = pool.allocate(MIB, &stream);
         test.device.clear_failures();
-        // SAFETY: 1. the stream lives.
-        let other = unsafe { capture.end_capture(side.handle()) }.expect("it is whole");
-        // SAFETY: 1. it was captured just now.
-        unsafe { capture.destroy_graph(other) }.expect("it is destroyed");
+        test.end_unannounced(&side);
         let second = pool.allocate(MIB, &stream).expect("there is room");
         let addresses = [first.as_ref().ok(), Some(&second)].map(|memory| memory.map(Allocation::address));
         assert!(!addresses.contains(&Some(address)), "{nth}: the side stream is still held");

@@ -9,7 +9,7 @@ use cachette_hal_host::Hold;
 
 use crate::checkpoints::{CONFIGS, problem, raw};
 use crate::fixture::threads::{PATIENCE, is_waiting, start};
-use crate::fixture::{MIB, Pool, Stream, TestAllocator};
+use crate::fixture::{MIB, Pool, Stream, TestAllocator, let_pass};
 
 /// Memory of 12 MiB in a pool, known by its address, that another stream is held from filling with ones.
 fn used_block(test: &TestAllocator, pool: &Pool, stream: &Stream, side: &Stream) -> (u64, Hold) {
@@ -42,8 +42,7 @@ fn p15_a_block_in_use_elsewhere_is_freed_behind_that_use() {
         let next = pool.allocate(12 * MIB, &stream).unwrap();
         test.fill(&next, 2, &stream);
         stream.synchronize().unwrap();
-        hold.release();
-        side.synchronize().unwrap();
+        let_pass(hold, &side);
         assert_eq!(test.content(&next, &stream), Some(2), "{config}");
         drop(next);
         drop(pool.allocate(512, &stream).unwrap());
@@ -63,8 +62,7 @@ fn p15_a_block_in_use_elsewhere_stays_if_it_was_saved() {
     // The recorded use is still waited for.
     test.allocator.free_raw(address).unwrap();
     assert_eq!(test.stats().active.all.current, 1);
-    hold.release();
-    side.synchronize().unwrap();
+    let_pass(hold, &side);
     drop(pool.allocate(512, &stream).unwrap());
     assert_eq!(test.stats().active.all.current, 0);
 }
@@ -80,8 +78,7 @@ fn p15_a_saved_place_in_use_elsewhere_is_refused() {
     assert_eq!(address, small, "it takes the place of the saved block");
     assert_eq!(problem(pool.restore(&saved)), PoolProblem::Waiting { address });
     assert!(pool.check_live_allocations(&[address]), "nothing has changed");
-    hold.release();
-    side.synchronize().unwrap();
+    let_pass(hold, &side);
 }
 
 #[test]
@@ -115,8 +112,7 @@ fn p15_a_place_beside_a_block_in_use_elsewhere_comes_back() {
         let restored = pool.restore(&saved).unwrap();
         assert_eq!(restored.allocated, [used, beside], "{config}");
         assert!(pool.check_live_allocations(&[used, beside]), "{config}");
-        hold.release();
-        side.synchronize().unwrap();
+        let_pass(hold, &side);
     }
 }
 
@@ -134,8 +130,7 @@ fn p15_every_part_of_a_saved_place_is_looked_at() {
     test.allocator.free_raw(front).unwrap();
     assert_eq!(problem(pool.restore(&saved)), PoolProblem::Waiting { address: back });
     assert!(pool.check_live_allocations(&[back]), "nothing has changed");
-    hold.release();
-    side.synchronize().unwrap();
+    let_pass(hold, &side);
 }
 
 #[test]
@@ -155,8 +150,7 @@ fn p16_trackers_hear_of_every_free_of_a_restore() {
     }
     assert!(told.contains(&(TraceAction::FreeCompleted, plain)));
     assert!(!told.contains(&(TraceAction::FreeCompleted, used)), "it waits");
-    hold.release();
-    side.synchronize().unwrap();
+    let_pass(hold, &side);
 }
 
 #[test]
@@ -172,8 +166,7 @@ fn p15_neighbours_in_use_elsewhere_are_not_what_changed() {
     for neighbour in [before, after] {
         let hold = use_elsewhere(&test, neighbour, 6 * MIB, &side);
         assert_eq!(problem(pool.restore(&saved)), PoolProblem::Changed { address });
-        hold.release();
-        side.synchronize().unwrap();
+        let_pass(hold, &side);
     }
 }
 
@@ -239,18 +232,13 @@ fn p15_a_restore_to_a_captured_stream_waits_on_the_host_for_work_outside() {
     let address = raw(&test, &pool, 4 * MIB, &stream);
     let hold = use_elsewhere(&test, address, 4 * MIB, &side);
     let saved = pool.checkpoint().unwrap();
-    let capture = test.device.capture().unwrap();
-    // SAFETY: 1. the stream lives.
-    unsafe { capture.begin_capture(stream.handle(), CaptureMode::Relaxed) }.unwrap();
+    test.begin_unannounced(&stream, CaptureMode::Relaxed);
     let restoring = start(move || pool.restore(&saved).map(|_| pool));
     assert!(is_waiting(&restoring), "the captured stream cannot wait on the device");
     hold.release();
     let pool = restoring.recv_timeout(PATIENCE).unwrap().unwrap();
     assert!(test.is_captured(&stream), "the capture is whole");
-    // SAFETY: 1. the stream lives.
-    let graph = unsafe { capture.end_capture(stream.handle()) }.unwrap();
-    // SAFETY: 1. it was captured just now.
-    unsafe { capture.destroy_graph(graph) }.unwrap();
+    test.end_unannounced(&stream);
     drop(pool);
 }
 
@@ -261,16 +249,11 @@ fn p15_a_restore_inside_a_capture_orders_its_streams_in_the_graph() {
     let address = raw(&test, &pool, 4 * MIB, &stream);
     drop(use_elsewhere(&test, address, 4 * MIB, &side));
     let saved = pool.checkpoint().unwrap();
-    let capture = test.device.capture().unwrap();
-    // SAFETY: 1. the stream lives.
-    unsafe { capture.begin_capture(stream.handle(), CaptureMode::Relaxed) }.unwrap();
+    test.begin_unannounced(&stream, CaptureMode::Relaxed);
     test.follow(&side, &stream);
     let ordered = test.calls_of(Call::StreamWait, || drop(pool.restore(&saved).unwrap()));
     assert_eq!(ordered, 1, "both streams are in one capture");
-    // SAFETY: 1. the stream lives.
-    let graph = unsafe { capture.end_capture(stream.handle()) }.unwrap();
-    // SAFETY: 1. it was captured just now.
-    unsafe { capture.destroy_graph(graph) }.unwrap();
+    test.end_unannounced(&stream);
 }
 
 #[test]

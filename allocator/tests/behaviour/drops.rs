@@ -3,7 +3,7 @@
 use cachette::hal::{Call, ErrorKind};
 use cachette_hal_host::Live;
 
-use crate::fixture::{KIB, MIB, TestAllocator};
+use crate::fixture::{KIB, MIB, TestAllocator, let_pass};
 
 /// An allocator that holds a little of everything: unused segments of two streams, memory that waits for
 /// another stream, memory behind a wait, and idle events.
@@ -92,8 +92,7 @@ fn e2_memory_whose_use_has_no_event_is_not_reused_too_early() {
         drop(memory);
         let next = test.allocate(MIB, &stream);
         assert_ne!(next.address(), address);
-        hold.release();
-        side.synchronize().unwrap();
+        let_pass(hold, &side);
         assert_eq!(test.allocate(MIB, &stream).address(), address);
         drop(next);
         test.assert_sound();
@@ -109,8 +108,7 @@ fn released_memory_without_an_event_is_not_reused_too_early() {
         assert!(memory.release_after(&[&side]).is_err());
         let next = test.allocate(MIB, &stream);
         test.fill(&next, 2, &stream);
-        hold.release();
-        side.synchronize().unwrap();
+        let_pass(hold, &side);
         assert_eq!(test.content(&next, &stream), Some(2));
     }
 }
@@ -127,8 +125,7 @@ fn a_wait_that_was_not_queued_is_queued_for_the_next_request() {
     let next = test.allocate(MIB, &stream);
     assert_eq!(next.address(), address);
     test.fill(&next, 2, &stream);
-    hold.release();
-    side.synchronize().unwrap();
+    let_pass(hold, &side);
     assert_eq!(test.content(&next, &stream), Some(2));
 }
 
@@ -142,8 +139,7 @@ fn a_segment_that_could_not_be_freed_keeps_its_waits() {
         assert!(test.allocator.empty_cache().is_err(), "{call}");
         let next = test.allocate(12 * MIB, &stream);
         test.fill(&next, 2, &stream);
-        hold.release();
-        side.synchronize().unwrap();
+        let_pass(hold, &side);
         assert_eq!(test.content(&next, &stream), Some(2), "the old use came after the new");
     }
 }

@@ -8,10 +8,11 @@ use crate::fixture::{ELASTIC, GIB, KIB, MIB, TestAllocator};
 
 const TIB: u64 = 1 << 40;
 
-/// Lets every reservation fail from the `nth` on, and as many as any operation here could make.
-fn refuse_reservations(test: &TestAllocator, nth: u64) {
-    for call in nth..nth + 400 {
-        test.device.fail_next(Call::Reserve, call, ErrorKind::OutOfMemory);
+/// Lets every reservation fail, as many as any operation here could make, and every direct segment in its place.
+fn refuse_reservations(test: &TestAllocator) {
+    for nth in 1..=400 {
+        test.device.fail_next(Call::Reserve, nth, ErrorKind::OutOfMemory);
+        test.device.fail_next(Call::Allocate, nth, ErrorKind::OutOfMemory);
     }
 }
 
@@ -84,16 +85,10 @@ fn chunks_and_blocks_are_right_at_every_granularity() {
     }
 }
 
-/// Otherwise they serve what cannot be mapped.
-fn refuse_direct_segments(test: &TestAllocator) {
-    (1..20).for_each(|nth| test.device.fail_next(Call::Allocate, nth, ErrorKind::OutOfMemory));
-}
-
 #[test]
 fn without_addresses_only_the_request_fails() {
     let (test, [stream]) = TestAllocator::elastic("").with_streams();
-    refuse_reservations(&test, 1);
-    refuse_direct_segments(&test);
+    refuse_reservations(&test);
     let refused = test.allocator.allocate(3 * MIB, &stream);
     let Err(Error::OutOfMemory(report)) = refused else {
         panic!("{refused:?}");
@@ -126,8 +121,7 @@ fn fewer_addresses_do_where_many_are_not_to_be_had() {
 fn what_has_addresses_serves_on_when_there_are_no_more() {
     let (test, [stream]) = TestAllocator::elastic(",expandable_segments_reserve:8M").with_streams();
     let first = test.allocate(4 * MIB, &stream);
-    refuse_reservations(&test, 1);
-    refuse_direct_segments(&test);
+    refuse_reservations(&test);
     assert!(test.allocator.allocate(16 * MIB, &stream).is_err());
     let second = test.allocate(4 * MIB, &stream);
     test.assert_elastic_sound();

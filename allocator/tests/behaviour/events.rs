@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use cachette::Error;
-use cachette::hal::{Call, CaptureMode, Device, ErrorKind};
+use cachette::hal::{Call, CaptureMode, ErrorKind};
 use cachette_hal::traced::Counts;
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{ELASTIC, KIB, MIB, Stream, TestAllocator};
+use crate::fixture::{ELASTIC, KIB, MIB, Stream, TestAllocator, let_pass};
 
 #[test]
 fn s10_a_hit_makes_no_driver_call() {
@@ -28,14 +28,20 @@ fn s10_a_hit_makes_no_driver_call() {
 
 #[test]
 fn e4_events_are_used_again() {
-    let (test, [stream, side]) = TestAllocator::new().with_streams();
-    for _ in 0..500 {
-        let memory = test.allocate(KIB, &stream);
-        memory.record_stream(&side);
+    for releases in [false, true] {
+        let (test, [stream, side]) = TestAllocator::new().with_streams();
+        for _ in 0..500 {
+            let memory = test.allocate(KIB, &stream);
+            if releases {
+                memory.release_after(&[&side]).unwrap();
+            } else {
+                memory.record_stream(&side);
+            }
+        }
+        assert!(test.device.calls(Call::CreateEvent) <= 2, "{} events", test.device.calls(Call::CreateEvent));
+        assert_eq!(test.device.calls(Call::Record), 500);
+        assert_eq!(test.device.calls(Call::DestroyEvent), 0);
     }
-    assert!(test.device.calls(Call::CreateEvent) <= 2, "{} events", test.device.calls(Call::CreateEvent));
-    assert_eq!(test.device.calls(Call::Record), 500);
-    assert_eq!(test.device.calls(Call::DestroyEvent), 0);
 }
 
 #[test]
@@ -47,8 +53,7 @@ fn e4_there_are_as_many_events_as_uses_wait_at_once() {
         for block in blocks {
             block.record_stream(&side);
         }
-        hold.release();
-        side.synchronize().unwrap();
+        let_pass(hold, &side);
         drop(test.allocate(KIB, &stream));
     }
     assert_eq!(test.device.live().events, 8);
@@ -228,18 +233,13 @@ fn e2_memory_used_in_a_capture_that_was_not_announced_waits_for_its_end() {
     let (test, [stream, side]) = TestAllocator::new().with_streams();
     let memory = test.allocate(12 * MIB, &stream);
     let address = memory.address();
-    let capture = test.device.capture().unwrap();
-    // SAFETY: 1. the stream lives.
-    unsafe { capture.begin_capture(side.handle(), CaptureMode::Relaxed) }.unwrap();
+    test.begin_unannounced(&side, CaptureMode::Relaxed);
     memory.record_stream(&side);
     drop(memory);
     let other = test.allocate(12 * MIB, &stream);
     assert_ne!(other.address(), address, "its stream is captured");
     assert!(test.is_captured(&side), "the capture is whole");
-    // SAFETY: 1. the stream lives.
-    let graph = unsafe { capture.end_capture(side.handle()) }.unwrap();
-    // SAFETY: 1. it was captured just now.
-    unsafe { capture.destroy_graph(graph) }.unwrap();
+    test.end_unannounced(&side);
     test.allocator.empty_cache().unwrap();
     test.allocator.empty_cache().unwrap();
     assert_eq!(test.stats().active.all.current, 1, "only the other block is left");
@@ -250,19 +250,14 @@ fn e2_a_request_short_of_memory_waits_for_no_capture() {
     for text in ["", ELASTIC] {
         let (test, [stream, side]) = TestAllocator::of(32 * MIB, text).with_streams();
         let memory = [(); 2].map(|()| test.allocate(12 * MIB, &stream));
-        let capture = test.device.capture().unwrap();
-        // SAFETY: 1. the stream lives.
-        unsafe { capture.begin_capture(side.handle(), CaptureMode::Relaxed) }.unwrap();
+        test.begin_unannounced(&side, CaptureMode::Relaxed);
         for memory in memory {
             memory.record_stream(&side);
         }
         let error = test.allocator.allocate(24 * MIB, &stream).unwrap_err();
         assert!(matches!(error, Error::OutOfMemory(_)), "{text}: {error}");
         assert!(test.is_captured(&side), "{text}: the capture is whole");
-        // SAFETY: 1. the stream lives.
-        let graph = unsafe { capture.end_capture(side.handle()) }.unwrap();
-        // SAFETY: 1. it was captured just now.
-        unsafe { capture.destroy_graph(graph) }.unwrap();
+        test.end_unannounced(&side);
         assert!(test.allocator.allocate(24 * MIB, &stream).is_ok(), "{text}");
     }
 }

@@ -195,44 +195,40 @@ fn m10_emptying_the_cache_survives_every_failure() {
     assert!(calls >= 6, "{calls}");
 }
 
-#[test]
-fn m10_making_room_survives_every_failure() {
-    let calls = enumerate("", |test, failing| {
-        let [stream, side] = test.streams();
-        test.cache(12 * MIB, &side);
-        test.cache(10 * MIB, &stream);
-        let next = failing.during(|| test.allocator.allocate(20 * MIB, &stream));
-        assert_sound(&test.allocator);
-        next.map(drop)
-    });
-    assert!(calls >= 4, "{calls}");
-}
+/// Leaves memory of two streams, the second of which a third may use.
+type Prepare = fn(&TestAllocator, &[Stream; 3]);
 
 #[test]
-fn d1_waiting_for_other_streams_survives_every_failure() {
-    let calls = enumerate("", |test, failing| {
-        let [stream, left, right] = test.streams();
-        let halves = [9, 9].map(|mib| test.allocator.allocate(mib * MIB, &stream));
-        for (half, side) in halves.into_iter().zip([&left, &right]) {
-            half?.record_stream(side);
+fn d1_m9_m10_m17_making_room_in_every_way_survives_every_failure() {
+    let cached: Prepare = |test, [stream, owner, _]| {
+        test.cache(12 * MIB, owner);
+        test.cache(10 * MIB, stream);
+    };
+    let used_by_others: Prepare = |test, [stream, left, right]| {
+        let halves = [(); 2].map(|()| test.allocate(9 * MIB, stream));
+        for (half, side) in halves.into_iter().zip([left, right]) {
+            half.record_stream(side);
         }
-        let next = failing.during(|| test.allocator.allocate(18 * MIB, &stream));
-        assert_sound(&test.allocator);
-        next.map(drop)
-    });
-    assert!(calls >= 4, "{calls}");
-}
-
-#[test]
-fn d1_waiting_for_a_foreign_segment_survives_every_failure() {
-    let calls = enumerate("", |test, failing| {
-        let [stream, owner, side] = test.streams();
-        test.cache_in_use(20 * MIB, &owner, &side);
-        let next = failing.during(|| test.allocator.allocate(20 * MIB, &stream));
-        assert_sound(&test.allocator);
-        next.map(drop)
-    });
-    assert!(calls >= 4, "{calls}");
+    };
+    let foreign: Prepare = |test, [_, owner, side]| test.cache_in_use(20 * MIB, owner, side);
+    let own: Prepare = |test, [stream, ..]| [12, 10].into_iter().for_each(|mib| test.cache(mib * MIB, stream));
+    let old: Prepare = |test, [stream, ..]| test.cache(10 * MIB, stream);
+    for (name, text, prepare, asked, least) in [
+        ("unused memory", "", cached, 20, 4),
+        ("memory that others use", "", used_by_others, 18, 4),
+        ("a foreign segment", "", foreign, 20, 4),
+        ("unsplittable segments", "large_segment_size_mb:11,max_split_size_mb:12", own, 14, 3),
+        ("garbage", "garbage_collection_threshold:0.1,memory_limit:24M", old, 12, 3),
+    ] {
+        let calls = enumerate(text, |test, failing| {
+            let streams = test.streams();
+            prepare(test, &streams);
+            let next = failing.during(|| test.allocator.allocate(asked * MIB, &streams[0]));
+            assert_sound(&test.allocator);
+            next.map(drop)
+        });
+        assert!(calls >= least, "{name}: {calls}");
+    }
 }
 
 #[test]
@@ -249,31 +245,6 @@ fn m18_running_out_survives_every_failure() {
             other => other,
         }
     });
-}
-
-#[test]
-fn m9_giving_back_unsplittable_segments_survives_every_failure() {
-    enumerate("large_segment_size_mb:11,max_split_size_mb:12", |test, failing| {
-        let stream = test.stream();
-        test.cache(12 * MIB, &stream);
-        test.cache(10 * MIB, &stream);
-        let next = failing.during(|| test.allocator.allocate(14 * MIB, &stream));
-        assert_sound(&test.allocator);
-        next.map(drop)
-    });
-}
-
-#[test]
-fn m17_garbage_collection_survives_every_failure() {
-    let text = "garbage_collection_threshold:0.1,memory_limit:24M";
-    let calls = enumerate(text, |test, failing| {
-        let stream = test.stream();
-        test.cache(10 * MIB, &stream);
-        let next = failing.during(|| test.allocator.allocate(12 * MIB, &stream));
-        assert_sound(&test.allocator);
-        next.map(drop)
-    });
-    assert!(calls >= 3, "{calls}");
 }
 
 #[test]

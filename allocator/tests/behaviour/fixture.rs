@@ -207,6 +207,30 @@ impl TestAllocator {
         matches!(status, Ok(CaptureStatus::Active(_)))
     }
 
+    /// Copies all of `from` to `to`, in stream order.
+    pub(crate) fn copy(&self, to: &impl Range, from: &impl Range, stream: &Stream) {
+        let transfer = self.device.transfer().expect("the host device copies");
+        let ((to, _), (from, bytes)) = (to.range(), from.range());
+        // SAFETY: 1. the stream is live. 3. both stay mapped until the stream has come so far.
+        unsafe { transfer.copy(to, from, bytes, stream.handle()) }.expect("a copy is queued");
+    }
+
+    /// Begins to capture a stream, and tells the allocator nothing.
+    pub(crate) fn begin_unannounced(&self, stream: &Stream, mode: CaptureMode) {
+        let capture = self.device.capture().expect("the host device captures");
+        // SAFETY: 1. the stream lives.
+        unsafe { capture.begin_capture(stream.handle(), mode) }.expect("it begins");
+    }
+
+    /// Ends such a capture, which must be whole, and destroys its graph.
+    pub(crate) fn end_unannounced(&self, stream: &Stream) {
+        let capture = self.device.capture().expect("the host device captures");
+        // SAFETY: 1. the stream lives.
+        let graph = unsafe { capture.end_capture(stream.handle()) }.expect("it is whole");
+        // SAFETY: 1. it was captured just now.
+        unsafe { capture.destroy_graph(graph) }.expect("it is known");
+    }
+
     /// A new pool for graphs, and a capture of `stream` into it.
     pub(crate) fn capture(&self, stream: &Stream) -> (Pool, Capture) {
         let pool = self.allocator.create_capture_pool();
@@ -277,6 +301,12 @@ pub(crate) fn device(host: HostConfig) -> HostDevice {
 /// A device as an allocator takes it.
 pub(crate) fn any(device: HostDevice) -> AnyDevice {
     Arc::new(device)
+}
+
+/// Releases a stream that is held, and waits for its work.
+pub(crate) fn let_pass(hold: Hold, stream: &Stream) {
+    hold.release();
+    stream.synchronize().expect("its work has all its memory");
 }
 
 /// Begins to capture `stream` in the strictest mode, with memory of `pool`.

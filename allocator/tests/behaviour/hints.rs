@@ -4,7 +4,7 @@ use cachette::hal::{Call, ErrorKind};
 use cachette::{Error, OomHint, OutOfMemory, PoolId, PoolOptions};
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{Allocation, MIB, Stream, TestAllocator, config};
+use crate::fixture::{Allocation, MIB, Stream, TestAllocator, config, let_pass};
 
 /// The report of a request that must fail.
 fn report_on(test: &TestAllocator, bytes: u64, stream: &Stream) -> OutOfMemory {
@@ -86,8 +86,7 @@ fn d9_waiting_memory_is_named_where_there_is_some() {
     let waiting = report_on(&test, 40 * MIB, &stream);
     assert_eq!(waiting.pending, 40 * MIB);
     assert_eq!(waiting.hints(), [OomHint::Pending, OomHint::NeverBlock]);
-    hold.release();
-    side.synchronize().unwrap();
+    let_pass(hold, &side);
     let passed = report_on(&test, 65 * MIB, &stream);
     assert_eq!(passed.pending, 0);
     assert!(!passed.hints().contains(&OomHint::Pending));

@@ -6,7 +6,7 @@ use cachette::TraceAction;
 use cachette::history::HistoryOptions;
 use cachette::snapshot::{self, Event};
 
-use crate::fixture::{Allocation, MIB, TestAllocator};
+use crate::fixture::{Allocation, MIB, TestAllocator, let_pass};
 
 /// Events without stacks, the last thousand.
 pub(crate) fn events_only() -> HistoryOptions {
@@ -69,8 +69,7 @@ fn h4_the_end_of_a_free_is_kept_when_other_streams_are_done() {
     memory.record_stream(&side);
     drop(memory);
     assert_eq!(told(&test), [(TraceAction::FreeRequested, at, MIB)]);
-    hold.release();
-    side.synchronize().unwrap();
+    let_pass(hold, &side);
     let again = test.allocate(MIB, &stream);
     assert_eq!(told(&test)[1..], [(TraceAction::FreeCompleted, at, MIB), (TraceAction::Alloc, at, MIB)]);
     drop(again);

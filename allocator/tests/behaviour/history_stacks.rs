@@ -10,7 +10,7 @@ use cachette::history::{Frame, HistoryOptions, Level, RawStack, ResolvedStack, S
 use cachette::snapshot::{StackId, TraceAction};
 use cachette::{Allocator, Error, Snapshot};
 
-use crate::fixture::{Allocation, MIB, Stream, TestAllocator};
+use crate::fixture::{Allocation, MIB, Stream, TestAllocator, let_pass};
 
 #[inline(never)]
 fn the_alloc(test: &TestAllocator, bytes: u64, stream: &Stream) -> Allocation {
@@ -68,27 +68,26 @@ const ACTIONS: [TraceAction; 7] = [
 ];
 
 #[test]
-fn h1_all_keeps_where_everything_happened() {
-    let (_test, _live, snapshot) = recorded(Level::All);
-    let zip = |named: [bool; 7]| ACTIONS.into_iter().zip(named).collect::<Vec<_>>();
-    let allocs = [true, true, false, false, false, true, true];
-    assert_eq!(named(&snapshot, "the_alloc"), zip(allocs));
-    let frees = [false, false, true, true, false, false, false];
-    assert_eq!(named(&snapshot, "the_free"), zip(frees));
+fn h1_a_level_says_which_actions_keep_where_they_happened() {
     let emptying = [false, false, false, false, true, false, false];
-    assert_eq!(named(&snapshot, "the_emptying"), zip(emptying));
-}
-
-#[test]
-fn h1_alloc_keeps_where_what_is_freed_was_allocated() {
-    let (_test, _live, snapshot) = recorded(Level::Alloc);
-    let named_alloc = named(&snapshot, "the_alloc");
-    assert_eq!(named_alloc.len(), ACTIONS.len());
-    for (action, named) in named_alloc {
-        assert!(named, "{action:?}");
-    }
-    for (action, named) in named(&snapshot, "the_free") {
-        assert!(!named, "{action:?}");
+    let allocs = [true, true, false, false, false, true, true];
+    let frees = [false, false, true, true, false, false, false];
+    let none = [false; 7];
+    for (level, rows) in [
+        (Level::All, [("the_alloc", allocs), ("the_free", frees), ("the_emptying", emptying)]),
+        // What is freed has the stack of its allocation.
+        (Level::Alloc, [("the_alloc", [true; 7]), ("the_free", none), ("the_emptying", none)]),
+        (Level::None, [("the_alloc", none), ("the_free", none), ("the_emptying", none)]),
+    ] {
+        let (test, live, snapshot) = recorded(level);
+        for (function, expected) in rows {
+            let expected: Vec<_> = ACTIONS.into_iter().zip(expected).collect();
+            assert_eq!(named(&snapshot, function), expected, "{level:?}, {function}");
+        }
+        if level == Level::None {
+            assert!(snapshot.stacks.is_empty());
+            assert!(test.allocator.allocation_stack(live.address()).is_none());
+        }
     }
 }
 
@@ -104,14 +103,6 @@ fn h1_state_keeps_it_of_what_is_allocated_alone() {
     assert_eq!(segment.blocks[1].stack, StackId::NONE, "it is free");
     let stack = test.allocator.allocation_stack(live.address()).unwrap();
     assert!(stack.frames.iter().any(|f| f.name.contains("the_alloc")));
-}
-
-#[test]
-fn h1_none_asks_for_nothing() {
-    let (test, live, snapshot) = recorded(Level::None);
-    assert!(snapshot.stacks.is_empty());
-    assert!(test.allocator.allocation_stack(live.address()).is_none());
-    assert_eq!(named(&snapshot, "the_alloc").len(), ACTIONS.len());
 }
 
 #[test]
@@ -158,8 +149,7 @@ fn h1_what_waits_for_other_streams_is_known_until_it_is_free() {
     let block = waiting.segments[0].blocks[0];
     assert_eq!(block.state, cachette::snapshot::BlockState::Pending);
     assert!(names(&waiting, block.stack, "the_alloc"));
-    hold.release();
-    side.synchronize().unwrap();
+    let_pass(hold, &side);
     drop(test.allocate(512, &stream));
     let passed = test.allocator.snapshot();
     let blocks = &passed.segments[0].blocks;

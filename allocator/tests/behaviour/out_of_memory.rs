@@ -1,21 +1,7 @@
 //! A full device: what is released, what is waited for, and that the allocator works after a failure.
 
-use cachette::Error;
-
 use crate::fixture::threads::{is_waiting, start};
 use crate::fixture::{KIB, MIB, TestAllocator};
-
-#[test]
-fn a_half_fits_once_and_again_after_it_was_dropped() {
-    let (test, [stream]) = TestAllocator::of(64 * MIB, "").with_streams();
-    let half = test.allocate(40 * MIB, &stream);
-    let error = test.allocator.allocate(40 * MIB, &stream).unwrap_err();
-    assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
-    drop(half);
-    drop(test.allocate(40 * MIB, &stream));
-    assert_eq!(test.stats().num_ooms, 1);
-    test.assert_sound();
-}
 
 #[test]
 fn m10_memory_cached_for_one_stream_is_given_back_for_another() {

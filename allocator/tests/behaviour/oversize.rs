@@ -52,28 +52,22 @@ fn s15_a_request_from_the_bound_on_is_not_split() {
 }
 
 #[test]
-fn m9_a_single_block_that_is_enough_is_given_back() {
-    let (test, [stream]) = TestAllocator::with("max_split_size_mb:40").with_streams();
-    let blocks = [44, 100, 70].map(|mib| test.allocate(mib * MIB, &stream));
-    drop(blocks);
-    drop(test.allocate(12 * MIB, &stream));
-    test.device.fail_next(Call::Allocate, 1, ErrorKind::OutOfMemory);
-    let frees = test.calls_of(Call::Free, || drop(test.allocate(46 * MIB, &stream)));
-    // 70 MiB is the smallest that is enough; 44 MiB, 100 MiB and what may be split stay.
-    assert_eq!(frees, 1);
-    assert_eq!(test.stats().reserved_bytes.all.current, (44 + 100 + 12 + 46) * MIB);
-    test.assert_sound();
-}
-
-#[test]
-fn m9_otherwise_the_largest_are_released_until_they_suffice() {
-    let (test, [stream]) = TestAllocator::with("max_split_size_mb:40").with_streams();
-    let blocks = [40, 60, 50, 44].map(|mib| test.allocate(mib * MIB, &stream));
-    drop(blocks);
-    test.device.fail_next(Call::Allocate, 1, ErrorKind::OutOfMemory);
-    let frees = test.calls_of(Call::Free, || drop(test.allocate(100 * MIB, &stream)));
-    assert_eq!(frees, 2);
-    assert_eq!(test.stats().reserved_bytes.all.current, (40 + 44 + 100) * MIB);
+fn m9_one_block_that_is_enough_is_given_back_or_the_largest_until_they_suffice() {
+    for (config, cached, asked, freed, left) in [
+        // 70 MiB is the smallest that is enough; 44 MiB, 100 MiB and what may be split stay.
+        ("max_split_size_mb:40", [44, 100, 70, 12], 46, 1, 44 + 100 + 12),
+        ("max_split_size_mb:40", [40, 60, 50, 44], 100, 2, 40 + 44),
+        // Without a bound nothing is given back piecemeal.
+        ("", [44, 100, 70, 12], 120, 4, 0),
+    ] {
+        let (test, [stream]) = TestAllocator::with(config).with_streams();
+        drop(cached.map(|mib| test.allocate(mib * MIB, &stream)));
+        test.device.fail_next(Call::Allocate, 1, ErrorKind::OutOfMemory);
+        let frees = test.calls_of(Call::Free, || drop(test.allocate(asked * MIB, &stream)));
+        assert_eq!(frees, freed, "{config}, {asked} MiB");
+        assert_eq!(test.stats().reserved_bytes.all.current, (left + asked) * MIB, "{config}, {asked} MiB");
+        test.assert_sound();
+    }
 }
 
 #[test]
@@ -90,16 +84,6 @@ fn m9_other_streams_keep_theirs() {
     drop(test.allocate(60 * MIB, &stream));
     // This time they were, and the other stream's block stays.
     assert_eq!(test.stats().reserved_bytes.all.current, (80 + 60) * MIB);
-}
-
-#[test]
-fn m9_without_a_bound_nothing_is_given_back_piecemeal() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    let blocks = [44, 100, 70].map(|mib| test.allocate(mib * MIB, &stream));
-    drop(blocks);
-    test.device.fail_next(Call::Allocate, 1, ErrorKind::OutOfMemory);
-    let frees = test.calls_of(Call::Free, || drop(test.allocate(120 * MIB, &stream)));
-    assert_eq!(frees, 3);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Pinned memory in captures: memory that a graph copies from or to is not reused while the graph lives.
 
-use cachette::hal::{Call, ErrorKind};
+use cachette::hal::{Call, CaptureMode, ErrorKind};
 use cachette_hal_host::HostConfig;
 
 use crate::fixture::{Allocation, Graph, Pool, Stream, TestAllocator, begin_capture, launch};
@@ -157,20 +157,14 @@ fn n6_a_stream_captured_during_the_free_is_waited_for_later() {
 
 #[test]
 fn n6_an_unknown_graph_keeps_its_memory_until_the_end() {
-    use cachette::hal::{CaptureMode, Device};
     let (test, [stream]) = TestAllocator::new().with_streams();
-    let capture = test.device.capture().expect("the host device captures");
-    // SAFETY: 1. the stream is live.
-    unsafe { capture.begin_capture(stream.handle(), CaptureMode::Global) }.expect("it begins");
+    test.begin_unannounced(&stream, CaptureMode::Global);
     let memory = test.pin(KIB);
     let at = memory.ptr();
     memory.record_stream(&stream);
     drop(memory);
-    // SAFETY: 1. the stream is live.
-    let graph = unsafe { capture.end_capture(stream.handle()) }.expect("it is whole");
     assert_ne!(test.pin(KIB).ptr(), at);
-    // SAFETY: 1. the graph is this test's own.
-    unsafe { capture.destroy_graph(graph) }.expect("it is live");
+    test.end_unannounced(&stream);
     assert_ne!(test.pin(KIB).ptr(), at, "the allocator does not know of the destruction");
     drop(stream);
     test.assert_returns_everything();

@@ -6,7 +6,7 @@ use cachette::hal::Call;
 use cachette_hal_host::HostConfig;
 
 use crate::fixture::threads::{PATIENCE, in_time};
-use crate::fixture::{Allocation, Stream, TestAllocator, config};
+use crate::fixture::{Allocation, Stream, TestAllocator, config, let_pass};
 use crate::pinned::Staged;
 
 const KIB: usize = 1 << 10;
@@ -128,8 +128,7 @@ fn n3_streams_of_other_devices_are_waited_for() {
     memory.record_stream(&stream);
     drop(memory);
     assert_ne!(here.pin(KIB).ptr(), at);
-    drop(held);
-    stream.synchronize().expect("it runs dry");
+    let_pass(held, &stream);
     let both = [(); 2].map(|()| here.pin(KIB));
     assert!(both.iter().any(|memory| memory.ptr() == at));
 }
@@ -190,8 +189,7 @@ fn n3_the_background_thread_can_be_switched_on_and_off() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let held = test.hold(&stream);
     free_in_use(&test, &stream);
-    drop(held);
-    stream.synchronize().expect("it runs dry");
+    let_pass(held, &stream);
     let stats = test.allocator.pinned().stats();
     assert_eq!(stats.active_requests.current, 1, "no request has processed the events");
     for text in ["pinned_use_background_threads:True", "", "pinned_use_background_threads:True"] {
@@ -224,8 +222,7 @@ fn n3_one_poll_tells_that_a_stream_is_busy() {
         free_in_use(&test, &busy);
     }
     assert_eq!(test.calls_of(Call::Poll, || drop(test.pin(KIB))), 1);
-    drop(held);
-    busy.synchronize().unwrap();
+    let_pass(held, &busy);
     let memory = [(); 5].map(|()| test.pin(KIB));
     assert_eq!(test.allocator.pinned().stats().active_requests.current, 5, "none waits any more");
     drop(memory);

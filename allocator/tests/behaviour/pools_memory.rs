@@ -32,32 +32,20 @@ fn p8_two_small_requests_share_a_segment_and_a_third_makes_one() {
 }
 
 #[test]
-fn p8_pools_share_no_memory() {
+fn p8_pools_share_no_memory_wherever_it_is_freed() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let [one, other] = [test.allocator.create_pool(), test.allocator.create_pool()];
-    let address = one.allocate(MIB, &stream).expect("there is room").address();
-    let apart = other.allocate(MIB, &stream).expect("there is room");
+    let memory = one.allocate(MIB, &stream).expect("there is room");
+    let address = memory.address();
+    let inside = other.enter(&stream).expect("it is there");
+    drop(memory);
+    let apart = test.allocate(MIB, &stream);
+    drop(inside);
     let outside = test.allocate(MIB, &stream);
-    assert_ne!(apart.address(), address);
-    assert_ne!(outside.address(), address);
+    assert!(apart.address() != address && outside.address() != address);
     let again = one.allocate(MIB, &stream).expect("there is room");
     assert_eq!(again.address(), address, "its own free block serves it");
     assert_eq!([&one, &other].map(stats), [[1, MIB, 1, 2 * MIB]; 2]);
-}
-
-#[test]
-fn p8_memory_is_freed_to_its_pool_wherever_that_happens() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    let [one, other] = [test.allocator.create_pool(), test.allocator.create_pool()];
-    let memory = one.allocate(12 * MIB, &stream).expect("there is room");
-    let address = memory.address();
-    {
-        let _inside = other.enter(&stream).expect("it is there");
-        drop(memory);
-        assert_ne!(test.allocate(12 * MIB, &stream).address(), address);
-    }
-    let again = one.allocate(12 * MIB, &stream).expect("there is room");
-    assert_eq!(again.address(), address);
 }
 
 #[test]
@@ -135,7 +123,7 @@ fn p8_a_heap_that_is_used_again_splits_as_its_new_pool_says() {
 #[test]
 fn m2_a_pool_that_agreed_to_serves_others_before_they_fail() {
     for test in [TestAllocator::of(40 * MIB, ""), TestAllocator::of(40 * MIB, "expandable_segments:True")] {
-        let stream = test.stream();
+        let [stream, other] = test.streams();
         let pool = with(&test, PoolOptions::new().use_on_oom(true));
         let address = pool.allocate(30 * MIB, &stream).expect("there is room").address();
         let served = test.allocate(30 * MIB, &stream);
@@ -147,19 +135,11 @@ fn m2_a_pool_that_agreed_to_serves_others_before_they_fail() {
         assert!(matches!(refused, Err(Error::OutOfMemory(_))));
         pool.set_use_on_oom(true);
         drop(test.allocate(30 * MIB, &stream));
+        if test.allocator.elastic_segments().is_empty() {
+            let elsewhere = test.allocator.allocate(30 * MIB, &other);
+            assert!(elsewhere.is_err(), "nor a stream whose order it does not know");
+        }
     }
-}
-
-#[test]
-fn m2_a_pool_without_the_option_serves_no_other_request() {
-    let (test, [stream, other]) = TestAllocator::of(40 * MIB, "").with_streams();
-    let pool = test.allocator.create_pool();
-    drop(pool.allocate(30 * MIB, &stream).expect("there is room"));
-    let refused = test.allocator.allocate(30 * MIB, &stream);
-    assert!(matches!(refused, Err(Error::OutOfMemory(_))));
-    pool.set_use_on_oom(true);
-    let elsewhere = test.allocator.allocate(30 * MIB, &other);
-    assert!(elsewhere.is_err(), "nor a stream whose order it does not know");
 }
 
 #[test]
@@ -248,21 +228,6 @@ fn t6_a_pool_has_statistics_that_count_in_the_total() {
     assert_eq!(whole.reserved_bytes.all.current, 34 * MIB);
     drop((memory, outside));
     assert_eq!(stats(&pool), [0, 0, 2, 22 * MIB]);
-}
-
-#[test]
-fn p13_live_memory_is_known_exactly() {
-    let (test, [stream, other]) = TestAllocator::new().with_streams();
-    let pool = test.allocator.create_pool();
-    assert!(pool.check_live_allocations(&[]));
-    let memory =
-        [pool.allocate(MIB, &stream).expect("there is room"), pool.allocate(MIB, &other).expect("there is room")];
-    let [one, two] = memory.each_ref().map(Allocation::address);
-    assert!(pool.check_live_allocations(&[two, one]) && pool.check_live_allocations(&[one, two]));
-    assert!(!pool.check_live_allocations(&[one]) && !pool.check_live_allocations(&[one, two, 0]));
-    assert!(!pool.check_live_allocations(&[one, one]));
-    drop(memory);
-    assert!(pool.check_live_allocations(&[]));
 }
 
 #[test]

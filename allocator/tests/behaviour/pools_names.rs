@@ -26,12 +26,7 @@ fn p1_a_name_says_who_made_the_pool() {
     assert_eq!(made.pair(), (0, made.user));
     assert_eq!(captures.pair(), (captures.capture, 0));
     assert_eq!(PoolId::DEFAULT.pair(), (0, 0));
-}
-
-#[test]
-fn p1_a_name_is_written_as_a_pair() {
-    let id = PoolId { capture: 0, user: 7 };
-    assert_eq!(id.to_string(), "{0, 7}");
+    assert_eq!(PoolId { capture: 0, user: 7 }.to_string(), "{0, 7}");
     assert_eq!(PoolId::DEFAULT.to_string(), "{0, 0}");
 }
 
@@ -99,25 +94,18 @@ fn p1_the_default_pool_cannot_be_created_or_opened() {
 }
 
 #[test]
-fn p2_owners_are_counted() {
-    let test = TestAllocator::new();
-    let pool = test.allocator.create_pool();
-    assert_eq!(pool.use_count(), 1);
-    let second = test.allocator.open_pool(pool.id()).expect("it is there");
-    assert_eq!((pool.use_count(), second.use_count()), (2, 2));
-    drop(pool);
-    assert_eq!(second.use_count(), 1);
-}
-
-#[test]
-fn p2_a_name_is_used_once_at_a_time() {
+fn p2_owners_are_counted_and_a_name_is_used_once_at_a_time() {
     let test = TestAllocator::new();
     let pool = test.allocator.create_pool();
     let again = |id| test.allocator.create_pool_with(PoolOptions::new().id(id));
     let id = pool.id();
     assert_eq!(problem(again(id)), Some((id, PoolProblem::Exists)));
     assert_eq!(pool.use_count(), 1);
+    let second = test.allocator.open_pool(id).expect("it is there");
+    assert_eq!((pool.use_count(), second.use_count()), (2, 2));
     drop(pool);
+    assert_eq!(second.use_count(), 1);
+    drop(second);
     assert!(again(id).is_ok());
 }
 

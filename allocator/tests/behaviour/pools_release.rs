@@ -16,29 +16,17 @@ fn segments(pool: &Pool) -> (u64, u64) {
 }
 
 #[test]
-fn p6_unused_memory_goes_back_with_the_last_user() {
+fn p6_unused_memory_goes_back_with_the_last_user_after_the_work_that_is_queued() {
     for test in TestAllocator::both("") {
         let stream = test.stream();
         let pool = test.allocator.create_pool();
         let second = test.allocator.open_pool(pool.id()).expect("it is there");
-        drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
-        drop(pool);
-        assert_eq!(test.device.physical_bytes(), 12 * MIB);
-        drop(second);
-        assert_eq!(test.device.physical_bytes(), 0);
-        test.assert_sound();
-    }
-}
-
-#[test]
-fn p6_work_that_is_queued_is_waited_for_before_memory_goes_back() {
-    for test in TestAllocator::both("") {
-        let stream = test.stream();
-        let pool = test.allocator.create_pool();
         let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
         test.fill(&memory, 3, &stream);
         drop(memory);
         drop(pool);
+        assert_eq!(test.device.physical_bytes(), 12 * MIB);
+        drop(second);
         assert_eq!(test.device.physical_bytes(), 0);
         test.device.synchronize_device().expect("nothing was touched that is gone");
         test.assert_sound();
@@ -95,7 +83,7 @@ fn p6_memory_of_a_released_pool_is_freed_for_other_requests() {
 }
 
 #[test]
-fn p8_one_pool_is_emptied_and_no_other() {
+fn p8_p11_one_pool_or_the_default_one_is_emptied_and_no_other() {
     for test in TestAllocator::both("") {
         let stream = test.stream();
         let [one, other] = [test.allocator.create_pool(), test.allocator.create_pool()];
@@ -103,35 +91,16 @@ fn p8_one_pool_is_emptied_and_no_other() {
         drop(one.allocate(20 * MIB, &stream).expect("there is room"));
         drop(other.allocate(14 * MIB, &stream).expect("there is room"));
         drop(test.allocate(16 * MIB, &stream));
-        assert_eq!(one.empty_cache().expect("nothing fails"), 20 * MIB);
+        let inside = one.enter(&stream).expect("it is there");
+        assert_eq!(one.empty_cache().expect("nothing fails"), 20 * MIB, "also inside of it");
+        drop(inside);
         assert_eq!(one.empty_cache().expect("nothing fails"), 0);
-        assert_eq!(segments(&one), (1, 12 * MIB));
-        assert_eq!(segments(&other), (1, 14 * MIB));
         assert_eq!(test.device.physical_bytes(), 42 * MIB);
+        assert_eq!(test.allocator.empty_cache().expect("nothing fails"), 16 * MIB);
+        assert_eq!([&one, &other].map(segments), [(1, 12 * MIB), (1, 14 * MIB)], "pools in use keep theirs");
         drop(kept);
         test.assert_sound();
     }
-}
-
-#[test]
-fn p8_a_pool_is_emptied_inside_its_own_guard_too() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    let pool = test.allocator.create_pool();
-    let _inside = pool.enter(&stream).expect("it is there");
-    drop(test.allocate(12 * MIB, &stream));
-    assert_eq!(pool.empty_cache().expect("nothing fails"), 12 * MIB);
-    assert_eq!(segments(&pool), (0, 0));
-}
-
-#[test]
-fn p11_emptying_the_cache_leaves_the_pools_that_are_used() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    let pool = test.allocator.create_pool();
-    drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
-    drop(test.allocate(14 * MIB, &stream));
-    let freed = test.allocator.empty_cache().expect("nothing fails");
-    assert_eq!(freed, 14 * MIB);
-    assert_eq!(segments(&pool), (1, 12 * MIB));
 }
 
 #[test]

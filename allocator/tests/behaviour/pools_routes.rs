@@ -53,20 +53,12 @@ fn p4_a_guard_for_every_stream_includes_the_default_one() {
     assert!(streams.iter().all(|stream| serves(&pool, &test, stream)));
     let late = test.stream();
     assert!(serves(&pool, &test, &late), "a stream made later too");
+    thread::scope(|scope| {
+        let elsewhere = scope.spawn(|| serves(&pool, &test, &late));
+        assert!(!elsewhere.join().expect("no thread panics"), "other threads keep the default pool");
+    });
     drop(inside);
     assert!(!serves(&pool, &test, &late));
-}
-
-#[test]
-fn p4_other_threads_keep_the_default_pool() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    let pool = test.allocator.create_pool();
-    let _inside = pool.enter_all();
-    thread::scope(|scope| {
-        let elsewhere = scope.spawn(|| serves(&pool, &test, &stream));
-        assert!(!elsewhere.join().expect("no thread panics"));
-    });
-    assert!(serves(&pool, &test, &stream));
 }
 
 #[test]
@@ -108,15 +100,10 @@ fn p7_guards_nest_and_the_innermost_serves() {
     assert!(serves(&outer, &test, &stream));
     drop(outer_guard);
     assert!(!serves(&outer, &test, &stream) && !serves(&inner, &test, &stream));
-}
-
-#[test]
-fn p7_an_inner_guard_of_another_stream_hides_nothing() {
-    let (test, [stream, other]) = TestAllocator::new().with_streams();
-    let [outer, inner] = [test.allocator.create_pool(), test.allocator.create_pool()];
+    let other = test.stream();
     let _outer = outer.enter_all();
     let _inner = inner.enter(&other).expect("it is there");
-    assert!(serves(&outer, &test, &stream));
+    assert!(serves(&outer, &test, &stream), "an inner guard of another stream hides nothing");
     assert!(serves(&inner, &test, &other));
 }
 
@@ -151,14 +138,16 @@ fn p7_guards_of_two_allocators_do_not_mix() {
 }
 
 #[test]
-fn p4_a_stream_of_another_allocator_is_refused() {
+fn p4_p8_a_stream_of_another_allocator_is_refused() {
     let (test, elsewhere) = (TestAllocator::new(), TestAllocator::new());
-    let foreign = elsewhere.stream();
-    let pool = test.allocator.create_pool();
+    let (own, foreign) = (test.stream(), elsewhere.stream());
+    let [pool, graphs] = [test.allocator.create_pool(), test.allocator.create_capture_pool()];
     assert!(matches!(pool.enter(&foreign), Err(Error::ForeignStream)));
-    let allocated = pool.allocate(MIB, &foreign);
-    assert!(matches!(allocated, Err(Error::ForeignStream)));
+    assert!(matches!(pool.allocate(MIB, &foreign), Err(Error::ForeignStream)));
     assert_eq!(pool.use_count(), 1);
+    assert!(matches!(graphs.begin_capture(&foreign, CaptureMode::Global), Err(Error::ForeignStream)));
+    own.synchronize().unwrap();
+    assert!(!test.is_captured(&own) && !elsewhere.is_captured(&foreign));
 }
 
 #[test]
@@ -305,15 +294,4 @@ fn p6_a_forgotten_guard_leads_into_no_later_pool() {
     let stray = test.allocate(512, &stream);
     assert_eq!(second.stats().allocations, 1);
     drop((own, stray));
-}
-
-#[test]
-fn p8_a_stream_of_another_allocator_is_not_captured() {
-    let (test, foreign) = (TestAllocator::new(), TestAllocator::new());
-    let (own, side) = (test.stream(), foreign.stream());
-    let pool = test.allocator.create_capture_pool();
-    let begun = pool.begin_capture(&side, CaptureMode::Global);
-    assert!(matches!(begun, Err(Error::ForeignStream)));
-    own.synchronize().unwrap();
-    assert!(!test.is_captured(&own) && !foreign.is_captured(&side));
 }

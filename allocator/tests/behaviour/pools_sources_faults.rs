@@ -133,29 +133,18 @@ fn m8_a_request_of_a_source_to_its_own_pool_is_refused() {
 }
 
 #[test]
-fn m8_a_source_may_use_the_default_pool() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    let (allocator, inner, make) = (test.allocator.clone(), stream.clone(), makes(&test));
-    let allocate = move |bytes| {
-        drop(allocator.allocate(MIB, &inner).expect("there is room"));
-        make(bytes)
-    };
-    let pool = pool(&test, allocate, || ());
-    drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
-    test.assert_sound();
-}
-
-#[test]
-fn m8_a_source_may_use_a_pool_with_another_source() {
+fn m8_a_source_may_use_the_default_pool_and_a_pool_with_another_source() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let (inner, lower) = (pool(&test, makes(&test), || ()), stream.clone());
     let (below, make) = (test.allocator.open_pool(inner.id()).expect("it is there"), makes(&test));
+    let allocator = test.allocator.clone();
     let allocate = move |bytes| {
+        drop(allocator.allocate(MIB, &lower).expect("there is room"));
         drop(below.allocate(MIB, &lower).expect("there is room"));
         make(bytes)
     };
     let outer = pool(&test, allocate, || ());
-    drop(outer.allocate(MIB, &stream).expect("there is room"));
+    drop(outer.allocate(12 * MIB, &stream).expect("there is room"));
     assert_eq!(inner.stats().reserved_bytes, 2 * MIB);
     test.assert_sound();
 }
@@ -212,26 +201,17 @@ fn m8_a_source_may_return_memory_of_another_allocator() {
 }
 
 #[test]
-fn m8_memory_beyond_the_last_address_is_refused() {
+fn m8_memory_beyond_the_last_address_or_that_ends_inside_known_memory_is_refused() {
     let (test, [stream]) = TestAllocator::new().with_streams();
-    for base in [u64::MAX - 511, u64::MAX - MIB + 1, u64::MAX - 2 * MIB + 1] {
+    let known = test.allocate(20 * MIB, &stream);
+    let beyond = [511, MIB - 1, 2 * MIB - 1].map(|less| (u64::MAX - less, 512, "beyond the last address"));
+    let overlapping = (known.address() - 10 * MIB, 20 * MIB, "overlaps memory of this allocator");
+    for (base, bytes, promised) in beyond.into_iter().chain([overlapping]) {
         let at = DevicePtr::new(base).unwrap();
         // SAFETY: 1. 2. 3. the address is never used.
         let source = unsafe { FunctionSource::new("far", move |_, _| Ok(at), |_, _, _| Ok(())) };
         let pool = test.allocator.create_pool_with(PoolOptions::new().source(Arc::new(source))).unwrap();
-        let error = pool.allocate(512, &stream).unwrap_err().to_string();
-        assert!(error.contains("beyond the last address"), "{base:#x}: {error}");
+        let error = pool.allocate(bytes, &stream).unwrap_err().to_string();
+        assert!(error.contains(promised), "{base:#x}: {error}");
     }
-}
-
-#[test]
-fn m8_memory_that_ends_inside_known_memory_is_refused() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    let known = test.allocate(20 * MIB, &stream);
-    let base = DevicePtr::new(known.address() - 10 * MIB).unwrap();
-    // SAFETY: 1. 2. 3. the address is never used.
-    let source = unsafe { FunctionSource::new("overlaps", move |_, _| Ok(base), |_, _, _| Ok(())) };
-    let pool = test.allocator.create_pool_with(PoolOptions::new().source(Arc::new(source))).unwrap();
-    let error = pool.allocate(20 * MIB, &stream).unwrap_err().to_string();
-    assert!(error.contains("overlaps memory of this allocator"), "{error}");
 }

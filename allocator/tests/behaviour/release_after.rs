@@ -5,7 +5,7 @@ use cachette::{Error, PointerProblem};
 
 use crate::fixture::memory::Interface;
 use crate::fixture::threads::{is_waiting, start};
-use crate::fixture::{KIB, MIB, TestAllocator};
+use crate::fixture::{KIB, MIB, TestAllocator, let_pass};
 
 #[test]
 fn released_memory_serves_the_next_request_at_once() {
@@ -52,12 +52,13 @@ fn memory_known_by_its_address_is_released_behind_a_stream() {
 }
 
 #[test]
-fn the_next_use_waits_for_every_stream_named() {
-    let (test, [stream, left, right]) = TestAllocator::new().with_streams();
-    for slow in [&left, &right] {
+fn the_next_use_waits_for_every_stream_named_or_recorded() {
+    let (test, [stream, left, right, recorded]) = TestAllocator::new().with_streams();
+    for slow in [&left, &right, &recorded] {
         let memory = test.allocate(MIB, &stream);
         let hold = test.hold(slow);
         test.fill(&memory, 1, slow);
+        memory.record_stream(&recorded);
         memory.release_after(&[&left, &right]).unwrap();
         let next = test.allocate(MIB, &stream);
         test.fill(&next, 2, &stream);
@@ -111,60 +112,6 @@ fn what_it_is_merged_into_waits_too() {
 }
 
 #[test]
-fn recorded_streams_are_waited_for_like_those_named() {
-    let (test, [stream, recorded, named]) = TestAllocator::new().with_streams();
-    let memory = test.allocate(MIB, &stream);
-    let hold = test.hold(&recorded);
-    test.fill(&memory, 1, &recorded);
-    memory.record_stream(&recorded);
-    memory.release_after(&[&named]).unwrap();
-    let next = test.allocate(MIB, &stream);
-    test.fill(&next, 2, &stream);
-    hold.release();
-    assert_eq!(test.content(&next, &stream), Some(2));
-}
-
-#[test]
-fn released_memory_is_given_back_only_after_the_wait() {
-    let test = TestAllocator::new();
-    let (_stream, side, memory, hold) = test.used_memory(12 * MIB);
-    memory.release_after(&[&side]).unwrap();
-    let allocator = test.allocator.clone();
-    let emptied = start(move || allocator.empty_cache());
-    assert!(is_waiting(&emptied));
-    hold.release();
-    assert_eq!(emptied.recv().unwrap(), Ok(12 * MIB));
-    test.assert_sound();
-}
-
-#[test]
-fn a_stream_is_waited_for_once_for_all_its_blocks() {
-    let (test, [stream, side]) = TestAllocator::new().with_streams();
-    let blocks: Vec<_> = (0..200).map(|_| test.allocate(KIB, &stream)).collect();
-    for block in blocks {
-        block.release_after(&[&side]).unwrap();
-    }
-    let waits = test.calls_of(Call::StreamWait, || {
-        let again: Vec<_> = (0..200).map(|_| test.allocate(KIB, &stream)).collect();
-        drop(again);
-    });
-    assert!(waits <= 200, "200 requests made the stream wait {waits} times");
-    assert!(test.device.live().events <= 200);
-}
-
-#[test]
-fn events_of_released_memory_are_used_again() {
-    let (test, [stream, side]) = TestAllocator::new().with_streams();
-    for _ in 0..300 {
-        let memory = test.allocate(KIB, &stream);
-        memory.release_after(&[&side]).unwrap();
-    }
-    assert!(test.device.calls(Call::CreateEvent) <= 2, "{} events", test.device.calls(Call::CreateEvent));
-    drop((stream, side));
-    test.assert_returns_everything();
-}
-
-#[test]
 fn the_block_freed_last_waits_like_any_other() {
     for interface in Interface::BOTH {
         // After enough turns the thread owns the heap's lock, and takes the block freed last without a search.
@@ -198,8 +145,7 @@ fn a_stream_of_another_driver_is_waited_for_by_polling() {
     let other = test.allocate(MIB, &stream);
     assert_ne!(other.address(), address, "the other driver still uses it");
     assert_eq!(test.device.calls(Call::StreamWait), 0);
-    hold.release();
-    side.synchronize().unwrap();
+    let_pass(hold, &side);
     assert_eq!(test.allocate(MIB, &stream).address(), address);
     test.assert_sound();
 }

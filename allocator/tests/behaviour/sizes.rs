@@ -5,35 +5,22 @@ use cachette::hal::Call;
 
 use crate::fixture::{Allocation, GIB, KIB, MIB, TestAllocator};
 
-/// Bytes of the block that serves a request.
-fn rounded(test: &TestAllocator, bytes: u64) -> u64 {
-    let stream = test.stream();
-    test.allocate(bytes, &stream).bytes()
-}
-
 #[test]
 fn s2_no_bytes_are_no_memory_and_no_call() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
+    let (test, [stream, other]) = TestAllocator::new().with_streams();
     let calls = test.calls_during(|| {
         let empty = test.allocate(0, &stream);
         assert!(empty.is_empty());
         assert_eq!((empty.address(), empty.bytes(), empty.requested()), (0, 0, 0));
         assert_eq!(empty.ptr(), None);
+        empty.record_stream(&other);
+        empty.release_after(&[&other]).unwrap();
+        assert_eq!(test.allocate(0, &stream).into_raw(), 0);
         assert_eq!(test.allocate_raw(0, &stream), 0);
         test.allocator.free_raw(0).unwrap();
     });
     assert_eq!(calls, 0);
     assert_eq!(test.stats().allocation.all.allocated, 0);
-}
-
-#[test]
-fn s2_an_empty_allocation_can_be_recorded_and_released() {
-    let (test, [stream, other]) = TestAllocator::new().with_streams();
-    let empty = test.allocate(0, &stream);
-    empty.record_stream(&other);
-    empty.release_after(&[&other]).unwrap();
-    assert_eq!(test.allocate(0, &stream).into_raw(), 0);
-    test.assert_sound();
 }
 
 #[test]
@@ -76,57 +63,47 @@ fn s3_sizes_that_no_block_has_are_refused_right_after_a_free_too() {
 
 #[test]
 fn s3_just_below_an_exbibyte_is_an_ordinary_exhaustion() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    for bytes in [1 << 41, (1 << 60) - 1] {
-        let error = test.allocator.allocate(bytes, &stream).unwrap_err();
-        assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
-    }
-    assert_eq!(test.stats().num_ooms, 2);
-    test.assert_sound();
-}
-
-#[test]
-fn s3_a_device_larger_than_a_segment_can_be_fails_cleanly() {
-    let (test, [stream]) = TestAllocator::phantom(16 << 40, "").with_streams();
-    let error = test.allocator.allocate(3 << 40, &stream).unwrap_err();
-    assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
-    test.assert_sound();
-    drop(stream);
-    test.assert_returns_everything();
-}
-
-#[test]
-fn s4_requests_are_rounded_up_to_multiples_of_512() {
-    let test = TestAllocator::new();
-    for (asked, given) in [(1, 512), (511, 512), (512, 512), (513, 1024), (1200, 1536), (MIB, MIB)] {
-        assert_eq!(rounded(&test, asked), given, "{asked}");
+    // The second device is larger than a segment can be.
+    for test in [TestAllocator::new(), TestAllocator::phantom(16 << 40, "")] {
+        let stream = test.stream();
+        for bytes in [3 << 40, (1 << 60) - 1] {
+            let error = test.allocator.allocate(bytes, &stream).unwrap_err();
+            assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
+        }
+        assert_eq!(test.stats().num_ooms, 2);
+        test.assert_sound();
+        drop(stream);
+        test.assert_returns_everything();
     }
 }
 
 #[test]
-fn s5_divisions_round_to_even_steps_between_powers_of_two() {
-    let test = TestAllocator::phantom(4 * GIB, "roundup_power2_divisions:4");
-    assert_eq!(rounded(&test, 84 * MIB), 96 * MIB);
-    assert_eq!(rounded(&test, 64 * MIB), 64 * MIB);
-    assert_eq!(rounded(&test, 2049), 2560);
-    // Not above 512 bytes for each division: plain rounding.
-    assert_eq!(rounded(&test, 1200), 1536);
-    let test = TestAllocator::phantom(4 * GIB, "roundup_power2_divisions:8");
-    assert_eq!(rounded(&test, 84 * MIB), 88 * MIB);
-    let test = TestAllocator::phantom(4 * GIB, "roundup_power2_divisions:2");
-    assert_eq!(rounded(&test, 400 * MIB), 512 * MIB);
-}
-
-#[test]
-fn s6_each_interval_of_sizes_has_its_own_divisions() {
-    let test = TestAllocator::phantom(256 * GIB, "roundup_power2_divisions:[1:8,16:0,256:1,512:2,>:4]");
-    assert_eq!(rounded(&test, 36 * KIB + 1), 40 * KIB);
-    assert_eq!(rounded(&test, 9 * MIB + 1), 9 * MIB + 512);
-    assert_eq!(rounded(&test, 16 * MIB + 1), 16 * MIB + 512);
-    assert_eq!(rounded(&test, 300 * MIB), 300 * MIB);
-    assert_eq!(rounded(&test, 600 * MIB), 768 * MIB);
-    assert_eq!(rounded(&test, 33 * GIB), 40 * GIB);
-    assert_eq!(rounded(&test, 66 * GIB), 80 * GIB);
+fn s4_s5_s6_requests_are_rounded_up_as_configured() {
+    // Multiples of 512 bytes; even steps between powers of two; a number of steps for each interval of sizes.
+    let plain = [(1, 512), (511, 512), (512, 512), (513, 1024), (1200, 1536), (MIB, MIB)];
+    // Not above 512 bytes for each division, 1200 bytes are rounded plainly.
+    let four = [(84 * MIB, 96 * MIB), (64 * MIB, 64 * MIB), (2049, 2560), (1200, 1536)];
+    let intervals = [
+        (36 * KIB + 1, 40 * KIB),
+        (9 * MIB + 1, 9 * MIB + 512),
+        (16 * MIB + 1, 16 * MIB + 512),
+        (300 * MIB, 300 * MIB),
+        (600 * MIB, 768 * MIB),
+        (33 * GIB, 40 * GIB),
+        (66 * GIB, 80 * GIB),
+    ];
+    for (config, rows) in [
+        ("", &plain[..]),
+        ("roundup_power2_divisions:4", &four),
+        ("roundup_power2_divisions:8", &[(84 * MIB, 88 * MIB)]),
+        ("roundup_power2_divisions:2", &[(400 * MIB, 512 * MIB)]),
+        ("roundup_power2_divisions:[1:8,16:0,256:1,512:2,>:4]", &intervals),
+    ] {
+        let (test, [stream]) = TestAllocator::phantom(256 * GIB, config).with_streams();
+        for (asked, given) in rows {
+            assert_eq!(test.allocate(*asked, &stream).bytes(), *given, "{config}: {asked}");
+        }
+    }
 }
 
 #[test]
@@ -220,17 +197,14 @@ fn s15_small_blocks_are_split_down_to_512_bytes() {
 
 #[test]
 fn s15_large_blocks_are_split_only_if_more_than_1_mib_is_left() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    let front = test.allocate(9 * MIB, &stream);
-    let keeps = test.allocate(10 * MIB, &stream);
-    assert_eq!(keeps.address(), front.address() + 9 * MIB);
-    assert_eq!((keeps.requested(), keeps.bytes()), (10 * MIB, 11 * MIB));
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    let front = test.allocate(9 * MIB, &stream);
-    let parted = test.allocate(10 * MIB - 512, &stream);
-    assert_eq!(parted.address(), front.address() + 9 * MIB);
-    assert_eq!(parted.bytes(), 10 * MIB - 512);
-    assert_eq!(test.stats().inactive_split_bytes.all.current, MIB + 512);
+    for (asked, block, left) in [(10 * MIB, 11 * MIB, 0), (10 * MIB - 512, 10 * MIB - 512, MIB + 512)] {
+        let (test, [stream]) = TestAllocator::new().with_streams();
+        let front = test.allocate(9 * MIB, &stream);
+        let memory = test.allocate(asked, &stream);
+        assert_eq!(memory.address(), front.address() + 9 * MIB);
+        assert_eq!((memory.requested(), memory.bytes()), (asked, block));
+        assert_eq!(test.stats().inactive_split_bytes.all.current, left, "{asked}");
+    }
 }
 
 #[test]
@@ -309,11 +283,4 @@ fn s19_the_size_of_large_segments_is_a_setting() {
     let own = test.allocate(12 * MIB, &stream);
     assert_eq!(test.device.physical_bytes(), 32 * MIB);
     assert_eq!(own.address(), memory.address() + 2 * MIB);
-    for text in [
-        "large_segment_size_mb:10",
-        "large_segment_size_mb:32,max_split_size_mb:31",
-        "large_segment_size_mb:32,max_non_split_rounding_mb:31",
-    ] {
-        assert!(text.parse::<cachette::Config>().is_err(), "{text}");
-    }
 }

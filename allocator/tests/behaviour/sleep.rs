@@ -248,7 +248,8 @@ fn a_graph_runs_after_its_pool_has_slept() {
     let slept = pool.sleep(Contents::Keep).expect("it can sleep");
     assert_eq!(slept.saved, slept.released, "all that a graph may read is kept");
     assert!(matches!(run(), Err(Error::Pool { why: PoolProblem::Asleep, .. })));
-    pool.wake().expect("there is memory");
+    pool.empty_cache().expect("nothing fails");
+    assert_eq!(pool.wake(), Ok(slept.released), "what graphs may use is kept although it is free");
     assert_eq!(test.content(&kept, &stream), Some(8));
     test.fill(&kept, 1, &stream);
     run().expect("it is queued");
@@ -264,12 +265,12 @@ fn pools_of_one_tag_sleep_and_wake_as_one() {
     let options = || PoolOptions::new().tag("weights");
     let pools = [(); 2].map(|()| test.allocator.create_pool_with(options()).unwrap());
     let other = test.allocator.create_pool();
-    let memory = pools.each_ref().map(|pool| pool.allocate(2 * MIB, &stream).unwrap());
+    let memory = [(&pools[0], 2), (&pools[1], 4)].map(|(pool, size)| pool.allocate(size * MIB, &stream).unwrap());
     let apart = other.allocate(2 * MIB, &stream).unwrap();
     let slept = test.allocator.sleep_tagged("weights", Contents::Keep).expect("they can sleep");
-    assert_eq!(slept.released, 4 * MIB);
+    assert_eq!((slept.released, slept.saved), (6 * MIB, 6 * MIB), "the sum of both");
     assert!(pools.iter().all(Pool::is_asleep) && !other.is_asleep());
-    assert_eq!(test.allocator.wake_tagged("weights").expect("there is memory"), 4 * MIB);
+    assert_eq!(test.allocator.wake_tagged("weights").expect("there is memory"), 6 * MIB);
     assert!(!pools.iter().any(Pool::is_asleep));
     assert_eq!(problem(test.allocator.wake_tagged("wieghts")), PoolProblem::NoTag);
     drop((memory, apart));

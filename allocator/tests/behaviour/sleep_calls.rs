@@ -11,7 +11,7 @@ use cachette::sleep::{Contents, Progress};
 use cachette_hal_host::HostConfig;
 
 use crate::fixture::threads::in_time;
-use crate::fixture::{MIB, Pool, Stream, TestAllocator, launch};
+use crate::fixture::{MIB, Pool, Stream, TestAllocator};
 use crate::sleep::{assert_asleep_sound, assert_filled, filled, problem};
 
 const BYTES: usize = 5 << 20;
@@ -266,21 +266,6 @@ fn a_freed_part_of_a_chunk_is_not_copied_back() {
     assert_eq!(uploads, 2, "one on either side of what was freed");
     assert_eq!(test.content(&first, &stream), Some(1));
     assert_eq!(test.content(&third, &stream), Some(3));
-}
-
-#[test]
-fn what_graphs_may_use_is_kept_although_it_is_free() {
-    let (test, [stream]) = test().with_streams();
-    let (pool, capture) = test.capture(&stream);
-    let passing = test.allocate(4 * MIB, &stream);
-    test.fill(&passing, 6, &stream);
-    drop(passing);
-    let graph = capture.end().expect("it is whole");
-    let slept = pool.sleep(Contents::Keep).expect("it can sleep");
-    pool.empty_cache().expect("nothing fails");
-    assert_eq!(pool.wake(), Ok(slept.released));
-    launch(&graph, &stream);
-    stream.synchronize().expect("its memory is there");
 }
 
 #[test]

@@ -72,18 +72,6 @@ fn waking_waits_for_memory_that_another_thread_returns() {
     }
 }
 
-#[test]
-fn a_limit_holds_for_waking_too() {
-    let test = TestAllocator::elastic_on(HostConfig::default(), "");
-    let (stream, pool, memory) = filled(&test);
-    pool.sleep(Contents::Keep).expect("it can sleep");
-    test.allocator.set_memory_fraction(0.01).expect("it is one");
-    assert!(matches!(problem(pool.wake()), PoolProblem::NoMemory { .. }));
-    test.allocator.set_memory_fraction(1.0).expect("it is one");
-    pool.wake().expect("there is memory");
-    assert_filled(&test, &memory, &stream);
-}
-
 /// Fails one call after the other, from the first that falling asleep or waking makes on, and checks each time that
 /// nothing is lost; neither are contents, where memory is `real`.
 fn survives_every_failure(kind: ErrorKind, waking: bool, host: &HostConfig, real: bool) {
@@ -239,23 +227,5 @@ fn a_pool_that_is_dropped_half_awake_returns_its_memory() {
     assert_eq!(test.stats().reserved_bytes.all.current, 0);
     assert_eq!(test.device.physical_bytes(), 0);
     drop(stream);
-    test.assert_returns_everything();
-}
-
-#[test]
-fn pools_of_one_tag_tell_the_sum_of_what_went_back() {
-    let (test, [stream]) = TestAllocator::elastic_on(HostConfig::default(), "").with_streams();
-    let pools = [2, 4, 8].map(|size| {
-        let options = PoolOptions::new().tag("weights");
-        let pool = test.allocator.create_pool_with(options).expect("it is new");
-        let memory = pool.allocate(size * MIB, &stream).expect("there is room");
-        (pool, memory)
-    });
-    let slept = test.allocator.sleep_tagged("weights", Contents::Keep);
-    let slept = slept.expect("nothing stands in the way");
-    assert_eq!((slept.released, slept.saved), (14 * MIB, 14 * MIB));
-    let woken = test.allocator.wake_tagged("weights");
-    assert_eq!(woken.expect("there is room"), 14 * MIB);
-    drop((pools, stream));
     test.assert_returns_everything();
 }

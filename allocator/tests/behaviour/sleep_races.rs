@@ -69,11 +69,7 @@ fn a_capture_that_begins_during_the_last_wait_of_a_sleep_is_seen() {
     let slept = pool.sleep(Contents::Keep);
     assert!(matches!(slept, Err(Error::Pool { why: PoolProblem::Captured, .. })), "{slept:?}");
     assert!(test.is_captured(&stream), "the capture is whole");
-    let capture = test.device.capture().unwrap();
-    // SAFETY: 1. the stream lives.
-    let graph = unsafe { capture.end_capture(stream.handle()) }.unwrap();
-    // SAFETY: 1. it was captured just now.
-    unsafe { capture.destroy_graph(graph) }.unwrap();
+    test.end_unannounced(&stream);
     drop(memory);
 }
 
@@ -82,17 +78,12 @@ fn a_sleep_waits_for_no_capture_of_freed_memory() {
     let (test, [stream, side]) = TestAllocator::with(ELASTIC).with_streams();
     let pool = test.allocator.create_pool();
     let [memory, kept] = [(); 2].map(|()| pool.allocate(2 * MIB, &stream).unwrap());
-    let capture = test.device.capture().unwrap();
-    // SAFETY: 1. the stream lives.
-    unsafe { capture.begin_capture(side.handle(), CaptureMode::Relaxed) }.unwrap();
+    test.begin_unannounced(&side, CaptureMode::Relaxed);
     memory.record_stream(&side);
     drop(memory);
     assert!(pool.sleep(Contents::Keep).is_err(), "the captured use has not ended");
     assert!(test.is_captured(&side), "the capture is whole");
-    // SAFETY: 1. the stream lives.
-    let graph = unsafe { capture.end_capture(side.handle()) }.unwrap();
-    // SAFETY: 1. it was captured just now.
-    unsafe { capture.destroy_graph(graph) }.unwrap();
+    test.end_unannounced(&side);
     pool.sleep(Contents::Keep).expect("nothing uses it any more");
     drop(kept);
 }

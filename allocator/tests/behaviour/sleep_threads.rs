@@ -11,7 +11,7 @@ use cachette_hal_testing::Checked;
 
 use crate::elastic_turns::waiting_sink;
 use crate::fixture::threads::{PATIENCE, in_time, is_waiting, start};
-use crate::fixture::{ELASTIC, MIB, Pool, Stream, TestAllocator, assert_consistent};
+use crate::fixture::{ELASTIC, MIB, Pool, Stream, TestAllocator, assert_consistent, let_pass};
 use crate::hook::Hook;
 
 type Watched = Arc<Checked<Traced<HostDevice>>>;
@@ -143,8 +143,7 @@ fn a_sleep_waits_for_recorded_uses_of_another_allocators_stream() {
         let memory = (!frees).then_some(memory);
         let sleeper = start(move || (pool.sleep(Contents::Keep).map(drop), pool));
         assert!(is_waiting(&sleeper), "freed: {frees}");
-        hold.release();
-        foreign.synchronize().expect("its work has all its memory");
+        let_pass(hold, &foreign);
         assert_eq!(sleeper.recv_timeout(PATIENCE).unwrap().0, Ok(()), "freed: {frees}");
         drop((memory, kept));
     }

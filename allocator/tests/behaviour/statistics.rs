@@ -38,24 +38,6 @@ fn t1_t3_an_allocation_moves_every_figure_by_what_it_is() {
 }
 
 #[test]
-fn t1_active_bytes_follow_a_tensor_of_256_floats() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    test.allocator.empty_cache().unwrap();
-    test.allocator.reset_peaks();
-    test.allocator.reset_totals();
-    let before = test.stats().active_bytes.all;
-    let tensor = test.allocate(1024, &stream);
-    let stats = test.stats().active_bytes.all;
-    assert_eq!(stats.current - before.current, 1024);
-    assert_eq!(stats.peak - before.peak, 1024);
-    assert_eq!(stats.allocated - before.allocated, 1024);
-    drop(tensor);
-    let stats = test.stats().active_bytes.all;
-    assert_eq!(stats.freed - before.freed, 1024);
-    assert_eq!((stats.current, stats.peak), (0, 1024));
-}
-
-#[test]
 fn t1_large_and_small_are_counted_apart() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let small = test.allocate(MIB, &stream);
@@ -92,16 +74,6 @@ fn t4_a_free_part_counts_until_its_segment_is_whole() {
     assert_eq!(split(), (0, 0));
     assert_eq!(test.stats().inactive_split.all.peak, 2);
     test.assert_sound();
-}
-
-#[test]
-fn t4_a_whole_block_is_no_part() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    drop(test.allocate(12 * MIB, &stream));
-    let stats = test.stats();
-    assert_eq!(stats.inactive_split.all.current, 0);
-    assert_eq!(stats.inactive_split.all.peak, 0);
-    assert_eq!(stats.segment.all.current, 1);
 }
 
 #[test]
@@ -191,23 +163,20 @@ fn t1_what_waits_counts_into_the_active_peak_only() {
 }
 
 #[test]
-fn t3_the_rounded_size_is_allocated_and_the_asked_one_requested() {
-    let (test, [stream]) = TestAllocator::with("roundup_power2_divisions:2").with_streams();
-    let memory = test.allocate(5 * MIB, &stream);
-    let stats = test.stats();
-    assert_eq!(stats.allocated_bytes.all.current, 6 * MIB);
-    assert_eq!(stats.active_bytes.all.current, memory.bytes());
-    assert_eq!(stats.requested_bytes.all.current, 5 * MIB);
-}
-
-#[test]
-fn t3_what_is_not_split_off_counts_as_allocated() {
+fn t3_what_is_rounded_or_not_split_off_is_allocated_and_the_asked_size_requested() {
+    for (config, asked, given) in [("roundup_power2_divisions:2", 5 * MIB, 6 * MIB), ("", 11 * MIB, 12 * MIB)] {
+        let (test, [stream]) = TestAllocator::with(config).with_streams();
+        let memory = test.allocate(asked, &stream);
+        let stats = test.stats();
+        assert_eq!(memory.bytes(), given, "{config}");
+        assert_eq!(stats.allocated_bytes.all.current, given, "{config}");
+        assert_eq!(stats.active_bytes.all.current, given, "{config}");
+        assert_eq!(stats.requested_bytes.all.current, asked, "{config}");
+    }
     let (test, [stream]) = TestAllocator::new().with_streams();
-    let memory = test.allocate(11 * MIB, &stream);
+    drop(test.allocate(12 * MIB, &stream));
     let stats = test.stats();
-    assert_eq!(memory.bytes(), 12 * MIB);
-    assert_eq!(stats.allocated_bytes.all.current, 12 * MIB);
-    assert_eq!(stats.requested_bytes.all.current, 11 * MIB);
+    assert_eq!((stats.inactive_split.all.peak, stats.segment.all.current), (0, 1), "T4: a whole block is no part");
 }
 
 #[test]

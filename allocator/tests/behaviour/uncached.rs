@@ -58,23 +58,24 @@ fn m23_memory_is_freed_only_when_no_other_device_uses_it() {
 
 #[test]
 fn m23_memory_is_freed_only_when_no_stream_uses_it() {
-    let test = TestAllocator::with(OFF);
-    let (_stream, side, memory, hold) = test.used_memory(MIB);
-    memory.record_stream(&side);
-    let dropped = start(move || drop(memory));
-    assert!(is_waiting(&dropped));
-    hold.release();
-    dropped.recv().unwrap();
-    // A fill of memory that is gone would have been a fault.
-    assert!(test.device.live().allocations == 0 && side.synchronize().is_ok());
-}
-
-#[test]
-fn m23_release_after_frees_like_a_drop() {
-    let (test, [stream, side]) = TestAllocator::with(OFF).with_streams();
-    let memory = test.allocate(MIB, &stream);
-    memory.release_after(&[&side]).unwrap();
-    assert_eq!(test.device.live().allocations, 0);
+    for releases in [false, true] {
+        let test = TestAllocator::with(OFF);
+        let (_stream, side, memory, hold) = test.used_memory(MIB);
+        let user = side.clone();
+        let freed = start(move || {
+            if releases {
+                memory.release_after(&[&user]).unwrap();
+            } else {
+                memory.record_stream(&user);
+                drop(memory);
+            }
+        });
+        assert!(is_waiting(&freed), "releases: {releases}");
+        hold.release();
+        freed.recv().unwrap();
+        // A fill of memory that is gone would have been a fault.
+        assert!(test.device.live().allocations == 0 && side.synchronize().is_ok());
+    }
 }
 
 #[test]
@@ -179,12 +180,17 @@ fn m23_threads_that_free_one_address_free_it_once() {
 #[test]
 fn m23_memory_whose_free_failed_goes_with_the_next_emptying() {
     for raw in [false, true] {
-        let (test, [stream]) = TestAllocator::with("caching:False").with_streams();
+        let (test, [stream, side]) = TestAllocator::with(OFF).with_streams();
         test.device.fail_next(Call::Free, 1, ErrorKind::Other);
         if raw {
             let address = test.allocate_raw(4 * MIB, &stream);
+            assert_eq!(test.allocator.bytes_at(address), Ok(4 * MIB));
             assert!(test.allocator.free_raw(address).is_err());
             assert!(test.allocator.free_raw(address).is_err(), "it counts as freed");
+            let freed = Error::InvalidPointer { address, why: PointerProblem::FreedTwice };
+            assert_eq!(test.allocator.bytes_at(address), Err(freed.clone()));
+            // SAFETY: 1. 2. the stream is this allocator's own.
+            assert_eq!(unsafe { test.allocator.record_stream_raw(address, side.handle()) }, Err(freed));
         } else {
             drop(test.allocate(4 * MIB, &stream));
         }
@@ -245,17 +251,4 @@ fn m23_memory_whose_free_failed_serves_the_next_request() {
     drop(memory);
     drop(test.allocate(40 * MIB, &stream));
     assert_eq!(test.device.physical_bytes(), 0);
-}
-
-#[test]
-fn m23_memory_whose_free_failed_is_not_in_use() {
-    let (test, [stream, side]) = TestAllocator::with("caching:False").with_streams();
-    let address = test.allocate_raw(4 * MIB, &stream);
-    assert_eq!(test.allocator.bytes_at(address), Ok(4 * MIB));
-    test.device.fail_next(Call::Free, 1, ErrorKind::Other);
-    assert!(test.allocator.free_raw(address).is_err());
-    let freed = Error::InvalidPointer { address, why: PointerProblem::FreedTwice };
-    assert_eq!(test.allocator.bytes_at(address), Err(freed.clone()));
-    // SAFETY: 1. 2. the stream is this allocator's own.
-    assert_eq!(unsafe { test.allocator.record_stream_raw(address, side.handle()) }, Err(freed));
 }

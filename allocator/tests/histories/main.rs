@@ -2,7 +2,6 @@
 //!
 //! `placement` compares the allocator with a naive model that scans lists: every address must be the same.
 //! `contents` runs real work on several streams in an order given by a seed, and checks every byte.
-//! `threads` runs several threads on one allocator.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -12,7 +11,6 @@ mod contents;
 mod fixture;
 mod model;
 mod placement;
-mod threads;
 
 /// How many histories each test of direct segments runs.
 pub(crate) const HISTORIES: u32 = 2_000;

@@ -5,7 +5,7 @@ use cachette_hal_host::HostConfig;
 
 use crate::bytes::{holds, put};
 use crate::second::Second;
-use crate::{DIRECT, ELASTIC, MIB, TestAllocator, eventually};
+use crate::{DIRECT, ELASTIC, MIB, TestAllocator, eventually, sharing};
 
 /// Shares memory with a second process, which reads it and writes it anew.
 fn assert_shared_both_ways(test: &TestAllocator, bytes: u64) {
@@ -134,9 +134,7 @@ fn a_block_inside_a_segment_is_found_by_its_offset() {
 #[test]
 fn several_processes_open_the_same_memory() {
     for config in [DIRECT, ELASTIC] {
-        let test = TestAllocator::new(config);
-        let memory = test.allocate(4 * MIB);
-        let shared = test.allocator.share(&memory).unwrap();
+        let (_test, _memory, shared) = sharing(config, 4 * MIB);
         let mut others: Vec<_> = (0..3).map(|_| Second::start()).collect();
         for other in &mut others {
             other.open("it", &shared.handle()).expect("it opens");
@@ -155,9 +153,7 @@ fn several_processes_open_the_same_memory() {
 #[test]
 fn what_is_opened_twice_is_opened_once() {
     for config in [DIRECT, ELASTIC] {
-        let mut second = Second::start();
-        let handle = second.ask(&format!("share {config} 4 5")).unwrap();
-        let handle = crate::bytes::from_hex(&handle);
+        let (_second, handle) = Second::sharing(config, 4);
         let test = TestAllocator::new(config);
         let one = test.allocator.open_shared(&handle).unwrap();
         let calls = test.device.total_calls();
@@ -194,9 +190,7 @@ fn a_segment_is_opened_once_for_all_its_blocks() {
 /// A driver need not open a token in the process that made it; here the address is the same.
 #[test]
 fn the_process_that_shares_memory_may_open_it_too() {
-    let test = TestAllocator::new(DIRECT);
-    let memory = test.allocate(700_000);
-    let shared = test.allocator.share(&memory).unwrap();
+    let (test, memory, shared) = sharing(DIRECT, 700_000);
     let opened = test.allocator.open_shared(&shared.handle()).unwrap();
     assert_eq!((opened.address(), shared.bytes()), (memory.address(), memory.bytes()));
     assert_eq!(shared.readers(), 1);
@@ -206,9 +200,7 @@ fn the_process_that_shares_memory_may_open_it_too() {
 
 #[test]
 fn threads_that_open_the_same_at_once_get_the_same() {
-    let test = TestAllocator::new(ELASTIC);
-    let memory = test.allocate(8 * MIB);
-    let shared = test.allocator.share(&memory).unwrap();
+    let (test, memory, shared) = sharing(ELASTIC, 8 * MIB);
     let handle = shared.handle();
     let kept = test.allocator.open_shared(&handle).unwrap();
     std::thread::scope(|scope| {

@@ -9,7 +9,7 @@ use cachette_hal_host::HostConfig;
 
 use crate::bytes::{from_hex, holds, put};
 use crate::second::Second;
-use crate::{DIRECT, ELASTIC, MIB, TestAllocator, eventually};
+use crate::{DIRECT, ELASTIC, MIB, TestAllocator, eventually, sharing};
 
 const KINDS: [ErrorKind; 2] = [ErrorKind::OutOfMemory, ErrorKind::Other];
 
@@ -55,8 +55,7 @@ fn any_failure_of_the_driver_leaves_nothing_behind() {
 #[test]
 fn any_failure_of_the_driver_while_closing_is_made_good() {
     for config in [DIRECT, ELASTIC] {
-        let mut second = Second::start();
-        let handle = from_hex(&second.ask(&format!("share {config} 6 5")).unwrap());
+        let (_second, handle) = Second::sharing(config, 6);
         let test = TestAllocator::new(config);
         let before = (test.device.live(), test.device.physical_bytes());
         for call in [Call::SynchronizeDevice, Call::Unmap, Call::Release, Call::DestroyBacking, Call::CloseToken] {
@@ -74,10 +73,7 @@ fn any_failure_of_the_driver_while_closing_is_made_good() {
 
 #[test]
 fn a_failure_of_the_exporters_driver_reaches_the_importer() {
-    let test = TestAllocator::new(ELASTIC);
-    let memory = test.allocate(40 * MIB);
-    put(&test.device, memory.address(), memory.bytes(), 1);
-    let shared = test.allocator.share(&memory).unwrap();
+    let (test, memory, shared) = sharing(ELASTIC, 40 * MIB);
     let mut second = Second::start();
     // In the first batch, and in the next.
     for nth in [1, 2, 4, 16, 17, 20] {
@@ -112,8 +108,7 @@ fn a_token_that_the_driver_does_not_give_changes_nothing() {
 #[test]
 fn a_thousand_openings_leave_nothing_behind() {
     for config in [DIRECT, ELASTIC] {
-        let mut second = Second::start();
-        let handle = from_hex(&second.ask(&format!("share {config} 4 5")).unwrap());
+        let (_second, handle) = Second::sharing(config, 4);
         let test = TestAllocator::new(config);
         let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
         let open = || {

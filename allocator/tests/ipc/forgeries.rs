@@ -9,7 +9,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use crate::refusals::{sealed, socket_of};
 use crate::second::Second;
-use crate::{DIRECT, ELASTIC, MIB, TestAllocator};
+use crate::{DIRECT, ELASTIC, MIB, sharing};
 
 /// A handle with other numbers for where the memory lies, sealed as the true one is.
 fn with_span(handle: &[u8], bytes: u64, offset: u64, extent: u64) -> Vec<u8> {
@@ -29,9 +29,7 @@ fn span_of(handle: &[u8]) -> [u64; 3] {
 #[test]
 fn a_handle_of_more_than_is_shared_is_refused() {
     for config in [DIRECT, ELASTIC] {
-        let test = TestAllocator::new(config);
-        let memory = test.allocate(8 * MIB);
-        let shared = test.allocator.share(&memory).unwrap();
+        let (test, memory, shared) = sharing(config, 8 * MIB);
         let handle = shared.handle();
         let [bytes, offset, extent] = span_of(&handle);
         let mut second = Second::start();
@@ -77,9 +75,7 @@ fn answer_once(handle: &[u8], reply: Vec<u8>) -> thread::JoinHandle<OwnedFd> {
 /// A process that says "it is yours, at this address" must not be believed.
 #[test]
 fn no_address_is_taken_from_a_message() {
-    let test = TestAllocator::new(DIRECT);
-    let memory = test.allocate(8 * MIB);
-    let shared = test.allocator.share(&memory).unwrap();
+    let (test, memory, shared) = sharing(DIRECT, 8 * MIB);
     let handle = shared.handle();
     let place = 0x4141_4141_0000_u64.to_le_bytes();
     for (number, reply) in [
@@ -108,9 +104,7 @@ fn no_address_is_taken_from_a_message() {
 /// An exporter that sends chunks of no bytes would never come to an end.
 #[test]
 fn an_exporter_that_sends_nothing_is_left() {
-    let test = TestAllocator::new(ELASTIC);
-    let memory = test.allocate(4 * MIB);
-    let shared = test.allocator.share(&memory).unwrap();
+    let (test, memory, shared) = sharing(ELASTIC, 4 * MIB);
     let mut forged = shared.handle();
     forged[40] ^= 0xFF;
     let forged = sealed(forged);

@@ -9,7 +9,7 @@ use cachette::{Error, TraceAction};
 
 use crate::bytes::{from_hex, holds, put};
 use crate::second::Second;
-use crate::{DIRECT, ELASTIC, MIB, TestAllocator, eventually};
+use crate::{DIRECT, ELASTIC, MIB, TestAllocator, eventually, sharing};
 
 #[test]
 fn freed_memory_is_not_reused_while_it_is_shared() {
@@ -29,8 +29,7 @@ fn freed_memory_is_not_reused_while_it_is_shared() {
         for other in &others {
             put(&test.device, other.address(), other.bytes(), 9);
         }
-        let mut second = Second::start();
-        second.open("it", &shared.handle()).unwrap();
+        let mut second = Second::with(&shared);
         assert_eq!(second.ask("holds it 1").unwrap(), "true");
         drop(others);
         // Withdrawn, but the second process has it.
@@ -51,11 +50,8 @@ fn freed_memory_is_not_reused_while_it_is_shared() {
 #[test]
 fn a_process_that_dies_gives_back_what_it_had_opened() {
     for config in [DIRECT, ELASTIC] {
-        let test = TestAllocator::new(config);
-        let memory = test.allocate(4 * MIB);
-        let shared = test.allocator.share(&memory).unwrap();
-        let mut second = Second::start();
-        second.open("it", &shared.handle()).unwrap();
+        let (test, memory, shared) = sharing(config, 4 * MIB);
+        let second = Second::with(&shared);
         assert_eq!(shared.readers(), 1);
         second.kill();
         eventually("it is closed", || shared.readers() == 0);
@@ -161,9 +157,7 @@ fn memory_stays_with_its_readers_when_the_allocator_goes() {
 
 #[test]
 fn what_shares_memory_outlives_its_allocator() {
-    let test = TestAllocator::new(DIRECT);
-    let memory = test.allocate(4 * MIB);
-    let shared = test.allocator.share(&memory).unwrap();
+    let (test, memory, shared) = sharing(DIRECT, 4 * MIB);
     let TestAllocator { device, allocator, stream } = test;
     drop((memory, allocator, stream));
     assert!(device.physical_bytes() >= 4 * MIB);
@@ -182,8 +176,7 @@ fn a_sharing_pool_cannot_sleep_and_a_sleeping_one_cannot_share() {
     let why = pool.sleep(Contents::Keep).unwrap_err().to_string();
     assert!(why.contains("shared with other processes"), "{why}");
     assert!(!pool.is_asleep());
-    let mut second = Second::start();
-    second.open("it", &shared.handle()).unwrap();
+    let mut second = Second::with(&shared);
     drop(shared);
     assert!(pool.sleep(Contents::Keep).is_err(), "a reader has it");
     second.ask("close it").unwrap();

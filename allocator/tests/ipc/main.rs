@@ -23,7 +23,7 @@ mod vendors;
 use std::sync::Arc;
 
 use cachette::hal::{AnyDevice, Ordinal};
-use cachette::{Allocation, Allocator, Stream};
+use cachette::{Allocation, Allocator, SharedMemory, Stream};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice, Live};
 
 const MIB: u64 = 1 << 20;
@@ -68,6 +68,15 @@ impl TestAllocator {
         assert_eq!(device.live(), Live::default());
         assert_eq!(device.physical_bytes(), 0);
     }
+}
+
+/// An allocator, and memory that it shares, filled with the pattern of 1.
+fn sharing(config: &str, bytes: u64) -> (TestAllocator, Allocation, SharedMemory) {
+    let test = TestAllocator::new(config);
+    let memory = test.allocate(bytes);
+    bytes::put(&test.device, memory.address(), memory.bytes(), 1);
+    let shared = test.allocator.share(&memory).expect("it can be shared");
+    (test, memory, shared)
 }
 
 /// Waits until a condition holds, for a minute at most.

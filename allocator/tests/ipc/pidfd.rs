@@ -11,10 +11,10 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
 };
 
-use crate::bytes::{from_hex, holds, put};
+use crate::bytes::{from_hex, holds};
 use crate::refusals::{is_root, sealed};
 use crate::second::Second;
-use crate::{DIRECT, ELASTIC, MIB, TestAllocator, eventually};
+use crate::{DIRECT, ELASTIC, MIB, TestAllocator, eventually, sharing};
 
 /// Whether memory was opened by pidfd. If not, the kernel refused, and the error says what to do.
 #[track_caller]
@@ -47,10 +47,7 @@ fn with_descriptor(mut handle: Vec<u8>, number: u32) -> Vec<u8> {
 #[test]
 fn d8_memory_is_opened_by_pidfd_and_its_closing_is_noticed() {
     for config in [DIRECT, ELASTIC] {
-        let test = TestAllocator::new(config);
-        let memory = test.allocate(5 * MIB);
-        put(&test.device, memory.address(), memory.bytes(), 1);
-        let shared = test.allocator.share(&memory).unwrap();
+        let (test, memory, shared) = sharing(config, 5 * MIB);
         let mut second = Second::start_by("pidfd", "host");
         if !came_in(second.open("it", &shared.handle())) {
             return;
@@ -78,9 +75,7 @@ fn d8_memory_is_opened_by_pidfd_and_its_closing_is_noticed() {
 /// D8: every descriptor of the exporter, and numbers that are none.
 #[test]
 fn d8_a_forged_descriptor_is_rejected_and_harmless() {
-    let test = TestAllocator::new(ELASTIC);
-    let memory = test.allocate(4 * MIB);
-    let shared = test.allocator.share(&memory).unwrap();
+    let (test, memory, shared) = sharing(ELASTIC, 4 * MIB);
     let other = test.allocate(4 * MIB);
     let others = TestAllocator::new(ELASTIC);
     let theirs = others.allocate(4 * MIB);
@@ -107,9 +102,7 @@ fn d8_a_forged_descriptor_is_rejected_and_harmless() {
 /// D8: withdrawn and gone differ by this transport too.
 #[test]
 fn d8_a_late_importer_by_pidfd_gets_the_reason() {
-    let test = TestAllocator::new(ELASTIC);
-    let memory = test.allocate(4 * MIB);
-    let shared = test.allocator.share(&memory).unwrap();
+    let (test, memory, shared) = sharing(ELASTIC, 4 * MIB);
     let handle = shared.handle();
     let mut second = Second::start_by("pidfd", "host");
     if !came_in(second.open("it", &handle)) {
@@ -123,8 +116,7 @@ fn d8_a_late_importer_by_pidfd_gets_the_reason() {
     test.assert_returns_everything();
     let why = second.open("it", &handle).unwrap_err();
     assert!(why.contains("has ended or has closed"), "{why}");
-    let mut third = Second::start();
-    let handle = from_hex(&third.ask(&format!("share {ELASTIC} 4 5")).unwrap());
+    let (third, handle) = Second::sharing(ELASTIC, 4);
     third.kill();
     let why = second.open("it", &handle).unwrap_err();
     assert!(why.contains("has ended or has closed"), "{why}");
@@ -133,10 +125,7 @@ fn d8_a_late_importer_by_pidfd_gets_the_reason() {
 /// D8: what containers with one PID namespace and two network namespaces have. Needs the right to make one.
 #[test]
 fn d8_another_network_is_reached_by_pidfd_and_not_by_name() {
-    let test = TestAllocator::new(ELASTIC);
-    let memory = test.allocate(4 * MIB);
-    put(&test.device, memory.address(), memory.bytes(), 1);
-    let shared = test.allocator.share(&memory).unwrap();
+    let (test, memory, shared) = sharing(ELASTIC, 4 * MIB);
     let (mut either, mut named) = match (Second::start_apart(None), Second::start_apart(Some("name"))) {
         (Ok(either), Ok(named)) => (either, named),
         (Err(error), _) | (_, Err(error)) => {
@@ -162,9 +151,7 @@ fn d8_a_forbidden_pidfd_says_what_to_do() {
     if !is_root() {
         return;
     }
-    let test = TestAllocator::new(ELASTIC);
-    let memory = test.allocate(4 * MIB);
-    let shared = test.allocator.share(&memory).unwrap();
+    let (_test, _memory, shared) = sharing(ELASTIC, 4 * MIB);
     let mut second = Second::start_by_as("pidfd", 65_534);
     let why = second.open("it", &shared.handle()).unwrap_err();
     assert_is_refusal(&why);
@@ -189,9 +176,7 @@ fn d8_root_cannot_open_memory_of_another_user() {
 
 #[test]
 fn an_unknown_transport_is_an_error() {
-    let test = TestAllocator::new(ELASTIC);
-    let memory = test.allocate(4 * MIB);
-    let shared = test.allocator.share(&memory).unwrap();
+    let (_test, _memory, shared) = sharing(ELASTIC, 4 * MIB);
     let mut second = Second::start_by("socket", "host");
     let why = second.open("it", &shared.handle()).unwrap_err();
     assert!(why.contains("CACHETTE_SHARE_BY is \"socket\""), "{why}");
@@ -217,9 +202,7 @@ fn pair() -> (OwnedFd, OwnedFd) {
 /// Invalid messages, silent connections, and at last a pidfd socket that is shut down.
 #[test]
 fn invalid_messages_by_pidfd_delay_no_other() {
-    let test = TestAllocator::new(ELASTIC);
-    let memory = test.allocate(4 * MIB);
-    let shared = test.allocator.share(&memory).unwrap();
+    let (test, memory, shared) = sharing(ELASTIC, 4 * MIB);
     let handle = shared.handle();
     let mut second = Second::start_by("pidfd", "host");
     let by_pidfd = came_in(second.open("first", &handle));

@@ -10,7 +10,7 @@ use cachette_hal_host::HostConfig;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::second::Second;
-use crate::{DIRECT, ELASTIC, MIB, TestAllocator};
+use crate::{DIRECT, ELASTIC, MIB, TestAllocator, sharing};
 
 /// The handle with a correct checksum after a change.
 pub(crate) fn sealed(mut handle: Vec<u8>) -> Vec<u8> {
@@ -31,9 +31,7 @@ fn problem(test: &TestAllocator, handle: &[u8]) -> IpcError {
 #[test]
 fn a_wrong_key_is_rejected() {
     for config in [DIRECT, ELASTIC] {
-        let test = TestAllocator::new(config);
-        let memory = test.allocate(4 * MIB);
-        let shared = test.allocator.share(&memory).unwrap();
+        let (test, _memory, shared) = sharing(config, 4 * MIB);
         let calls = test.device.total_calls();
         for (place, bit) in [(56, 0), (63, 7), (71, 3)] {
             let mut forged = shared.handle();
@@ -67,9 +65,7 @@ fn the_refusal_of_a_token_says_what_the_driver_said() {
 /// I1.
 #[test]
 fn bytes_that_are_no_whole_handle_are_refused() {
-    let test = TestAllocator::new(DIRECT);
-    let memory = test.allocate(4 * MIB);
-    let shared = test.allocator.share(&memory).unwrap();
+    let (test, _memory, shared) = sharing(DIRECT, 4 * MIB);
     let handle = shared.handle();
     for length in 0..handle.len() {
         let why = problem(&test, &handle[..length]);
@@ -89,9 +85,7 @@ fn bytes_that_are_no_whole_handle_are_refused() {
 /// A handle that claims too much, with a correct checksum.
 #[test]
 fn an_extent_that_is_not_true_is_noticed() {
-    let test = TestAllocator::new(ELASTIC);
-    let memory = test.allocate(4 * MIB);
-    let shared = test.allocator.share(&memory).unwrap();
+    let (test, memory, shared) = sharing(ELASTIC, 4 * MIB);
     for extent in [6 * MIB, 64 * MIB] {
         let mut wider = shared.handle();
         wider[88..96].copy_from_slice(&extent.to_le_bytes());
@@ -103,9 +97,7 @@ fn an_extent_that_is_not_true_is_noticed() {
 
 #[test]
 fn another_kind_of_device_and_another_device_are_refused() {
-    let test = TestAllocator::new(DIRECT);
-    let memory = test.allocate(4 * MIB);
-    let shared = test.allocator.share(&memory).unwrap();
+    let (test, _memory, shared) = sharing(DIRECT, 4 * MIB);
     let mut nvidia = shared.handle();
     nvidia[10] = b'n';
     assert!(matches!(problem(&test, &sealed(nvidia)), IpcError::OtherVendor { .. }));
@@ -121,9 +113,7 @@ fn another_user_gets_nothing() {
     if !is_root() {
         return;
     }
-    let test = TestAllocator::new(ELASTIC);
-    let memory = test.allocate(4 * MIB);
-    let shared = test.allocator.share(&memory).unwrap();
+    let (_test, _memory, shared) = sharing(ELASTIC, 4 * MIB);
     let mut second = Second::start_as(other_user);
     let why = second.open("it", &shared.handle()).unwrap_err();
     assert!(why.contains("belongs to another user"), "{why}");
@@ -190,9 +180,7 @@ fn memory_past_the_cache_is_not_shared() {
 /// Clients that send nothing, or nonsense, delay no other client.
 #[test]
 fn silent_clients_delay_no_other() {
-    let test = TestAllocator::new(ELASTIC);
-    let memory = test.allocate(4 * MIB);
-    let shared = test.allocator.share(&memory).unwrap();
+    let (test, memory, shared) = sharing(ELASTIC, 4 * MIB);
     let handle = shared.handle();
     let began = Instant::now();
     let silent: Vec<_> = (0..200)

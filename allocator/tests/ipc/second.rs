@@ -47,6 +47,20 @@ impl Second {
         Self::run(Self::command("host").uid(user))
     }
 
+    /// One that has opened this memory as `it`.
+    pub(crate) fn with(shared: &SharedMemory) -> Self {
+        let mut second = Self::start();
+        second.open("it", &shared.handle()).expect("it opens");
+        second
+    }
+
+    /// One that shares so many MiB with the pattern of 5, and their handle.
+    pub(crate) fn sharing(config: &str, mib: u64) -> (Self, Vec<u8>) {
+        let mut second = Self::start();
+        let handle = second.ask(&format!("share {config} {mib} 5")).expect("it can be shared");
+        (second, from_hex(&handle))
+    }
+
     /// One that may have so many descriptors.
     pub(crate) fn start_within(descriptors: u64) -> Self {
         let mut command = Self::command("host");

@@ -69,15 +69,24 @@ def used(torch: Any, x: Any, side: Any) -> Any:
         return x * 3
 
 
-@reused
-def test_a_missing_record_stream(torch: Any, side: Any, fixed: bool) -> None:
+def read_and_reused(torch: Any, side: Any, before: Callable[[], Any] = lambda: None,
+                    after: Callable[[Any], Any] = lambda x: None) -> None:
+    """A side stream reads a tensor, which is freed, and the next request reuses its memory.
+
+    The program does something before the read, and something with the tensor after it.
+    """
     x = ones(torch)
+    before()
     kept = used(torch, x, side)
-    if fixed:
-        x.record_stream(side)
+    after(x)
     del x
     twos(torch)
     del kept
+
+
+@reused
+def test_a_missing_record_stream(torch: Any, side: Any, fixed: bool) -> None:
+    read_and_reused(torch, side, after=lambda x: fixed and x.record_stream(side))
 
 
 @reused
@@ -94,43 +103,33 @@ def test_a_wait_that_comes_after_the_free_and_the_next_use(torch: Any, side: Any
 
 @reused
 def test_an_event_recorded_too_early(torch: Any, side: Any, fixed: bool) -> None:
-    x, event = ones(torch), torch.cuda.Event()
-    if not fixed:
-        event.record(side)
-    kept = used(torch, x, side)
-    if fixed:
-        event.record(side)
-    event.wait()
-    del x
-    twos(torch)
-    del kept
+    event = torch.cuda.Event()
+
+    def after(_: Any) -> None:
+        if fixed:
+            event.record(side)
+        event.wait()
+
+    read_and_reused(torch, side, lambda: fixed or event.record(side), after)
 
 
 @reused
 def test_an_event_waited_for_before_it_was_recorded(torch: Any, side: Any, fixed: bool) -> None:
-    x, event = ones(torch), torch.cuda.Event()
-    if not fixed:
-        event.wait()
-    kept = used(torch, x, side)
-    event.record(side)
-    if fixed:
-        event.wait()
-    del x
-    twos(torch)
-    del kept
+    event = torch.cuda.Event()
+
+    def after(_: Any) -> None:
+        event.record(side)
+        if fixed:
+            event.wait()
+
+    read_and_reused(torch, side, lambda: fixed or event.wait(), after)
 
 
 @reused
 def test_a_wait_stream_the_wrong_way_round(torch: Any, side: Any, fixed: bool) -> None:
-    x = ones(torch)
-    kept = used(torch, x, side)
-    if fixed:
-        torch.cuda.current_stream().wait_stream(side)
-    else:
-        side.wait_stream(torch.cuda.current_stream())
-    del x
-    twos(torch)
-    del kept
+    own = torch.cuda.current_stream()
+    waiting, other = (own, side) if fixed else (side, own)
+    read_and_reused(torch, side, after=lambda _: waiting.wait_stream(other))
 
 
 @reused
@@ -195,39 +194,25 @@ def test_one_of_two_side_streams_is_not_recorded(torch: Any, side: Any, fixed: b
 
 @reused
 def test_a_chain_of_waits_that_begins_too_early(torch: Any, side: Any, fixed: bool) -> None:
-    x, other = ones(torch), torch.cuda.Stream()
-    if not fixed:
-        other.wait_stream(side)
-    kept = used(torch, x, side)
-    if fixed:
-        other.wait_stream(side)
-    torch.cuda.current_stream().wait_stream(other)
-    del x
-    twos(torch)
-    del kept
+    other = torch.cuda.Stream()
+
+    def after(_: Any) -> None:
+        if fixed:
+            other.wait_stream(side)
+        torch.cuda.current_stream().wait_stream(other)
+
+    read_and_reused(torch, side, lambda: fixed or other.wait_stream(side), after)
 
 
 @reused
 def test_a_synchronization_of_another_stream(torch: Any, side: Any, fixed: bool) -> None:
-    x = ones(torch)
-    kept = used(torch, x, side)
-    (side if fixed else torch.cuda.current_stream()).synchronize()
-    del x
-    twos(torch)
-    del kept
+    stream = side if fixed else torch.cuda.current_stream()
+    read_and_reused(torch, side, after=lambda _: stream.synchronize())
 
 
 @reused
 def test_a_synchronization_before_the_use(torch: Any, side: Any, fixed: bool) -> None:
-    x = ones(torch)
-    if not fixed:
-        side.synchronize()
-    kept = used(torch, x, side)
-    if fixed:
-        side.synchronize()
-    del x
-    twos(torch)
-    del kept
+    read_and_reused(torch, side, lambda: fixed or side.synchronize(), lambda _: fixed and side.synchronize())
 
 
 @reused
@@ -268,15 +253,15 @@ def test_a_second_use_after_the_recorded_one(torch: Any, side: Any, fixed: bool)
 
 @reused
 def test_an_event_recorded_again_elsewhere_before_the_wait(torch: Any, side: Any, fixed: bool) -> None:
-    x, event, other = ones(torch), torch.cuda.Event(), torch.cuda.Stream()
-    kept = used(torch, x, side)
-    event.record(side)
-    if not fixed:
-        event.record(other)
-    event.wait()
-    del x
-    twos(torch)
-    del kept
+    event, other = torch.cuda.Event(), torch.cuda.Stream()
+
+    def after(_: Any) -> None:
+        event.record(side)
+        if not fixed:
+            event.record(other)
+        event.wait()
+
+    read_and_reused(torch, side, after=after)
 
 
 @reused
