@@ -210,16 +210,15 @@ impl<D: Device> Pool<D> {
     }
 
     /// Disables splits of blocks, or enables them again. Segments that already contain several blocks do not change.
+    /// Streams that have elastic segments in the pool keep them, and these always split.
     pub fn set_no_split(&self, on: bool) {
         if self.allocator.is_inherited() {
             return;
         }
         let _turn = self.inner().config_turn.lock();
         self.state.no_split.store(on, Relaxed);
-        let elastic = self.inner().is_elastic() && self.state.permits_elastic();
         for heap in self.inner().heaps_of(&self.state) {
             heap.set_no_split(on);
-            heap.set_elastic(elastic);
         }
     }
 

@@ -314,9 +314,9 @@ impl<'a, D: Device> Retry<'a, D> {
         if self.heap.pool().is_some() {
             return Ok(());
         }
-        let partner = self.inner.partner_of(self.heap)?;
-        let _alone = partner.lock_growth();
-        let direct = Retry::new(self.inner, &partner, self.request);
+        let heap = self.inner.direct_heap(self.heap)?;
+        let _alone = heap.lock_growth();
+        let direct = Retry::new(self.inner, heap, self.request);
         direct.search()?;
         direct.alloc_segment(false)
     }

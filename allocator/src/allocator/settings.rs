@@ -58,8 +58,11 @@ impl<D: Device> Allocator<D> {
         if self.is_inherited() { Config::default() } else { self.shared().settings.config() }
     }
 
-    /// Replaces the configuration, except for the backend, which is chosen at the start. The memory limit is not part
-    /// of it; see [`set_memory_limit`](Self::set_memory_limit) and [`set_memory_fraction`](Self::set_memory_fraction).
+    /// Replaces the configuration, except for the backend, which is chosen at the start.
+    ///
+    /// A stream keeps its kind of segments in each pool: a change of `expandable_segments` applies where it allocates
+    /// for the first time. The memory limit is not part of the configuration; see
+    /// [`set_memory_limit`](Self::set_memory_limit) and [`set_memory_fraction`](Self::set_memory_fraction).
     pub fn set_config(&self, config: &Config) {
         if self.is_inherited() {
             return;
@@ -68,9 +71,8 @@ impl<D: Device> Allocator<D> {
         let config = config.clone().with_backend(self.config().backend());
         let policy = HeapPolicy::of(&config);
         self.shared().settings.apply(&config);
-        let elastic = self.inner.is_elastic();
         for heap in self.inner.heaps.all() {
-            heap.set_policy(&policy, elastic);
+            heap.set_policy(&policy);
         }
     }
 

@@ -150,20 +150,11 @@ impl<D: Device> AllocatorState<D> {
         Ok(self.known_heap(stream).ok_or(NO_HEAP)?)
     }
 
-    /// Returns the heap of the same stream with the other source. Creates it if there is none yet.
-    pub(crate) fn partner_of(&self, heap: &Arc<Heap<D>>) -> Result<Arc<Heap<D>>, Error> {
-        if let Some(partner) = heap.partner() {
-            return Ok(partner);
-        }
+    /// Returns the heap with direct segments beside an elastic one of the default pool. Creates it if there is none yet.
+    pub(crate) fn direct_heap(&self, heap: &Heap<D>) -> Result<&Arc<Heap<D>>, Error> {
+        let make = || self.add_heap(&heap.stream_state, false, None).map(|made| made.number);
         let _turn = self.config_turn.lock();
-        let made = self.add_heap(&heap.stream_state, heap.elastic.is_none(), None).ok_or(NO_HEAP)?;
-        let pool = heap.pool();
-        if let Some(pool) = &pool {
-            made.set_pool(pool);
-        }
-        made.set_elastic(self.is_elastic() && pool.is_none_or(|pool| pool.permits_elastic()));
-        heap.pair(made);
-        // If another thread was faster, its heap is used, and this one stays empty.
-        Ok(heap.partner().unwrap_or_else(|| Arc::clone(made)))
+        let number = heap.direct.get().copied().or_else(make).ok_or(NO_HEAP)?;
+        Ok(self.heaps.get(*heap.direct.get_or_init(|| number)).ok_or(NO_HEAP)?)
     }
 }

@@ -120,7 +120,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     #[inline(always)]
     fn search(&mut self, policy: &HeapPolicy, rounded: u64, units: u32) -> BlockId {
         if self.chunk_map.is_some() {
-            return self.search_elastic(policy, units);
+            return self.search_elastic(units);
         }
         self.coalesce_inline();
         let kind = SegmentKind::of(rounded);

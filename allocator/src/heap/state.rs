@@ -105,8 +105,6 @@ impl<D: Device> HeapState<D> {
 /// Where requests may be redirected.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Redirect {
-    /// To the partner, which has the configured kind of segments.
-    pub(super) partner: bool,
     /// To another pool, if a route exists.
     pub(crate) route: bool,
     /// To no heap: the pool sleeps.
@@ -115,7 +113,7 @@ pub(crate) struct Redirect {
 
 impl Redirect {
     pub(super) const fn any(self) -> bool {
-        self.partner || self.route || self.asleep
+        self.route || self.asleep
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct PoolState {
     pub(crate) id: PoolId,
     /// The heap of every stream that has allocated from the pool.
     pub(crate) streams: StreamTable,
-    /// The numbers of the pool's heaps: those of `streams`, and their partners.
+    /// The numbers of the pool's heaps, which `streams` has too.
     heaps: Mutex<BTreeSet<u32>>,
     /// The source of segments; `None` for the device.
     pub(crate) source: Option<Arc<dyn Source>>,
