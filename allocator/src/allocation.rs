@@ -155,10 +155,7 @@ impl<D: Device> Allocation<D> {
         match self.owner() {
             Owner::Heap(heap, id) => {
                 // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
-                let heap = unsafe { heap.as_ref() };
-                if !heap.shared.origin.is_inherited() {
-                    heap.record_use(id, &stream.stream_state);
-                }
+                unsafe { heap.as_ref() }.record_use(id, &stream.stream_state);
             }
             // SAFETY: the box lives until its one owner, this allocation, is dropped or gives it up.
             Owner::Device(memory) => unsafe { memory.as_ref() }.record_use(&stream.heap.shared),
@@ -200,10 +197,7 @@ impl<D: Device> Allocation<D> {
         match owner {
             Owner::Heap(heap, id) => {
                 // SAFETY: as in `record_stream`.
-                let heap = unsafe { heap.as_ref() };
-                if !heap.shared.origin.is_inherited() {
-                    heap.make_raw(id, label);
-                }
+                unsafe { heap.as_ref() }.make_raw(id, label);
             }
             Owner::Device(memory) => unbox(memory).make_raw(),
             Owner::None => {}

@@ -186,9 +186,8 @@ pub(crate) struct WaitFailure {
 
 impl<D: Device> Drop for StreamState<D> {
     fn drop(&mut self) {
-        if let Some(stream) = self.owned.take()
-            && !self.shared.origin.is_inherited()
-        {
+        // A forked child keeps the states of its parent for ever.
+        if let Some(stream) = self.owned.take() {
             // SAFETY: 1. the stream was created for this stream state, and nothing refers to the state any more.
             // A destructor cannot return a failure.
             let _ = unsafe { self.shared.device.destroy_stream(stream) };

@@ -89,13 +89,9 @@ impl<D: Device> AllocatorState<D> {
         self.heaps.get(self.pools.idle_heap(stream_state.number(), fits)?)
     }
 
-    /// The heaps of a pool, in order of number. Empty in a forked child, which must not touch them.
+    /// The heaps of a pool, in order of number.
     pub(crate) fn heaps_of(&self, pool: &PoolState) -> Vec<Arc<Heap<D>>> {
-        if self.shared.origin.is_inherited() {
-            return Vec::new();
-        }
-        let numbers = pool.heaps();
-        numbers.into_iter().filter_map(|number| self.heaps.get(number).map(Arc::clone)).collect()
+        pool.heaps().into_iter().filter_map(|number| self.heaps.get(number).map(Arc::clone)).collect()
     }
 
     /// Releases the unused memory of a pool. Returns the bytes that became free.
