@@ -117,7 +117,7 @@ pub struct Trace {
     /// The device.
     pub device: u32,
     /// The events.
-    #[cfg_attr(feature = "files", serde(serialize_with = "crate::json::write_events"))]
+    #[cfg_attr(feature = "files", serde(serialize_with = "crate::rows::write_events"))]
     pub events: Vec<Event>,
 }
 

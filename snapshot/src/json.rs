@@ -5,7 +5,6 @@
 
 mod entries;
 mod read;
-mod rows;
 mod seeds;
 mod setting;
 mod write;
@@ -15,8 +14,7 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use serde::de::DeserializeSeed;
 
 use self::read::FileSeed;
-pub(crate) use self::rows::{write_blocks, write_events};
-use self::seeds::ChargedBudget;
+pub(crate) use self::seeds::ChargedBudget;
 use crate::budget::Budget;
 use crate::file::{Bounded, unreadable};
 use crate::{Limits, Snapshot, SnapshotError, SnapshotProblem};

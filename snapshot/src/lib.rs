@@ -33,6 +33,8 @@ mod limits;
 mod merge;
 #[cfg(feature = "files")]
 mod pickle;
+#[cfg(feature = "files")]
+mod rows;
 mod segment;
 mod setting;
 mod stacks;

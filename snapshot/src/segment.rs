@@ -40,7 +40,7 @@ pub struct Segment {
     /// The stack of its allocation.
     pub stack: StackId,
     /// Its blocks, by address; they tile it.
-    #[cfg_attr(feature = "files", serde(serialize_with = "crate::json::write_blocks"))]
+    #[cfg_attr(feature = "files", serde(serialize_with = "crate::rows::write_blocks"))]
     pub blocks: Vec<Block>,
 }
 

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 
-use super::rows::Items;
 use super::seeds::{ChargedBudget, seed};
+use crate::rows::Items;
 use crate::{Segment, StackId, Trace};
 
 /// Binds a variable for each field of an object. Each key must appear exactly once; unknown keys are skipped.

@@ -27,7 +27,7 @@ pub(super) use seed;
 ///
 /// `serde` errors carry texts and no values, so the limit is stored here until the end of the read.
 #[derive(Debug)]
-pub(super) struct ChargedBudget {
+pub(crate) struct ChargedBudget {
     pub(super) budget: Budget,
     excess: std::cell::Cell<Option<Excess>>,
 }
@@ -51,7 +51,7 @@ impl ChargedBudget {
     }
 
     /// Appends an item, such as an event or a block, to a list.
-    pub(super) fn add_item<T, E: Error>(&self, list: &mut Vec<T>, item: T) -> Result<(), E> {
+    pub(crate) fn add_item<T, E: Error>(&self, list: &mut Vec<T>, item: T) -> Result<(), E> {
         let charged = self.budget.reserve(list, 1);
         self.within(charged.and_then(|()| self.budget.count_item()))?;
         list.push(item);

@@ -7,20 +7,20 @@ use serde::de::{DeserializeSeed, Error, SeqAccess, Visitor};
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::seeds::ChargedBudget;
+use crate::json::ChargedBudget;
 use crate::{Block, BlockState, Event, StackId, TextId, TraceAction};
 
 /// `MOST` numbers, of which at least `LEAST` are written.
 ///
 /// The number at [`SIGNED`] is signed, and is stored as the same 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Row<const LEAST: usize, const MOST: usize>([u64; MOST]);
+pub(crate) struct Row<const LEAST: usize, const MOST: usize>([u64; MOST]);
 
 /// The index of an event's time, which is written as microseconds since the previous event.
 const SIGNED: usize = 4;
 
-pub(super) type EventRow = Row<5, 10>;
-pub(super) type BlockRow = Row<4, 6>;
+pub(crate) type EventRow = Row<5, 10>;
+pub(crate) type BlockRow = Row<4, 6>;
 
 impl<const LEAST: usize, const MOST: usize> Serialize for Row<LEAST, MOST> {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
@@ -94,7 +94,7 @@ fn event_row(event: &Event, since: i64) -> EventRow {
 }
 
 /// An item that is read from a row.
-pub(super) trait Item: Sized {
+pub(crate) trait Item: Sized {
     /// Its numbers.
     type Row: for<'de> Deserialize<'de>;
     /// The name of a list of them in an error.
@@ -106,10 +106,10 @@ pub(super) trait Item: Sized {
 
 /// Reads a list of items.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Items<'a, T>(&'a ChargedBudget, PhantomData<T>);
+pub(crate) struct Items<'a, T>(&'a ChargedBudget, PhantomData<T>);
 
 impl<'a, T: Item> Items<'a, T> {
-    pub(super) const fn new(purse: &'a ChargedBudget) -> Self {
+    pub(crate) const fn new(purse: &'a ChargedBudget) -> Self {
         Self(purse, PhantomData)
     }
 }
