@@ -11,7 +11,7 @@ use crate::blocks::BlockId;
 use crate::error::Error;
 use crate::heap::{Allocated, Heap};
 use crate::label::Label;
-use crate::pool::state::AwakeGuard;
+use crate::pool::pool_state::AwakeGuard;
 use crate::stream::Stream;
 use crate::stream_state::StreamState;
 use crate::uncached::Uncached;

@@ -1,5 +1,6 @@
 //! The allocator: the entry point of the crate.
 
+pub(crate) mod allocator_state;
 mod elastic;
 mod empty;
 mod find;
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use cachette_hal::{AnyDevice, Device, DeviceInfo, ErrorKind, StreamRef};
 
 use crate::allocation::{Allocation, Answer};
+use crate::allocator::allocator_state::AllocatorState;
 use crate::config::Config;
 use crate::device_state::DeviceState;
 use crate::error::Error;
@@ -30,7 +32,6 @@ use crate::pool::route;
 use crate::retry::FoundBlock;
 use crate::size::TOO_LARGE;
 use crate::sleep::StagingStore;
-use crate::state::AllocatorState;
 use crate::stream::Stream;
 use crate::sync::{Mutex, StreamTable};
 use crate::uncached::Uncached;

@@ -14,7 +14,7 @@ use crate::allocation::{Allocation, Answer};
 use crate::allocator::Allocator;
 use crate::error::Error;
 use crate::fence::Fence;
-use crate::pool::state::AwakeGuard;
+use crate::pool::pool_state::AwakeGuard;
 use crate::stream::Stream;
 use crate::stream_state::{StreamState, WaitFailure};
 use crate::sync::Mutex;

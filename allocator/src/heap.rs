@@ -1,19 +1,15 @@
 //! A heap: the blocks of one stream in one pool, under one lock.
 
 pub(crate) mod ancestors;
-pub(crate) mod asleep;
 pub(crate) mod copy;
 pub(crate) mod events;
-#[cfg(feature = "ipc")]
-pub(crate) mod export;
 pub(crate) mod fast_path;
 pub(crate) mod graph_reuse;
+pub(crate) mod heap_state;
 pub(crate) mod history;
 pub(crate) mod pending;
-pub(crate) mod restore;
 pub(crate) mod segments;
 pub(crate) mod slow_path;
-pub(crate) mod state;
 pub(crate) mod view;
 
 use std::sync::{Arc, MutexGuard, OnceLock};
@@ -26,20 +22,17 @@ use crate::fence::Fence;
 use crate::heap_policy::HeapPolicy;
 use crate::observe::callbacks::{CallbackOutcome, TraceAction, TraceEvent};
 use crate::pool::PoolId;
-use crate::pool::state::PoolState;
+use crate::pool::pool_state::PoolState;
 use crate::stats::Counters;
 use crate::stream_state::StreamState;
 use crate::sync::lock;
 use crate::sync::{Mutex, RwLock};
 
-use crate::elastic::state::ElasticState;
+use crate::elastic::elastic_state::ElasticState;
 pub(crate) use copy::HeapCopy;
-#[cfg(feature = "ipc")]
-pub(crate) use export::{BlockMemory, ExportRefusal, ExportedRange};
 pub(crate) use fast_path::{Allocated, FastGuard, Freed, HeapGuard, HeapLock, Request};
-pub(crate) use restore::SavedBlock;
+pub(crate) use heap_state::{HeapState, StreamUses};
 pub(crate) use segments::NewSegment;
-pub(crate) use state::{HeapState, StreamUses};
 
 /// The blocks of one stream in one pool.
 pub(crate) struct Heap<D: Device> {

@@ -34,6 +34,7 @@
 
 mod error;
 pub(crate) mod export;
+mod heap;
 pub(crate) mod import;
 
 use std::sync::Arc;

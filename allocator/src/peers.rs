@@ -3,9 +3,9 @@
 use cachette_hal::{Device, DevicePtr, Ordinal};
 
 use crate::allocator::Allocator;
+use crate::allocator::allocator_state::AllocatorState;
 use crate::error::Error;
 use crate::heap::Heap;
-use crate::state::AllocatorState;
 
 impl<D: Device> Allocator<D> {
     /// Returns whether this allocator's device can access the memory of another device of the same vendor.

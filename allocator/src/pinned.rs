@@ -31,8 +31,8 @@ mod uses;
 use cachette_hal::{AnyDevice, Device, StreamRef};
 
 use crate::allocator::Allocator;
+use crate::allocator::allocator_state::AllocatorState;
 use crate::error::{Error, PointerProblem};
-use crate::state::AllocatorState;
 use crate::stats::Stat;
 
 use bucket::{PinnedPlace, PinnedState};

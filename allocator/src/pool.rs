@@ -29,10 +29,11 @@ mod checkpoint;
 mod id;
 mod operations;
 mod options;
+pub(crate) mod pool_state;
 mod problem;
 mod registry;
+mod restore;
 pub(crate) mod route;
-pub(crate) mod state;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -42,14 +43,14 @@ use cachette_hal::{AnyDevice, Device};
 
 use crate::allocation::Allocation;
 use crate::allocator::Allocator;
+use crate::allocator::allocator_state::AllocatorState;
 use crate::error::Error;
 use crate::heap::Heap;
 use crate::label::Label;
 use crate::source::SourceEvent;
-use crate::state::AllocatorState;
 use crate::stats::{Counted, Row};
 use crate::stream::Stream;
-use state::PoolState;
+use pool_state::PoolState;
 
 pub use capture::{Capture, Graph};
 pub use checkpoint::{Checkpoint, Restored};

@@ -49,6 +49,7 @@
 //! [`Allocator::sleep_tagged`], [`Allocator::wake_tagged`].
 
 mod chunk;
+mod heap;
 pub(crate) mod offload;
 mod pool_ops;
 pub(crate) mod staging;

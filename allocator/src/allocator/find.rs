@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use cachette_hal::Device;
 
+use crate::allocator::allocator_state::AllocatorState;
 use crate::error::Error;
 use crate::heap::{Allocated, Heap, Request};
 use crate::label::Label;
 use crate::observe::history::Level;
 use crate::retry::{FoundBlock, Retry, pass_guards};
-use crate::state::AllocatorState;
 
 impl<D: Device> AllocatorState<D> {
     /// Continues a request for which no block fits, or whose block has guards. Fails in a forked child.

@@ -8,13 +8,13 @@ use cachette_hal::{Device, StreamRef};
 use crate::address_index::SegmentRef;
 use crate::allocation::Answer;
 use crate::allocator::Allocator;
+use crate::allocator::allocator_state::AllocatorState;
 use crate::blocks::{Block, BlockId, BlockState, SegmentId};
 use crate::error::{Error, PointerProblem};
 use crate::heap::{Allocated, FastGuard, Heap, Request};
 use crate::label::Label;
 use crate::pool::{PoolId, route};
 use crate::size::TOO_LARGE;
-use crate::state::AllocatorState;
 use crate::sync::thread;
 use crate::uncached::Uncached;
 

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::{self as hal, Device};
 
 use super::Allocator;
+use crate::allocator::allocator_state::AllocatorState;
 use crate::observe::callbacks::LeakedAllocation;
-use crate::state::AllocatorState;
 use crate::stats::{Counted, Stats};
 
 impl<D: Device> Allocator<D> {

@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::{Device, StreamRef};
 
 use super::Allocator;
+use crate::allocator::allocator_state::AllocatorState;
 use crate::error::{Error, NO_HEAP};
 use crate::heap::Heap;
 use crate::heap_policy::HeapPolicy;
-use crate::state::AllocatorState;
 use crate::stats::{Counted, Row};
 use crate::stream::Stream;
 use crate::stream_state::StreamState;

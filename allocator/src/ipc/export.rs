@@ -7,10 +7,11 @@ use cachette_hal::{AnyDevice, Device, DeviceInfo, DevicePtr, ErrorKind, IpcToken
 use cachette_ipc::{ChunkHandle, DeviceTag, Export, ExportGuard, ExportKind, ExportedChunk, Span};
 
 use super::error::IpcError;
+use super::heap::{BlockMemory, ExportRefusal, ExportedRange};
 use crate::blocks::{BlockId, Chunk, ChunkId};
 use crate::device_state::DeviceState;
 use crate::error::{Error, PointerProblem};
-use crate::heap::{BlockMemory, ExportRefusal, ExportedRange, Heap};
+use crate::heap::Heap;
 use crate::pool::PoolProblem;
 
 /// Memory that other processes can open while this value lives.

@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::Device;
 
+use super::restore::SavedBlock;
 use super::{Pool, PoolId, PoolProblem};
 use crate::error::Error;
-use crate::heap::{Heap, SavedBlock};
+use crate::heap::Heap;
 
 /// The allocations of a pool at one moment: addresses and sizes.
 ///

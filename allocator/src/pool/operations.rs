@@ -8,17 +8,17 @@ use cachette_hal::{self as hal, Device, StreamRef};
 
 use crate::allocation::Allocation;
 use crate::allocator::Allocator;
+use crate::allocator::allocator_state::AllocatorState;
 use crate::error::{Error, NO_HEAP, sum_all};
 use crate::fence::Fence;
 use crate::heap::Heap;
 use crate::label::Label;
 use crate::observe::history::Level;
 use crate::pool::PoolId;
+use crate::pool::pool_state::{Launches, PoolState};
 use crate::pool::registry::IdleHeap;
 use crate::pool::route;
-use crate::pool::state::{Launches, PoolState};
 use crate::source::SourceEvent;
-use crate::state::AllocatorState;
 use crate::stream::Stream;
 use crate::stream_state::StreamState;
 

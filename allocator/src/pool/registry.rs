@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::state::{PoolEntry, PoolState};
+use super::pool_state::{PoolEntry, PoolState};
 use super::{PoolId, PoolProblem};
 use crate::error::Error;
 use crate::source::SourceEvent;

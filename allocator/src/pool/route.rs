@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use cachette_hal::{self as hal, CaptureId, StreamRef};
 
-use super::state::{PoolEntry, PoolState};
+use super::pool_state::{PoolEntry, PoolState};
 use super::{PoolId, PoolProblem};
 use crate::error::Error;
 use crate::sync::{RwLock, thread};

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use cachette_hal::{Device, ErrorKind};
 
+use crate::allocator::allocator_state::AllocatorState;
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::Heap;
 use crate::pool::PoolProblem;
-use crate::pool::state::PoolState;
+use crate::pool::pool_state::PoolState;
 use crate::sleep::{Contents, OffloadState, Progress, SleepStats};
-use crate::state::AllocatorState;
 use crate::sync::Mutex;
 
 impl<D: Device> AllocatorState<D> {
