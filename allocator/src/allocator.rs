@@ -28,12 +28,11 @@ use crate::ipc::import::IpcState;
 use crate::label::Label;
 use crate::pinned::cache::PinnedCache;
 use crate::pool::Pools;
-use crate::pool::route;
 use crate::retry::FoundBlock;
 use crate::size::TOO_LARGE;
 use crate::sleep::StagingStore;
 use crate::stream::Stream;
-use crate::sync::{Mutex, StreamTable};
+use crate::sync::{Mutex, StreamTable, thread};
 use crate::uncached::Uncached;
 
 /// A caching allocator for one device.
@@ -130,23 +129,23 @@ impl<D: Device> Allocator<D> {
         if !Arc::ptr_eq(&heap.shared, self.shared()) {
             return Err(Error::ForeignStream);
         }
-        if route::is_inside() {
+        if thread::entered_pools() > 0 {
             self.allocate_inside(bytes, stream)
         } else {
-            self.allocate_from(bytes, heap, Label::OWNED)
+            self.allocate_fast(bytes, heap, Label::OWNED)
         }
     }
 
     /// Allocates from a heap of this allocator, for its stream: the fast path.
     #[inline(always)]
-    pub(crate) fn allocate_from<A: Answer<D>>(
+    pub(crate) fn allocate_fast<A: Answer<D>>(
         &self,
         bytes: u64,
         heap: &Arc<Heap<D>>,
         label: Label,
     ) -> Result<A, Error> {
         let request = Request { requested: bytes, label };
-        match heap.allocate_last_freed(request) {
+        match heap.allocate_fast(request) {
             Ok(allocated) => Ok(A::of_block(heap, &allocated, bytes, heap.stream_state.handle())),
             Err(held) => self.allocate_search(held, request, heap),
         }
@@ -174,7 +173,7 @@ impl<D: Device> Allocator<D> {
             drop(held);
             return self.allocate_uncached(request.requested, heap.stream_state.handle());
         }
-        match heap.allocate(held, request) {
+        match heap.allocate_search(held, request) {
             Some(allocated) if !allocated.guarded => {
                 Ok(A::of_block(heap, &allocated, request.requested, heap.stream_state.handle()))
             }

@@ -214,7 +214,7 @@ impl<D: Device> Pool<D> {
 
     /// Allocates `bytes` bytes from the pool for work in `stream`.
     pub fn allocate(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
-        self.allocator.allocate_from(bytes, self.heap(stream)?, Label::OWNED)
+        self.allocator.allocate_fast(bytes, self.heap(stream)?, Label::OWNED)
     }
 
     fn heap(&self, stream: &Stream<D>) -> Result<&Arc<Heap<D>>, Error> {

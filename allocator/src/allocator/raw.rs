@@ -13,7 +13,7 @@ use crate::blocks::{Block, BlockId, BlockState, SegmentId};
 use crate::error::{Error, PointerProblem};
 use crate::heap::{Allocated, FastGuard, Heap, Request};
 use crate::label::Label;
-use crate::pool::{PoolId, route};
+use crate::pool::PoolId;
 use crate::size::TOO_LARGE;
 use crate::sync::thread;
 use crate::uncached::Uncached;
@@ -76,11 +76,11 @@ impl<D: Device> Allocator<D> {
         convert: impl FnOnce(Error) -> E,
     ) -> Result<u64, E> {
         let heap = match self.inner().last_heap(stream) {
-            Some(heap) if !route::is_inside() => heap,
+            Some(heap) if thread::entered_pools() == 0 => heap,
             _ => return self.allocate_raw_elsewhere(bytes, stream, label, convert),
         };
         let request = Request { requested: bytes, label };
-        match heap.allocate_last_freed(request) {
+        match heap.allocate_fast(request) {
             Ok(allocated) => Ok(allocated.address),
             Err(held) => self.allocate_raw_search(held, request, heap, convert),
         }
@@ -113,11 +113,11 @@ impl<D: Device> Allocator<D> {
                 return self.allocate_uncached(bytes, stream);
             }
             let mut heap = self.inner().heap_of_raw(stream)?;
-            if route::is_inside() {
+            if thread::entered_pools() > 0 {
                 heap = self.inner().heap_inside(stream, &heap.stream_state)?.unwrap_or(heap);
             }
             thread::set_last_heap(heap.number);
-            self.allocate_from(bytes, heap, label)
+            self.allocate_fast(bytes, heap, label)
         };
         serve().map(|Address(address)| address).map_err(convert)
     }
@@ -131,11 +131,11 @@ impl<D: Device> Allocator<D> {
     #[inline]
     #[must_use]
     pub unsafe fn allocate_raw_last_freed(&self, bytes: u64, stream: StreamRef, label: Label) -> Option<u64> {
-        if route::is_inside() {
+        if thread::entered_pools() > 0 {
             return None;
         }
         let heap = self.inner().known_heap(stream)?;
-        let allocated = heap.allocate_last_freed(Request { requested: bytes, label }).ok()?;
+        let allocated = heap.allocate_fast(Request { requested: bytes, label }).ok()?;
         thread::set_last_heap(heap.number);
         Some(allocated.address)
     }

@@ -30,7 +30,7 @@ impl<D: Device> Allocator<D> {
     #[inline(never)]
     pub(crate) fn allocate_inside(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
         let heap = self.inner().heap_inside(stream.handle(), &stream.stream_state)?;
-        self.allocate_from(bytes, heap.unwrap_or(&stream.heap), Label::OWNED)
+        self.allocate_fast(bytes, heap.unwrap_or(&stream.heap), Label::OWNED)
     }
 }
 

@@ -35,11 +35,6 @@ struct EnteredPool {
     ticket: u64,
 }
 
-#[inline]
-pub(crate) fn is_inside() -> bool {
-    thread::entered_pools() != 0
-}
-
 /// Returns the heap that last served `stream` in the pool that this thread entered last, if known. It is the pointer
 /// that [`remember`] stored for the same allocator; since then no pool was entered or left.
 #[inline]
