@@ -13,7 +13,6 @@ use crate::heap::{Allocated, Heap};
 use crate::label::Label;
 use crate::pool::pool_state::AwakeGuard;
 use crate::stream::Stream;
-use crate::stream_state::StreamState;
 use crate::uncached::Uncached;
 
 /// Device memory that returns to its allocator when dropped.
@@ -176,10 +175,15 @@ impl<D: Device> Allocation<D> {
             return Ok(());
         };
         self.place = BlockPlace::NONE;
-        let users: Vec<Arc<StreamState<D>>> = streams.iter().map(|s| Arc::clone(&s.stream_state)).collect();
         // SAFETY: as in `record_stream`; this call frees the block, which is not used after it.
         let heap = unsafe { heap.as_ref() };
-        if heap.shared.origin.is_inherited() { Ok(()) } else { heap.free_after(id, &users).end() }
+        if heap.shared.origin.is_inherited() {
+            return Ok(());
+        }
+        for stream in streams {
+            heap.note_use(id, &stream.stream_state, true);
+        }
+        heap.free(id).end()
     }
 
     /// Gives up ownership and returns the address. The caller must free the memory with

@@ -1,7 +1,6 @@
 //! The allocator: the entry point of the crate.
 
 pub(crate) mod allocator_state;
-mod elastic;
 mod empty;
 mod find;
 mod raw;
@@ -9,7 +8,7 @@ mod settings;
 mod stats;
 mod streams;
 
-pub use elastic::ElasticSegment;
+pub use stats::ElasticSegment;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -210,19 +209,15 @@ impl<D: Device> Allocator<D> {
             return Err(Error::TooLarge { bytes });
         }
         self.shared().origin.check()?;
-        let made = match Uncached::allocate(self.shared(), bytes, stream) {
-            Err(error) if error.kind() == ErrorKind::OutOfMemory && self.release_idle() => {
-                Uncached::allocate(self.shared(), bytes, stream)
-            }
+        let allocate = || Uncached::allocate(self.shared(), bytes, stream);
+        // The cache that was switched off may have idle memory, and so may frees that the driver has failed before.
+        let waits = !self.shared().settings.never_block.load(Relaxed);
+        let released = || waits && self.empty_cache().is_ok_and(|bytes| bytes > 0);
+        let made = match allocate() {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory && released() => allocate(),
             made => made,
         };
         Ok(A::of_device(made?, bytes, stream))
-    }
-
-    /// Returns the idle memory of a cache that was switched off, and memory whose free failed before. Returns whether
-    /// there was any.
-    fn release_idle(&self) -> bool {
-        !self.shared().settings.never_block.load(Relaxed) && self.empty_cache().is_ok_and(|bytes| bytes > 0)
     }
 }
 

@@ -23,16 +23,15 @@ pub(crate) mod donors;
 pub(crate) mod elastic_state;
 pub(crate) mod grow;
 pub(crate) mod map;
-pub(crate) mod page;
 pub(crate) mod placement;
 pub(crate) mod policy;
 pub(crate) mod tuning;
 pub(crate) mod turn;
 pub(crate) mod unmap;
 
+pub(crate) use chunk_map::{SMALLEST_PAGE, page};
 pub(crate) use chunk_table::ChunkTable;
 pub(crate) use donors::ChunkDonors;
 pub(crate) use map::Fill;
-pub(crate) use page::{SMALLEST_PAGE, page};
 pub(crate) use policy::MANY_HEAPS;
 pub(crate) use tuning::Tuning;

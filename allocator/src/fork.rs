@@ -18,15 +18,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # How a child is detected
-//!
-//! A handler of `pthread_atfork` runs in every child, before `fork` returns there. It does two things. It increments
-//! the generation of the process, so that every [`ProcessGuard`] of the parent reads as inherited. And it clears the
-//! owner slot of the thread, without which a thread cannot enter the lock of a heap on the fast path. New threads of a
-//! child get no owner slot either. So a request in a child always takes the slow path, which checks the origin. The
-//! fast path needs no check.
-//!
-//! An allocator that a child opens works on a device whose driver is part of the process: the host device. Its locks
+//! `ARCHITECTURE.md` explains how a child is detected. An allocator that a child opens works on a device whose driver is part of the process: the host device. Its locks
 //! have no owners, so a pair of allocate and free takes some nanoseconds more. GPU drivers reject a child whose parent
 //! has used them.
 //!

@@ -1,7 +1,6 @@
 //! A heap: the blocks of one stream in one pool, under one lock.
 
 pub(crate) mod ancestors;
-pub(crate) mod copy;
 pub(crate) mod events;
 pub(crate) mod fast_path;
 pub(crate) mod graph_reuse;
@@ -29,10 +28,10 @@ use crate::sync::lock;
 use crate::sync::{Mutex, RwLock};
 
 use crate::elastic::elastic_state::ElasticState;
-pub(crate) use copy::HeapCopy;
 pub(crate) use fast_path::{Allocated, FastGuard, Freed, HeapGuard, HeapLock, Request};
 pub(crate) use heap_state::{HeapState, StreamUses};
 pub(crate) use segments::NewSegment;
+pub(crate) use view::HeapCopy;
 
 /// The blocks of one stream in one pool.
 pub(crate) struct Heap<D: Device> {
@@ -49,7 +48,7 @@ pub(crate) struct Heap<D: Device> {
     /// Position in the allocator's list of heaps.
     pub(crate) number: u32,
     /// The stream that the table of streams has this heap for, if it does.
-    listed: Option<StreamRef>,
+    pub(crate) listed: Option<StreamRef>,
     /// The pool of the heap; `None` for the default pool.
     pool: RwLock<Option<Arc<PoolState>>>,
 }
@@ -83,12 +82,6 @@ impl<D: Device> Heap<D> {
         heap.state.lock().history_state =
             heap.shared.history.current().map(|recording| Box::new(heap.notes_for(&recording)));
         heap
-    }
-
-    /// Returns whether the table of streams has this heap for `stream`.
-    #[inline(always)]
-    pub(crate) fn is_listed(&self, stream: StreamRef) -> bool {
-        self.listed == Some(stream)
     }
 
     /// The pool of the heap; `None` for the default pool.
@@ -153,11 +146,6 @@ impl<D: Device> Heap<D> {
         state.policy.no_split = self.elastic.is_none() && pool.is_some_and(|pool| pool.no_split());
         // The next search may choose another block than the last-freed one.
         state.blocks.coalesce();
-    }
-
-    /// Derives the fast-path flag again, after a setting of all heaps has changed.
-    pub(crate) fn refresh(&self) {
-        drop(self.state.lock());
     }
 
     /// The current policy for the choice of blocks.

@@ -206,7 +206,7 @@ impl<D: Device> Allocator<D> {
         if !self.is_inherited()
             && let Ok((heap, id)) = self.find(address)
         {
-            heap.free_behind(id, &self.inner().heap_of_raw(stream)?.stream_state);
+            heap.note_use(id, &self.inner().heap_of_raw(stream)?.stream_state, true);
         }
         self.free_raw_slow(address)
     }

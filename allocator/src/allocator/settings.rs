@@ -90,7 +90,8 @@ impl<D: Device> Allocator<D> {
     pub fn track(&self, tracker: impl Fn(&TraceEvent) + Send + Sync + 'static) {
         self.shared().callbacks.add_sink(u16::MAX, Arc::new(tracker));
         for heap in self.inner.heaps.all() {
-            heap.refresh();
+            // Its drop derives the fast-path flag again.
+            drop(heap.state.lock());
         }
     }
 

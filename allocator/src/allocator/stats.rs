@@ -4,12 +4,24 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::{self as hal, Device};
+use cachette_hal::{self as hal, Device, StreamRef};
 
 use super::Allocator;
 use crate::allocator::allocator_state::AllocatorState;
 use crate::observe::callbacks::LeakedAllocation;
 use crate::stats::{Counted, Stats};
+
+/// The elastic segments of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ElasticSegment {
+    /// The stream.
+    pub stream: StreamRef,
+    /// Bytes of reserved addresses.
+    pub addresses: u64,
+    /// Bytes of mapped memory, in use or not.
+    pub mapped: u64,
+}
 
 impl<D: Device> Allocator<D> {
     /// Returns the statistics of the allocator.
@@ -82,6 +94,19 @@ impl<D: Device> Allocator<D> {
         let limit = shared.settings.limit().unwrap_or(u64::MAX);
         let room = limit.saturating_sub(shared.totals.reserved.load(Relaxed));
         Ok(self.largest_free().max(self.device().memory_info()?.free.min(room)))
+    }
+
+    /// Returns the elastic segments of every stream, in the order in which the streams were first used. Streams without
+    /// elastic segments are omitted.
+    #[must_use]
+    pub fn elastic_segments(&self) -> Vec<ElasticSegment> {
+        let heaps = self.inner().heaps.all();
+        let segments = heaps.iter().map(|heap| ElasticSegment {
+            stream: heap.stream_state.handle(),
+            addresses: heap.address_ranges().iter().map(|(_, bytes)| bytes).sum(),
+            mapped: heap.reserved(),
+        });
+        segments.filter(|segment| segment.addresses > 0).collect()
     }
 
     /// Raw memory that is not freed yet.

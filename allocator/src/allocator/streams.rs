@@ -90,7 +90,7 @@ impl<D: Device> AllocatorState<D> {
 
     /// Returns whether a stream has no work and no memory in use, and no route leads its requests to a pool.
     fn is_unused(&self, stream: &Stream<D>) -> bool {
-        let heaps = stream.stream_state.heaps();
+        let heaps = stream.stream_state.heaps.lock().clone();
         let mut heaps = heaps.into_iter().filter_map(|number| self.heaps.get(number));
         let counted = [Counted::Allocations, Counted::Pending];
         let is_free = |heap: &Arc<Heap<D>>| counted.iter().all(|counted| heap.count(Row::All, *counted) == 0);
@@ -108,7 +108,7 @@ impl<D: Device> AllocatorState<D> {
     ) -> Option<&Arc<Heap<D>>> {
         let policy = HeapPolicy::of(&self.shared.settings.config());
         let heap = self.heaps.add(|number| Heap::new(Arc::clone(stream_state), &policy, number, elastic, listed))?;
-        stream_state.list_heap(heap.number);
+        stream_state.heaps.lock().push(heap.number);
         self.park_surplus();
         Some(heap)
     }
@@ -141,7 +141,7 @@ impl<D: Device> AllocatorState<D> {
     /// Does the same without a lookup, if this thread last asked the heap for raw memory.
     #[inline(always)]
     pub(crate) fn last_heap(&self, stream: StreamRef) -> Option<&Arc<Heap<D>>> {
-        self.heaps.get(thread::last_heap()).filter(|heap| heap.is_listed(stream))
+        self.heaps.get(thread::last_heap()).filter(|heap| heap.listed == Some(stream))
     }
 
     #[cold]

@@ -11,10 +11,11 @@ use crate::blocks::large_bins::LargeBins;
 use crate::blocks::segment::Segments;
 use crate::blocks::small_bins::SmallBins;
 use crate::blocks::table::{Block, BlockTable};
-use crate::blocks::{BlockId, BlockState, ChunkMap, ReuseGuard, Segment, SegmentId};
+use crate::blocks::{BlockId, BlockState, ChunkMap, Segment, SegmentId};
 use crate::heap_policy::HeapPolicy;
 use crate::size::{SegmentKind, UNIT};
 
+pub(crate) use guards::{ReuseGuard, add_guards};
 pub(crate) use segments::IdleSegment;
 pub(crate) use segments::rank_of;
 pub(crate) use split::Split;

@@ -213,7 +213,7 @@ impl<D: Device> Heap<D> {
         tuning.recycles &= !self.pool().is_some_and(|pool| pool.is_pinned());
         let (runs, mut idle_chunks) = (state.blocks.runs(), state.blocks.idle_chunks());
         if !single {
-            self.shared.chunks.remove_single(&mut idle_chunks);
+            idle_chunks.retain(|(chunk, _)| !self.shared.chunks.is_single(chunk.id));
         }
         let request = state.policy.round(request.requested);
         let plan = policy::decide(&Facts {
