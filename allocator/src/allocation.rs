@@ -11,9 +11,8 @@ use crate::blocks::BlockId;
 use crate::error::Error;
 use crate::heap::{Allocated, Heap};
 use crate::label::Label;
-use crate::pool::state::AwakeGuard;
+use crate::pool::pool_state::AwakeGuard;
 use crate::stream::Stream;
-use crate::stream_state::StreamState;
 use crate::uncached::Uncached;
 
 /// Device memory that returns to its allocator when dropped.
@@ -155,10 +154,7 @@ impl<D: Device> Allocation<D> {
         match self.owner() {
             Owner::Heap(heap, id) => {
                 // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
-                let heap = unsafe { heap.as_ref() };
-                if !heap.shared.origin.is_inherited() {
-                    heap.record_use(id, &stream.stream_state);
-                }
+                unsafe { heap.as_ref() }.record_use(id, &stream.stream_state);
             }
             // SAFETY: the box lives until its one owner, this allocation, is dropped or gives it up.
             Owner::Device(memory) => unsafe { memory.as_ref() }.record_use(&stream.heap.shared),
@@ -179,10 +175,15 @@ impl<D: Device> Allocation<D> {
             return Ok(());
         };
         self.place = BlockPlace::NONE;
-        let users: Vec<Arc<StreamState<D>>> = streams.iter().map(|s| Arc::clone(&s.stream_state)).collect();
         // SAFETY: as in `record_stream`; this call frees the block, which is not used after it.
         let heap = unsafe { heap.as_ref() };
-        if heap.shared.origin.is_inherited() { Ok(()) } else { heap.free_after(id, &users).end() }
+        if heap.shared.origin.is_inherited() {
+            return Ok(());
+        }
+        for stream in streams {
+            heap.note_use(id, &stream.stream_state, true);
+        }
+        heap.free(id).end()
     }
 
     /// Gives up ownership and returns the address. The caller must free the memory with
@@ -200,10 +201,7 @@ impl<D: Device> Allocation<D> {
         match owner {
             Owner::Heap(heap, id) => {
                 // SAFETY: as in `record_stream`.
-                let heap = unsafe { heap.as_ref() };
-                if !heap.shared.origin.is_inherited() {
-                    heap.make_raw(id, label);
-                }
+                unsafe { heap.as_ref() }.make_raw(id, label);
             }
             Owner::Device(memory) => unbox(memory).make_raw(),
             Owner::None => {}

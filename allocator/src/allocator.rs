@@ -1,6 +1,6 @@
 //! The allocator: the entry point of the crate.
 
-mod elastic;
+pub(crate) mod allocator_state;
 mod empty;
 mod find;
 mod raw;
@@ -8,7 +8,7 @@ mod settings;
 mod stats;
 mod streams;
 
-pub use elastic::ElasticSegment;
+pub use stats::ElasticSegment;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use cachette_hal::{AnyDevice, Device, DeviceInfo, ErrorKind, StreamRef};
 
 use crate::allocation::{Allocation, Answer};
+use crate::allocator::allocator_state::AllocatorState;
 use crate::config::Config;
 use crate::device_state::DeviceState;
 use crate::error::Error;
@@ -26,13 +27,11 @@ use crate::ipc::import::IpcState;
 use crate::label::Label;
 use crate::pinned::cache::PinnedCache;
 use crate::pool::Pools;
-use crate::pool::route;
 use crate::retry::FoundBlock;
 use crate::size::TOO_LARGE;
 use crate::sleep::StagingStore;
-use crate::state::AllocatorState;
 use crate::stream::Stream;
-use crate::sync::{Mutex, StreamTable};
+use crate::sync::{Mutex, StreamTable, thread};
 use crate::uncached::Uncached;
 
 /// A caching allocator for one device.
@@ -129,23 +128,23 @@ impl<D: Device> Allocator<D> {
         if !Arc::ptr_eq(&heap.shared, self.shared()) {
             return Err(Error::ForeignStream);
         }
-        if route::is_inside() {
+        if thread::entered_pools() > 0 {
             self.allocate_inside(bytes, stream)
         } else {
-            self.allocate_from(bytes, heap, Label::OWNED)
+            self.allocate_fast(bytes, heap, Label::OWNED)
         }
     }
 
     /// Allocates from a heap of this allocator, for its stream: the fast path.
     #[inline(always)]
-    pub(crate) fn allocate_from<A: Answer<D>>(
+    pub(crate) fn allocate_fast<A: Answer<D>>(
         &self,
         bytes: u64,
         heap: &Arc<Heap<D>>,
         label: Label,
     ) -> Result<A, Error> {
         let request = Request { requested: bytes, label };
-        match heap.allocate_last_freed(request) {
+        match heap.allocate_fast(request) {
             Ok(allocated) => Ok(A::of_block(heap, &allocated, bytes, heap.stream_state.handle())),
             Err(held) => self.allocate_search(held, request, heap),
         }
@@ -173,7 +172,7 @@ impl<D: Device> Allocator<D> {
             drop(held);
             return self.allocate_uncached(request.requested, heap.stream_state.handle());
         }
-        match heap.allocate(held, request) {
+        match heap.allocate_search(held, request) {
             Some(allocated) if !allocated.guarded => {
                 Ok(A::of_block(heap, &allocated, request.requested, heap.stream_state.handle()))
             }
@@ -210,19 +209,15 @@ impl<D: Device> Allocator<D> {
             return Err(Error::TooLarge { bytes });
         }
         self.shared().origin.check()?;
-        let made = match Uncached::allocate(self.shared(), bytes, stream) {
-            Err(error) if error.kind() == ErrorKind::OutOfMemory && self.release_idle() => {
-                Uncached::allocate(self.shared(), bytes, stream)
-            }
+        let allocate = || Uncached::allocate(self.shared(), bytes, stream);
+        // The cache that was switched off may have idle memory, and so may frees that the driver has failed before.
+        let waits = !self.shared().settings.never_block.load(Relaxed);
+        let released = || waits && self.empty_cache().is_ok_and(|bytes| bytes > 0);
+        let made = match allocate() {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory && released() => allocate(),
             made => made,
         };
         Ok(A::of_device(made?, bytes, stream))
-    }
-
-    /// Returns the idle memory of a cache that was switched off, and memory whose free failed before. Returns whether
-    /// there was any.
-    fn release_idle(&self) -> bool {
-        !self.shared().settings.never_block.load(Relaxed) && self.empty_cache().is_ok_and(|bytes| bytes > 0)
     }
 }
 

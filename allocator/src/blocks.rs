@@ -18,7 +18,6 @@
 pub(crate) mod address_list;
 pub(crate) mod check;
 pub(crate) mod copy;
-pub(crate) mod guard;
 pub(crate) mod heap_blocks;
 pub(crate) mod large_bins;
 pub(crate) mod restore;
@@ -30,7 +29,6 @@ pub(crate) mod table;
 pub(crate) use crate::elastic::blocks::ReservedBlock;
 pub(crate) use crate::elastic::chunk_map::{Chunk, ChunkId, ChunkMap, FreeRange};
 pub(crate) use copy::{HeapBlocksCopy, SegmentCopy};
-pub(crate) use guard::ReuseGuard;
-pub(crate) use heap_blocks::{HeapBlocks, IdleSegment, Split};
+pub(crate) use heap_blocks::{HeapBlocks, IdleSegment, ReuseGuard, Split};
 pub(crate) use segment::{Segment, SegmentId};
 pub(crate) use table::{Block, BlockId, BlockState};

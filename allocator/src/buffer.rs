@@ -14,7 +14,7 @@ use crate::allocation::{Allocation, Answer};
 use crate::allocator::Allocator;
 use crate::error::Error;
 use crate::fence::Fence;
-use crate::pool::state::AwakeGuard;
+use crate::pool::pool_state::AwakeGuard;
 use crate::stream::Stream;
 use crate::stream_state::{StreamState, WaitFailure};
 use crate::sync::Mutex;
@@ -208,9 +208,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     /// Prepares work that reads the buffer. Returns `None` if there are no bytes.
     fn begin_read(&self) -> Result<Option<Work<'_>>, Error> {
         let Some(at) = self.ptr() else { return Ok(None) };
-        let shared = self.stream.stream_state.shared();
-        shared.origin.check()?;
-        Ok(Some((shared.device.transfer()?, at, self.allocation.stay_awake()?)))
+        Ok(Some((self.stream.device().transfer()?, at, self.allocation.stay_awake()?)))
     }
 
     /// Prepares work that writes the buffer: waits on the device for all queued copies from it.

@@ -1,7 +1,6 @@
 //! The state that all heaps of one allocator share: the device, the totals and the settings.
 
 use std::collections::VecDeque;
-use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use cachette_hal::owned::RelaxedCapture;
@@ -9,7 +8,7 @@ use cachette_hal::{Access, Device, Event, Ordinal, VirtualMemory};
 
 use crate::address_index::Index;
 use crate::config::{AddressReserve, Config, ConfigBackend, scale};
-use crate::elastic::page::page;
+use crate::elastic::chunk_map::page;
 use crate::elastic::{ChunkTable, Tuning};
 use crate::fork::ProcessGuard;
 use crate::heap_policy::HeapPolicy;
@@ -48,7 +47,7 @@ pub(crate) struct DeviceState<D: Device> {
     pub(crate) dropped_streams: Mutex<VecDeque<u32>>,
     peers: RwLock<Vec<Peer>>,
     /// Unused events, the most recently used first. They are destroyed with the allocator.
-    events: Mutex<Vec<Event>>,
+    pub(crate) events: Mutex<Vec<Event>>,
 }
 
 /// A device that may access the memory.
@@ -141,8 +140,9 @@ impl<D: Device> DeviceState<D> {
         peers.retain(|peer| peer.complete || peer.granting > 0);
     }
 
-    pub(crate) fn events(&self) -> MutexGuard<'_, Vec<Event>> {
-        self.events.lock()
+    /// Returns whether a capture is announced, or the reuse inside captures needs to know of all.
+    pub(crate) fn knows_of_captures(&self) -> bool {
+        self.routed.load(Relaxed) || self.settings.reuses_in_captures.load(Relaxed)
     }
 }
 
@@ -150,7 +150,7 @@ impl<D: Device> Drop for DeviceState<D> {
     fn drop(&mut self) {
         // A destructor cannot return a failure.
         let _ = self.uncached.free_again(&self.device);
-        for event in std::mem::take(&mut *self.events()) {
+        for event in std::mem::take(&mut *self.events.lock()) {
             // SAFETY: 1. every event in the pool was created by this device and is in the pool once.
             let _ = unsafe { self.device.destroy_event(event) };
         }

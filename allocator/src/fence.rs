@@ -82,13 +82,13 @@ impl<D: Device> Fence<D> {
 
     fn record_end(stream: &Arc<StreamState<D>>) -> Result<Self> {
         let shared = stream.shared();
-        let idle = shared.events().pop();
+        let idle = shared.events.lock().pop();
         let event = idle.map_or_else(|| shared.device.create_event(), Ok)?;
         let unchecked = AtomicBool::new(false);
         let mut fence = Self { stream: Arc::clone(stream), event: Some(event), order: 0, unchecked };
         {
             // Numbers have the order of the points: no other thread marks one between the two lines.
-            let _alone = stream.marking();
+            let _alone = stream.marking.lock();
             fence.order = shared.totals.points.fetch_add(1, Relaxed);
             fence.record_event()?;
         }
@@ -265,7 +265,7 @@ impl<D: Device> Drop for Fence<D> {
     fn drop(&mut self) {
         // A queued wait refers to the point that the event marked at that time, so the event can be recorded again.
         if let Some(event) = self.event.take() {
-            self.stream.shared().events().push(event);
+            self.stream.shared().events.lock().push(event);
         }
     }
 }
@@ -322,7 +322,7 @@ mod tests {
         let user = &stream.heap.stream_state;
         let points = &user.shared().totals.points;
         thread::scope(|scope| {
-            let marking = user.marking();
+            let marking = user.marking.lock();
             let before = points.load(Relaxed);
             let (tell, told) = mpsc::channel();
             let other = scope.spawn(move || {

@@ -1,10 +1,10 @@
 //! Forks: a child process cannot use the allocators of its parent.
 //!
 //! A child has the memory of its parent and one of its threads. Drivers do not work after a fork, and a lock that
-//! another thread held at that moment is never released. So calls of a child to an allocator of its parent return
-//! [`Error::Forked`](crate::Error::Forked), without a lock and without a driver call. Calls that cannot return an error
-//! do nothing, and return the values of an empty allocator. A free does nothing: the memory belongs to the parent,
-//! which frees it.
+//! another thread held at that moment is never released. So a request of a child to an allocator of its parent returns
+//! [`Error::Forked`](crate::Error::Forked), without a lock and without a driver call. So do calls that create a stream or
+//! empty the cache. A free, a drop and the end of a history do nothing: the memory belongs to the parent, which frees
+//! it. A snapshot is empty. A child makes no other call, which could wait for a thread that it does not have.
 //!
 //! ```
 //! use cachette::{Allocator, Backends, Error};
@@ -18,15 +18,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # How a child is detected
-//!
-//! A handler of `pthread_atfork` runs in every child, before `fork` returns there. It does two things. It increments
-//! the generation of the process, so that every [`ProcessGuard`] of the parent reads as inherited. And it clears the
-//! owner slot of the thread, without which a thread cannot enter the lock of a heap on the fast path. New threads of a
-//! child get no owner slot either. So a request in a child always takes the slow path, which checks the origin. The
-//! fast path needs no check.
-//!
-//! An allocator that a child opens works on a device whose driver is part of the process: the host device. Its locks
+//! `ARCHITECTURE.md` explains how a child is detected. An allocator that a child opens works on a device whose driver is part of the process: the host device. Its locks
 //! have no owners, so a pair of allocate and free takes some nanoseconds more. GPU drivers reject a child whose parent
 //! has used them.
 //!

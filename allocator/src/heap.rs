@@ -1,22 +1,17 @@
 //! A heap: the blocks of one stream in one pool, under one lock.
 
 pub(crate) mod ancestors;
-pub(crate) mod asleep;
-pub(crate) mod copy;
 pub(crate) mod events;
-#[cfg(feature = "ipc")]
-pub(crate) mod export;
 pub(crate) mod fast_path;
 pub(crate) mod graph_reuse;
+pub(crate) mod heap_state;
 pub(crate) mod history;
 pub(crate) mod pending;
-pub(crate) mod restore;
 pub(crate) mod segments;
 pub(crate) mod slow_path;
-pub(crate) mod state;
 pub(crate) mod view;
 
-use std::sync::{Arc, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, MutexGuard, OnceLock};
 
 use cachette_hal::{Device, StreamRef};
 
@@ -26,20 +21,17 @@ use crate::fence::Fence;
 use crate::heap_policy::HeapPolicy;
 use crate::observe::callbacks::{CallbackOutcome, TraceAction, TraceEvent};
 use crate::pool::PoolId;
-use crate::pool::state::PoolState;
+use crate::pool::pool_state::PoolState;
 use crate::stats::Counters;
 use crate::stream_state::StreamState;
 use crate::sync::lock;
 use crate::sync::{Mutex, RwLock};
 
-use crate::elastic::state::ElasticState;
-pub(crate) use copy::HeapCopy;
-#[cfg(feature = "ipc")]
-pub(crate) use export::{BlockMemory, ExportRefusal, ExportedRange};
+use crate::elastic::elastic_state::ElasticState;
 pub(crate) use fast_path::{Allocated, FastGuard, Freed, HeapGuard, HeapLock, Request};
-pub(crate) use restore::SavedBlock;
+pub(crate) use heap_state::{HeapState, StreamUses};
 pub(crate) use segments::NewSegment;
-pub(crate) use state::{HeapState, StreamUses};
+pub(crate) use view::HeapCopy;
 
 /// The blocks of one stream in one pool.
 pub(crate) struct Heap<D: Device> {
@@ -49,14 +41,14 @@ pub(crate) struct Heap<D: Device> {
     growth: Mutex<()>,
     /// The elastic state; `None` if the segments come from the device.
     pub(crate) elastic: Option<ElasticState<D>>,
-    /// The heap of the same stream with the other kind of segments, after the configuration has changed between them.
-    partner: OnceLock<Weak<Heap<D>>>,
+    /// For an elastic heap, the number of the heap with direct segments for what the driver cannot map.
+    pub(crate) direct: OnceLock<u32>,
     pub(crate) stream_state: Arc<StreamState<D>>,
     pub(crate) shared: Arc<DeviceState<D>>,
     /// Position in the allocator's list of heaps.
     pub(crate) number: u32,
-    /// The stream whose heap in the default pool this is. Partners and heaps of other pools have none.
-    listed: Option<StreamRef>,
+    /// The stream that the table of streams has this heap for, if it does.
+    pub(crate) listed: Option<StreamRef>,
     /// The pool of the heap; `None` for the default pool.
     pool: RwLock<Option<Arc<PoolState>>>,
 }
@@ -80,7 +72,7 @@ impl<D: Device> Heap<D> {
             counters,
             growth: Mutex::new(()),
             elastic: elastic.then(ElasticState::default),
-            partner: OnceLock::new(),
+            direct: OnceLock::new(),
             stream_state,
             shared,
             number,
@@ -90,12 +82,6 @@ impl<D: Device> Heap<D> {
         heap.state.lock().history_state =
             heap.shared.history.current().map(|recording| Box::new(heap.notes_for(&recording)));
         heap
-    }
-
-    /// Returns whether the table of streams has this heap for `stream`.
-    #[inline(always)]
-    pub(crate) fn is_listed(&self, stream: StreamRef) -> bool {
-        self.listed == Some(stream)
     }
 
     /// The pool of the heap; `None` for the default pool.
@@ -115,7 +101,7 @@ impl<D: Device> Heap<D> {
             before.list_heap(self.number, false);
         }
         pool.list_heap(self.number, true);
-        state.policy.no_split = pool.no_split();
+        state.policy.no_split = self.elastic.is_none() && pool.no_split();
         state.policy.driver_pool = false;
         // A thread that puts the pool to sleep marks the pool first, and then its heaps. So one of both marks this heap.
         state.redirect.asleep = pool.is_asleep();
@@ -123,14 +109,9 @@ impl<D: Device> Heap<D> {
         Self::note_pool(&mut state, pool.id);
     }
 
-    /// Switches splitting of blocks on or off.
+    /// Switches splitting of blocks on or off. Elastic segments always split.
     pub(crate) fn set_no_split(&self, on: bool) {
-        self.state.lock().policy.no_split = on;
-    }
-
-    /// Redirects requests to the partner if the configuration asks for the other kind of segments.
-    pub(crate) fn set_elastic(&self, elastic: bool) {
-        self.state.lock().redirect.partner = elastic != self.elastic.is_some();
+        self.state.lock().policy.no_split = on && self.elastic.is_none();
     }
 
     /// Returns whether the unused memory of the heap may be released for another request, or when a caller empties the
@@ -156,38 +137,15 @@ impl<D: Device> Heap<D> {
         self.growth.lock()
     }
 
-    /// Returns whether requests are redirected to the partner.
-    pub(crate) fn is_retired(&self) -> bool {
-        self.state.lock().redirect.partner
-    }
-
-    /// The heap of the same stream with the other kind of segments, if it exists.
-    pub(crate) fn partner(&self) -> Option<Arc<Self>> {
-        self.partner.get()?.upgrade()
-    }
-
-    /// Makes two heaps of one stream partners. A heap that already has a partner keeps it.
-    pub(crate) fn pair(self: &Arc<Self>, other: &Arc<Self>) {
-        let _ = self.partner.set(Arc::downgrade(other));
-        let _ = other.partner.set(Arc::downgrade(self));
-    }
-
-    /// Sets how later requests choose blocks, and whether segments are elastic.
-    pub(crate) fn set_policy(&self, policy: &HeapPolicy, elastic: bool) {
+    /// Sets how later requests choose blocks.
+    pub(crate) fn set_policy(&self, policy: &HeapPolicy) {
         let pool = self.pool();
-        let elastic = elastic && pool.as_ref().is_none_or(|pool| pool.permits_elastic());
         let mut state = self.state.lock();
-        state.redirect.partner = elastic != self.elastic.is_some();
         let driver_pool = state.policy.driver_pool;
         state.policy = HeapPolicy { driver_pool, ..policy.for_source(self.elastic.is_some()) };
-        state.policy.no_split = pool.is_some_and(|pool| pool.no_split());
+        state.policy.no_split = self.elastic.is_none() && pool.is_some_and(|pool| pool.no_split());
         // The next search may choose another block than the last-freed one.
         state.blocks.coalesce();
-    }
-
-    /// Derives the fast-path flag again, after a setting of all heaps has changed.
-    pub(crate) fn refresh(&self) {
-        drop(self.state.lock());
     }
 
     /// The current policy for the choice of blocks.

@@ -6,7 +6,6 @@ use std::sync::{Arc, OnceLock};
 
 use cachette_hal::Device;
 
-use crate::fork::ProcessGuard;
 use crate::heap::Heap;
 use crate::sync::Mutex;
 
@@ -23,7 +22,6 @@ pub(crate) struct Heaps<D: Device> {
     parts: [OnceLock<HeapPage<D>>; PARTS],
     /// The number of heaps. The lock is held while one is added.
     count: Mutex<u32>,
-    origin: ProcessGuard,
 }
 
 type HeapPage<D> = Box<[OnceLock<Arc<Heap<D>>>]>;
@@ -34,7 +32,6 @@ impl<D: Device> Default for Heaps<D> {
             first: [const { OnceLock::new() }; FIRST],
             parts: [const { OnceLock::new() }; PARTS],
             count: Mutex::new(0),
-            origin: ProcessGuard::here(),
         }
     }
 }
@@ -70,9 +67,9 @@ impl<D: Device> Heaps<D> {
         slots.get(place)
     }
 
-    /// Every heap, in order of creation. None in a forked child, which must not touch them.
+    /// Every heap, in order of creation.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Heap<D>>> {
-        let count = if self.origin.is_inherited() { 0 } else { *self.count.lock() };
+        let count = *self.count.lock();
         (0..count).filter_map(|number| self.get(number))
     }
 

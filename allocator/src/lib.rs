@@ -149,7 +149,6 @@ mod retry;
 mod size;
 pub mod sleep;
 pub mod source;
-mod state;
 mod stats;
 mod stream;
 mod stream_state;

@@ -3,14 +3,13 @@
 use cachette_hal::{Device, DevicePtr, Ordinal};
 
 use crate::allocator::Allocator;
+use crate::allocator::allocator_state::AllocatorState;
 use crate::error::Error;
 use crate::heap::Heap;
-use crate::state::AllocatorState;
 
 impl<D: Device> Allocator<D> {
     /// Returns whether this allocator's device can access the memory of another device of the same vendor.
     pub fn can_reach(&self, peer: Ordinal) -> Result<bool, Error> {
-        self.inner().shared.origin.check()?;
         Ok(self.device().peer_access()?.can_reach(peer)?)
     }
 
@@ -22,7 +21,6 @@ impl<D: Device> Allocator<D> {
     ///
     /// After a failure the peer may have access to some of the memory. The call can be repeated.
     pub fn allow_peer(&self, peer: &impl Device) -> Result<(), Error> {
-        self.inner().shared.origin.check()?;
         let (own, other) = (self.device_info(), peer.info());
         let out_of_reach = Error::PeerOutOfReach { device: own.ordinal, peer: other.ordinal };
         if own.vendor != other.vendor || own.ordinal == other.ordinal {

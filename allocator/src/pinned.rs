@@ -31,8 +31,8 @@ mod uses;
 use cachette_hal::{AnyDevice, Device, StreamRef};
 
 use crate::allocator::Allocator;
+use crate::allocator::allocator_state::AllocatorState;
 use crate::error::{Error, PointerProblem};
-use crate::state::AllocatorState;
 use crate::stats::Stat;
 
 use bucket::{PinnedPlace, PinnedState};
@@ -75,7 +75,6 @@ impl<D: Device> Pinned<'_, D> {
     /// segment. A block that the driver fails to free also stays. The first failure is returned, unless
     /// `pinned_free_catch_all:True` is set. [`Allocator::empty_cache`] does not release pinned memory.
     pub fn empty_cache(&self) -> Result<u64, Error> {
-        self.inner.shared.origin.check()?;
         let _relaxed = self.inner.shared.relax_capture();
         let settled = self.inner.wait_for_abandoned_graphs();
         let emptied = self.inner.pinned.empty();
@@ -86,21 +85,17 @@ impl<D: Device> Pinned<'_, D> {
     /// Returns the statistics.
     #[must_use]
     pub fn stats(&self) -> PinnedStats {
-        if self.inner.shared.origin.is_inherited() { PinnedStats::default() } else { self.inner.pinned.stats() }
+        self.inner.pinned.stats()
     }
 
     /// Sets every peak to the current value.
     pub fn reset_peak_stats(&self) {
-        if !self.inner.shared.origin.is_inherited() {
-            self.inner.pinned.reset(Stat::reset_peak);
-        }
+        self.inner.pinned.reset(Stat::reset_peak);
     }
 
     /// Sets every sum and count to zero.
     pub fn reset_accumulated_stats(&self) {
-        if !self.inner.shared.origin.is_inherited() {
-            self.inner.pinned.reset_totals();
-        }
+        self.inner.pinned.reset_totals();
     }
 
     /// Allocates as [`allocate`](Self::allocate) does. Returns the address, or null for no bytes.
@@ -137,7 +132,6 @@ impl<D: Device> Pinned<'_, D> {
         if ptr.is_null() {
             return Ok(());
         }
-        self.inner.shared.origin.check()?;
         let cache = &self.inner.pinned;
         let (_, place) = cache.find(ptr.addr(), &[PinnedState::Raw, PinnedState::Owned])?;
         cache.record_use(place, &self.inner.heap_of_raw(stream)?.stream_state);

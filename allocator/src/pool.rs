@@ -29,10 +29,11 @@ mod checkpoint;
 mod id;
 mod operations;
 mod options;
+pub(crate) mod pool_state;
 mod problem;
 mod registry;
+mod restore;
 pub(crate) mod route;
-pub(crate) mod state;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -42,14 +43,14 @@ use cachette_hal::{AnyDevice, Device};
 
 use crate::allocation::Allocation;
 use crate::allocator::Allocator;
+use crate::allocator::allocator_state::AllocatorState;
 use crate::error::Error;
 use crate::heap::Heap;
 use crate::label::Label;
 use crate::source::SourceEvent;
-use crate::state::AllocatorState;
 use crate::stats::{Counted, Row};
 use crate::stream::Stream;
-use state::PoolState;
+use pool_state::PoolState;
 
 pub use capture::{Capture, Graph};
 pub use checkpoint::{Checkpoint, Restored};
@@ -90,10 +91,7 @@ impl<D: Device> Allocator<D> {
     /// Adds a pool with a new id, and skips ids that are already in use.
     fn add_pool(&self, name: fn() -> PoolId, options: &PoolOptions) -> Pool<D> {
         loop {
-            let state = PoolState::new(name(), options);
-            // In a forked child all calls of the pool fail, as those of the allocator do.
-            let added = if self.is_inherited() { Ok(Arc::new(state)) } else { self.inner().pools.add(state) };
-            if let Ok(state) = added {
+            if let Ok(state) = self.inner().pools.add(PoolState::new(name(), options)) {
                 return Pool { allocator: self.clone(), state };
             }
         }
@@ -102,7 +100,6 @@ impl<D: Device> Allocator<D> {
     /// Creates a pool with `options`.
     #[expect(clippy::needless_pass_by_value, reason = "the options of a pool serve once")]
     pub fn create_pool_with(&self, options: PoolOptions) -> Result<Pool<D>, Error> {
-        self.inner().shared.origin.check()?;
         let pool = match options.id {
             Some(id) => {
                 self.inner().remove_if_dead(id);
@@ -117,14 +114,12 @@ impl<D: Device> Allocator<D> {
 
     /// Adds a user to a pool. A released pool can be opened while any memory in it is allocated.
     pub fn open_pool(&self, id: PoolId) -> Result<Pool<D>, Error> {
-        self.inner().shared.origin.check()?;
         self.inner().remove_if_dead(id);
         Ok(Pool { allocator: self.clone(), state: self.inner().pools.open(id)? })
     }
 
     /// Adds a user to every pool with a tag.
     pub(crate) fn pools_tagged(&self, tag: &str) -> Result<Vec<Pool<D>>, Error> {
-        self.inner().shared.origin.check()?;
         let tagged = self.inner().pools.select(|state| state.is_used() && state.tag == tag);
         if tag.is_empty() || tagged.is_empty() {
             return Err(PoolProblem::NoTag.of(PoolId::DEFAULT));
@@ -136,7 +131,6 @@ impl<D: Device> Allocator<D> {
     /// [`end_allocate_to_pool`](Self::end_allocate_to_pool).
     pub fn begin_allocate_to_pool(&self, id: PoolId, filter: Filter) -> Result<(), Error> {
         let inner = self.inner();
-        inner.shared.origin.check()?;
         let state = inner.pools.open(id)?;
         if let Err(error) = inner.routes.begin(filter, &state) {
             inner.release_pool(&state);
@@ -154,7 +148,6 @@ impl<D: Device> Allocator<D> {
     /// Ends the route to a pool. Threads that have entered the pool stay in it.
     pub fn end_allocate_to_pool(&self, id: PoolId) -> Result<(), Error> {
         let inner = self.inner();
-        inner.shared.origin.check()?;
         let state = inner.routes.end(id)?;
         inner.refresh_routes();
         for heap in inner.heaps_of(&state) {
@@ -210,22 +203,18 @@ impl<D: Device> Pool<D> {
     }
 
     /// Disables splits of blocks, or enables them again. Segments that already contain several blocks do not change.
+    /// Streams that have elastic segments in the pool keep them, and these always split.
     pub fn set_no_split(&self, on: bool) {
-        if self.allocator.is_inherited() {
-            return;
-        }
         let _turn = self.inner().config_turn.lock();
         self.state.no_split.store(on, Relaxed);
-        let elastic = self.inner().is_elastic() && self.state.permits_elastic();
         for heap in self.inner().heaps_of(&self.state) {
             heap.set_no_split(on);
-            heap.set_elastic(elastic);
         }
     }
 
     /// Allocates `bytes` bytes from the pool for work in `stream`.
     pub fn allocate(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
-        self.allocator.allocate_from(bytes, self.heap(stream)?, Label::OWNED)
+        self.allocator.allocate_fast(bytes, self.heap(stream)?, Label::OWNED)
     }
 
     fn heap(&self, stream: &Stream<D>) -> Result<&Arc<Heap<D>>, Error> {
@@ -237,7 +226,6 @@ impl<D: Device> Pool<D> {
 
     /// Routes this thread's requests for `stream` to the pool while the guard lives. The last entered pool wins.
     pub fn enter(&self, stream: &Stream<D>) -> Result<PoolGuard<'_, D>, Error> {
-        self.inner().shared.origin.check()?;
         self.heap(stream)?;
         Ok(self.enter_for(Some(stream)))
     }
@@ -249,9 +237,7 @@ impl<D: Device> Pool<D> {
     }
 
     fn enter_for(&self, stream: Option<&Stream<D>>) -> PoolGuard<'_, D> {
-        if !self.allocator.is_inherited() {
-            self.state.notify(SourceEvent::Began(self.allocator.device_info().ordinal, self.id().pair()));
-        }
+        self.state.notify(SourceEvent::Began(self.allocator.device_info().ordinal, self.id().pair()));
         let ticket = route::enter(self.inner().identity, stream.map(Stream::handle), &self.state);
         PoolGuard { pool: self, ticket, _stream: stream.cloned(), _of_thread: PhantomData }
     }
@@ -259,7 +245,6 @@ impl<D: Device> Pool<D> {
     /// Releases every unused segment of the pool. Returns the bytes that became free. Releases nothing while graphs may
     /// use the memory.
     pub fn empty_cache(&self) -> Result<u64, Error> {
-        self.inner().shared.origin.check()?;
         let bytes = self.inner().empty_pool(&self.state)?;
         self.state.notify(SourceEvent::Emptied);
         Ok(bytes)

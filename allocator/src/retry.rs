@@ -31,6 +31,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::{self as hal, Device, StreamRef};
 
+use crate::allocator::allocator_state::AllocatorState;
 use crate::device_state::DeviceState;
 use crate::elastic::{self, ChunkDonors};
 use crate::error::Error;
@@ -40,11 +41,10 @@ use crate::heap_policy::HeapPolicy;
 use crate::in_flight::Ended;
 use crate::observe::tracing;
 use crate::out_of_memory::OutOfMemory;
-use crate::pool::state::PoolState;
+use crate::pool::pool_state::PoolState;
 use crate::retry::release::release_whole;
 use crate::size::SegmentKind;
 use crate::source::SourceError;
-use crate::state::AllocatorState;
 use crate::stream_state::StreamState;
 
 /// A block, and the heap that contains it.
@@ -314,9 +314,9 @@ impl<'a, D: Device> Retry<'a, D> {
         if self.heap.pool().is_some() {
             return Ok(());
         }
-        let partner = self.inner.partner_of(self.heap)?;
-        let _alone = partner.lock_growth();
-        let direct = Retry::new(self.inner, &partner, self.request);
+        let heap = self.inner.direct_heap(self.heap)?;
+        let _alone = heap.lock_growth();
+        let direct = Retry::new(self.inner, heap, self.request);
         direct.search()?;
         direct.alloc_segment(false)
     }

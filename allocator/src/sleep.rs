@@ -49,6 +49,7 @@
 //! [`Allocator::sleep_tagged`], [`Allocator::wake_tagged`].
 
 mod chunk;
+mod heap;
 pub(crate) mod offload;
 mod pool_ops;
 pub(crate) mod staging;
@@ -154,7 +155,6 @@ impl<D: Device> Allocator<D> {
     /// Allocates host memory for `bytes` of contents now, so that the first sleep is faster: 32 GiB take seconds.
     pub fn prepare_contents(&self, bytes: u64) -> Result<(), Error> {
         let inner = self.inner();
-        inner.shared.origin.check()?;
         let slabs = inner.store.take(&inner.shared, bytes).ok_or(PoolProblem::NoHostMemory.of(PoolId::DEFAULT))?;
         inner.store.put_back(slabs);
         Ok(())
@@ -164,6 +164,6 @@ impl<D: Device> Allocator<D> {
     /// Returns its bytes.
     #[expect(clippy::must_use_candidate, reason = "the figure is for those who want it")]
     pub fn release_contents(&self) -> u64 {
-        if self.is_inherited() { 0 } else { self.inner().store.clear() }
+        self.inner().store.clear()
     }
 }

@@ -40,9 +40,6 @@ impl<D: Device> Stream<D> {
 
     /// Blocks the host until all work queued in the stream so far has finished.
     pub fn synchronize(&self) -> hal::Result<()> {
-        if self.stream_state.shared().origin.is_inherited() {
-            return Err(hal::Error::new(hal::ErrorKind::DeviceLost, "synchronize"));
-        }
         // SAFETY: 1. the stream state keeps its stream alive.
         unsafe { self.device().synchronize(self.handle()) }
     }

@@ -1,11 +1,11 @@
 //! The state of a stream in the allocator.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, MutexGuard};
 
 use cachette_hal::{self as hal, CaptureId, CaptureNode, CaptureStatus, Device, StreamRef};
 
-use crate::device_state::{DeviceState, Settings};
+use crate::device_state::DeviceState;
 use crate::sync::Mutex;
 
 /// The state of a stream. Every heap of the stream keeps it alive.
@@ -18,13 +18,13 @@ pub(crate) struct StreamState<D: Device> {
     /// The handle, if the allocator created the stream and must destroy it.
     owned: Option<hal::Stream>,
     /// Held by the thread that marks a point.
-    marking: Mutex<()>,
+    pub(crate) marking: Mutex<()>,
     /// Whether the program has destroyed the stream, by the last query. A new stream may get the handle later.
     gone: AtomicBool,
     /// The number of [`Stream`](crate::Stream)s. Relaxed: the list of dropped streams orders what depends on it.
     handles: AtomicUsize,
     /// The numbers of the heaps of the stream, in all pools.
-    heaps: Mutex<Vec<u32>>,
+    pub(crate) heaps: Mutex<Vec<u32>>,
 }
 
 impl<D: Device> StreamState<D> {
@@ -54,21 +54,6 @@ impl<D: Device> StreamState<D> {
     /// Removes a handle. Returns whether it was the last one of a stream that the allocator owns.
     pub(crate) fn remove_handle(&self) -> bool {
         self.handles.fetch_sub(1, Ordering::Relaxed) == 1 && self.owned.is_some()
-    }
-
-    /// Adds a heap of the stream.
-    pub(crate) fn list_heap(&self, number: u32) {
-        self.heaps.lock().push(number);
-    }
-
-    /// The numbers of the heaps of the stream.
-    pub(crate) fn heaps(&self) -> Vec<u32> {
-        self.heaps.lock().clone()
-    }
-
-    /// Keeps other threads from marking a point in the stream.
-    pub(crate) fn marking(&self) -> MutexGuard<'_, ()> {
-        self.marking.lock()
     }
 
     pub(crate) const fn number(&self) -> u64 {
@@ -111,14 +96,6 @@ impl<D: Device> StreamState<D> {
     /// Returns whether work in the stream is being captured. If the driver query fails, it returns `false`.
     pub(crate) fn is_capturing(&self) -> bool {
         self.ask_capturing().unwrap_or(false)
-    }
-
-    /// Returns whether a recorded use of the stream belongs to a capture. The driver is asked only while a capture is
-    /// announced, or if the reuse inside captures needs to know of all.
-    pub(crate) fn captures_uses(&self) -> bool {
-        let Settings { reuses_in_captures, .. } = &self.shared.settings;
-        let announced = self.shared.routed.load(Ordering::Relaxed);
-        (announced || reuses_in_captures.load(Ordering::Relaxed)) && self.is_capturing()
     }
 
     /// Returns whether work in the stream is being captured, or the driver's error. An event would invalidate a
@@ -186,9 +163,8 @@ pub(crate) struct WaitFailure {
 
 impl<D: Device> Drop for StreamState<D> {
     fn drop(&mut self) {
-        if let Some(stream) = self.owned.take()
-            && !self.shared.origin.is_inherited()
-        {
+        // A forked child keeps the states of its parent for ever.
+        if let Some(stream) = self.owned.take() {
             // SAFETY: 1. the stream was created for this stream state, and nothing refers to the state any more.
             // A destructor cannot return a failure.
             let _ = unsafe { self.shared.device.destroy_stream(stream) };

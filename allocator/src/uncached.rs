@@ -41,11 +41,8 @@ impl<D: Device> Uncached<D> {
     /// Records that a stream of another device uses the memory. A free waits for all streams of this device anyway.
     pub(crate) fn record_use(&self, user: &Arc<DeviceState<D>>) {
         let (own, other) = (self.shared.device.info(), user.device.info());
-        let is_own = (own.vendor, own.ordinal) == (other.vendor, other.ordinal);
-        if is_own || self.shared.origin.is_inherited() {
-            return;
-        }
-        if let Some(record) = self.shared.uncached.0.lock().get_mut(&self.address())
+        if (own.vendor, own.ordinal) != (other.vendor, other.ordinal)
+            && let Some(record) = self.shared.uncached.0.lock().get_mut(&self.address())
             && !record.users.iter().any(|known| Arc::ptr_eq(known, user))
         {
             record.users.push(Arc::clone(user));
@@ -54,9 +51,6 @@ impl<D: Device> Uncached<D> {
 
     /// Gives up the ownership: the caller frees the memory by its address.
     pub(crate) fn make_raw(mut self) {
-        if self.shared.origin.is_inherited() {
-            return;
-        }
         if let Some(ptr) = self.ptr.take()
             && let Some(record) = self.shared.uncached.0.lock().get_mut(&ptr.address())
         {

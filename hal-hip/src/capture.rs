@@ -9,8 +9,7 @@ use cachette_hal::{
     Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus, Error, ErrorKind, Graph, Result, StreamRef,
 };
 
-use crate::context::{CAPTURES, Context, Group};
-use crate::device::{PER_THREAD_STREAM, handle};
+use crate::context::{CAPTURES, Context, Group, PER_THREAD_STREAM, handle};
 use crate::symbols::CaptureCalls;
 use crate::types::{
     CAPTURE_MODE_GLOBAL as GLOBAL, CAPTURE_MODE_RELAXED as RELAXED, CAPTURE_MODE_THREAD_LOCAL as THREAD_LOCAL,

@@ -10,10 +10,23 @@ use cachette_hal::{CaptureLock, Error, ErrorKind, Reason, Result, StreamRef};
 use crate::capture::{check_live, is_idle};
 use crate::library::Driver;
 use crate::symbols::{CoreCalls, Symbols};
-use crate::types::Status;
+use crate::types::{Status, StreamHandle};
 
 /// The lock of the calls that use a capture, of all devices: the driver protects a capture's state by none.
 pub(crate) static CAPTURES: CaptureLock = CaptureLock::new();
+
+/// HIP's second handle for the default stream; the driver crashes on it.
+const LEGACY_STREAM: usize = 1;
+/// The default stream of the calling thread. Created streams have higher handles.
+pub(crate) const PER_THREAD_STREAM: StreamHandle = 2;
+
+/// The handle to pass for a stream.
+pub(crate) const fn handle(stream: StreamRef) -> StreamHandle {
+    match stream.raw() {
+        LEGACY_STREAM => StreamRef::DEFAULT.raw(),
+        raw => raw,
+    }
+}
 
 /// A device of the driver.
 pub(crate) struct Context {

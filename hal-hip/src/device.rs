@@ -1,7 +1,8 @@
 //! One device: memory, streams and events.
 
+use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use cachette_hal::{
 };
 
 use crate::capture::{HipCapture, check_live, is_captured};
-use crate::context::Context;
+use crate::context::{Context, PER_THREAD_STREAM, handle};
 use crate::facts::facts;
 use crate::host_calls::HipHostCalls;
 use crate::host_memory::HipHostMemory;
@@ -22,13 +23,11 @@ use crate::status::NOT_READY;
 use crate::stream_ordered::HipStreamOrdered;
 use crate::symbols::CoreCalls;
 use crate::transfer::HipTransfer;
-use crate::types::{EVENT_DISABLE_TIMING, EVENT_RELEASE_TO_SYSTEM, STREAM_NON_BLOCKING, Status, StreamHandle};
+use crate::types::{EVENT_DISABLE_TIMING, EVENT_RELEASE_TO_SYSTEM, STREAM_NON_BLOCKING, Status};
 use crate::virtual_memory::HipVirtualMemory;
 
-/// HIP's second handle for the default stream; the driver crashes on it.
-const LEGACY_STREAM: usize = 1;
-/// The default stream of the calling thread. Created streams have higher handles.
-pub(crate) const PER_THREAD_STREAM: StreamHandle = 2;
+/// The open devices. Drivers are never dropped, so an address identifies one.
+static OPENED: Mutex<BTreeMap<(usize, Ordinal), HipDevice>> = Mutex::new(BTreeMap::new());
 
 /// The first pause of a wait for an event; each later pause is twice as long.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(1);
@@ -60,8 +59,10 @@ impl HipDevice {
     /// Opens the device at `ordinal` and probes its features, once per process.
     pub(crate) fn open(driver: &Arc<Driver>, ordinal: Ordinal) -> Result<Self> {
         let device = find(driver, "hipGetDeviceCount", ordinal)?;
-        if let Some(opened) = driver.devices().get(&ordinal) {
-            return Ok(opened.clone());
+        let opened = || OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (Arc::as_ptr(driver).addr(), ordinal);
+        if let Some(known) = opened().get(&key) {
+            return Ok(known.clone());
         }
         // Probing may take time, so the lock is not held. Two threads that probe at once find the same.
         let context = Context::new(Arc::clone(driver), device);
@@ -81,8 +82,7 @@ impl HipDevice {
             info,
         };
         drop(entered);
-        let opened = Self { parts: Arc::new(parts) };
-        Ok(driver.devices().entry(ordinal).or_insert(opened).clone())
+        Ok(opened().entry(key).or_insert(Self { parts: Arc::new(parts) }).clone())
     }
 
     fn context(&self) -> &Context {
@@ -112,14 +112,6 @@ pub(crate) fn current_memory(context: &Context) -> Result<MemoryInfo> {
 pub(crate) fn find(driver: &Driver, call: &'static str, ordinal: Ordinal) -> Result<c_int> {
     let exists = ordinal.0 < driver.device_count()?;
     c_int::try_from(ordinal.0).ok().filter(|_| exists).ok_or(Error::new(ErrorKind::NoSuchDevice, call))
-}
-
-/// The handle to pass for a stream.
-pub(crate) const fn handle(stream: StreamRef) -> StreamHandle {
-    match stream.raw() {
-        LEGACY_STREAM => StreamRef::DEFAULT.raw(),
-        raw => raw,
-    }
 }
 
 /// The name of a call that takes a size; rejects zero, for which HIP returns success and null.

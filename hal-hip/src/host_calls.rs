@@ -7,8 +7,7 @@ use cachette_hal::{
 };
 
 use crate::capture::HipCapture;
-use crate::context::Context;
-use crate::device::handle;
+use crate::context::{Context, handle};
 use crate::symbols::HostCallCalls;
 
 /// Host functions in one device's streams.

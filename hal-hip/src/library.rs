@@ -1,15 +1,13 @@
 //! libamdhip64: its candidates and its functions.
 
-use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{OsString, c_int};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cachette_hal::load::{Candidate, Library, loaded_file};
-use cachette_hal::{BackendInfo, Error, LoadError, Ordinal, Result, Vendor, Version};
+use cachette_hal::{BackendInfo, Error, LoadError, Result, Vendor, Version};
 
-use crate::device::HipDevice;
 use crate::event_streams::EventStreams;
 use crate::last_error;
 use crate::ledger::Ledger;
@@ -68,7 +66,6 @@ pub(crate) struct Driver {
     pub(crate) own: StreamSet,
     /// Where each event was recorded.
     pub(crate) recorded: EventStreams,
-    devices: Mutex<BTreeMap<Ordinal, HipDevice>>,
 }
 
 impl Driver {
@@ -105,7 +102,6 @@ impl Driver {
             left: StreamSet::default(),
             own: StreamSet::default(),
             recorded: EventStreams::default(),
-            devices: Mutex::default(),
         });
         drivers.push(Arc::clone(&driver));
         driver
@@ -122,11 +118,6 @@ impl Driver {
         }
         self.check("hipGetDeviceCount", status)?;
         Ok(u32::try_from(count).unwrap_or(0))
-    }
-
-    /// The devices that are open.
-    pub(crate) fn devices(&self) -> MutexGuard<'_, BTreeMap<Ordinal, HipDevice>> {
-        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Turns the status of `call` into a result, and clears the thread's last error.

@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use cachette_hal::owned::{OwnedStream, RelaxedCapture};
 use cachette_hal::{Device, DevicePtr, Error, ErrorKind, Reason, Result, StreamOrdered, StreamRef, Transfer};
 
-use crate::context::Context;
-use crate::device::{HipDevice, device_ptr, handle, sized_call};
+use crate::context::{Context, handle};
+use crate::device::{HipDevice, device_ptr, sized_call};
 use crate::probe::{self, Property};
 use crate::symbols::StreamOrderedCalls;
 use crate::types::{MEMORY_TYPE_DEVICE, PointerAttribute, PoolHandle};

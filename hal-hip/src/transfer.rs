@@ -4,8 +4,8 @@ use std::ffi::c_int;
 
 use cachette_hal::{DevicePtr, Result, StreamRef, Transfer};
 
-use crate::context::Group;
-use crate::device::{handle, sized_call};
+use crate::context::{Group, handle};
+use crate::device::sized_call;
 use crate::symbols::TransferCalls;
 
 /// Fills and copies by one device.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::Device;
 
 use super::Allocator;
+use crate::allocator::allocator_state::AllocatorState;
 use crate::error::{Error, sum_all};
 use crate::fence::Fence;
 use crate::heap::Heap;
@@ -13,7 +14,6 @@ use crate::observe::history::Level;
 use crate::observe::tracing;
 use crate::pool::PoolId;
 use crate::source::SourceEvent;
-use crate::state::AllocatorState;
 
 impl<D: Device> Allocator<D> {
     /// Releases every unused segment to the device. Returns the number of released bytes.

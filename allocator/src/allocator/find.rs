@@ -1,15 +1,15 @@
-//! Finds a block when the heap of the stream has none: by a route, in its partner heap, or by the retry steps.
+//! Finds a block when the heap of the stream has none: by a route, or by the retry steps.
 
 use std::sync::Arc;
 
 use cachette_hal::Device;
 
+use crate::allocator::allocator_state::AllocatorState;
 use crate::error::Error;
 use crate::heap::{Allocated, Heap, Request};
 use crate::label::Label;
 use crate::observe::history::Level;
 use crate::retry::{FoundBlock, Retry, pass_guards};
-use crate::state::AllocatorState;
 
 impl<D: Device> AllocatorState<D> {
     /// Continues a request for which no block fits, or whose block has guards. Fails in a forked child.
@@ -44,12 +44,10 @@ impl<D: Device> AllocatorState<D> {
         let stream_state = &heap.stream_state;
         let routed_pool = self.routes.pool_for(stream_state.handle(), || stream_state.capture())?;
         let heap = routed_pool.as_ref().map_or(Ok(heap), |pool| self.heap_of_stream_state(pool, stream_state))?;
-        if !heap.is_retired()
-            && let Some(allocated) = heap.allocate_after_events(request)?
-        {
-            return Ok(FoundBlock::of(heap, allocated));
+        match heap.allocate_after_events(request)? {
+            Some(allocated) => Ok(FoundBlock::of(heap, allocated)),
+            None => self.find_in_pool(heap, request),
         }
-        self.find_in_pool(heap, request)
     }
 
     /// Returns whether a request to a heap is routed to a pool whose memory graphs may use.
@@ -64,20 +62,13 @@ impl<D: Device> AllocatorState<D> {
         }
     }
 
-    /// Finds a block in the heap's pool; in the heap's partner if the configuration has changed.
+    /// Finds a block in the heap's pool.
     fn find_in_pool(&self, heap: &Arc<Heap<D>>, request: Request) -> Result<FoundBlock<D>, Error> {
         Self::check_awake(heap)?;
-        let retired = heap.is_retired();
-        let heap = &if retired { self.partner_of(heap)? } else { Arc::clone(heap) };
-        if retired && let Some(allocated) = heap.allocate(None, request) {
-            return Ok(FoundBlock::of(heap, allocated));
-        }
-        // Free blocks in ordinary segments stay usable. Elastic ones do not, once elastic segments are switched off.
-        if heap.elastic.is_some()
-            && let Some(partner) = heap.partner()
-            && let Some(allocated) = partner.allocate_after_events(request)?
+        if let Some(direct) = heap.direct.get().and_then(|number| self.heaps.get(*number))
+            && let Some(allocated) = direct.allocate_after_events(request)?
         {
-            return Ok(FoundBlock::of(&partner, allocated));
+            return Ok(FoundBlock::of(direct, allocated));
         }
         Retry::new(self, heap, request).run()
     }

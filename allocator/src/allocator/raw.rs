@@ -8,13 +8,13 @@ use cachette_hal::{Device, StreamRef};
 use crate::address_index::SegmentRef;
 use crate::allocation::Answer;
 use crate::allocator::Allocator;
+use crate::allocator::allocator_state::AllocatorState;
 use crate::blocks::{Block, BlockId, BlockState, SegmentId};
 use crate::error::{Error, PointerProblem};
 use crate::heap::{Allocated, FastGuard, Heap, Request};
 use crate::label::Label;
-use crate::pool::{PoolId, route};
+use crate::pool::PoolId;
 use crate::size::TOO_LARGE;
-use crate::state::AllocatorState;
 use crate::sync::thread;
 use crate::uncached::Uncached;
 
@@ -76,11 +76,11 @@ impl<D: Device> Allocator<D> {
         convert: impl FnOnce(Error) -> E,
     ) -> Result<u64, E> {
         let heap = match self.inner().last_heap(stream) {
-            Some(heap) if !route::is_inside() => heap,
+            Some(heap) if thread::entered_pools() == 0 => heap,
             _ => return self.allocate_raw_elsewhere(bytes, stream, label, convert),
         };
         let request = Request { requested: bytes, label };
-        match heap.allocate_last_freed(request) {
+        match heap.allocate_fast(request) {
             Ok(allocated) => Ok(allocated.address),
             Err(held) => self.allocate_raw_search(held, request, heap, convert),
         }
@@ -113,11 +113,11 @@ impl<D: Device> Allocator<D> {
                 return self.allocate_uncached(bytes, stream);
             }
             let mut heap = self.inner().heap_of_raw(stream)?;
-            if route::is_inside() {
+            if thread::entered_pools() > 0 {
                 heap = self.inner().heap_inside(stream, &heap.stream_state)?.unwrap_or(heap);
             }
             thread::set_last_heap(heap.number);
-            self.allocate_from(bytes, heap, label)
+            self.allocate_fast(bytes, heap, label)
         };
         serve().map(|Address(address)| address).map_err(convert)
     }
@@ -131,11 +131,11 @@ impl<D: Device> Allocator<D> {
     #[inline]
     #[must_use]
     pub unsafe fn allocate_raw_last_freed(&self, bytes: u64, stream: StreamRef, label: Label) -> Option<u64> {
-        if route::is_inside() {
+        if thread::entered_pools() > 0 {
             return None;
         }
         let heap = self.inner().known_heap(stream)?;
-        let allocated = heap.allocate_last_freed(Request { requested: bytes, label }).ok()?;
+        let allocated = heap.allocate_fast(Request { requested: bytes, label }).ok()?;
         thread::set_last_heap(heap.number);
         Some(allocated.address)
     }
@@ -206,7 +206,7 @@ impl<D: Device> Allocator<D> {
         if !self.is_inherited()
             && let Ok((heap, id)) = self.find(address)
         {
-            heap.free_behind(id, &self.inner().heap_of_raw(stream)?.stream_state);
+            heap.note_use(id, &self.inner().heap_of_raw(stream)?.stream_state, true);
         }
         self.free_raw_slow(address)
     }
@@ -238,7 +238,6 @@ impl<D: Device> Allocator<D> {
     ///
     /// As for [`adopt_stream`](Self::adopt_stream).
     pub unsafe fn record_stream_raw(&self, address: u64, stream: StreamRef) -> Result<(), Error> {
-        self.inner().shared.origin.check()?;
         if address == 0 || self.inner().shared.uncached.bytes_at(address).is_some() {
             return Ok(());
         }
@@ -249,7 +248,6 @@ impl<D: Device> Allocator<D> {
 
     /// Returns the device memory that contains an allocation: its first address and its size in bytes.
     pub fn base_allocation(&self, address: u64) -> Result<(u64, u64), Error> {
-        self.inner().shared.origin.check()?;
         if let Some(bytes) = self.inner().shared.uncached.bytes_at(address) {
             return Ok((address, bytes));
         }
@@ -276,7 +274,6 @@ impl<D: Device> Allocator<D> {
     }
 
     fn read_at(&self, address: u64, read: fn(&Block) -> u64) -> Result<u64, Error> {
-        self.inner().shared.origin.check()?;
         if let Some(bytes) = self.inner().shared.uncached.bytes_at(address) {
             return Ok(bytes);
         }

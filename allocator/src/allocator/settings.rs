@@ -22,7 +22,6 @@ impl<D: Device> Allocator<D> {
         if !(0.0..=1.0).contains(&fraction) {
             return Err(Error::InvalidFraction(fraction.to_string()));
         }
-        self.shared().origin.check()?;
         let limit = fraction_of(fraction, self.device_info().total_memory);
         self.shared().settings.limit.store(limit, Relaxed);
         self.inner.pools.notify(SourceEvent::Limited(fraction, self.device_info().ordinal));
@@ -52,62 +51,53 @@ impl<D: Device> Allocator<D> {
         self.shared().settings.limit()
     }
 
-    /// The current configuration; the default configuration in a forked child.
+    /// The current configuration.
     #[must_use]
     pub fn config(&self) -> Config {
-        if self.is_inherited() { Config::default() } else { self.shared().settings.config() }
+        self.shared().settings.config()
     }
 
-    /// Replaces the configuration, except for the backend, which is chosen at the start. The memory limit is not part
-    /// of it; see [`set_memory_limit`](Self::set_memory_limit) and [`set_memory_fraction`](Self::set_memory_fraction).
+    /// Replaces the configuration, except for the backend, which is chosen at the start.
+    ///
+    /// A stream keeps its kind of segments in each pool: a change of `expandable_segments` applies where it allocates
+    /// for the first time. The memory limit is not part of the configuration; see
+    /// [`set_memory_limit`](Self::set_memory_limit) and [`set_memory_fraction`](Self::set_memory_fraction).
     pub fn set_config(&self, config: &Config) {
-        if self.is_inherited() {
-            return;
-        }
         let _turn = self.inner.config_turn.lock();
         let config = config.clone().with_backend(self.config().backend());
         let policy = HeapPolicy::of(&config);
         self.shared().settings.apply(&config);
-        let elastic = self.inner.is_elastic();
         for heap in self.inner.heaps.all() {
-            heap.set_policy(&policy, elastic);
+            heap.set_policy(&policy);
         }
     }
 
     /// Calls `observer` with the figures of every request that fails with out-of-memory, before the request returns.
     pub fn on_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
-        if !self.is_inherited() {
-            self.shared().callbacks.oom.write().push(Arc::new(observer));
-        }
+        self.shared().callbacks.oom.write().push(Arc::new(observer));
     }
 
     /// Calls `reliever` when no free block fits. It frees memory, and returns whether it freed any.
     ///
     /// It may drop allocations, but must not allocate.
     pub fn on_pressure(&self, reliever: impl Fn() -> bool + Send + Sync + 'static) {
-        if !self.is_inherited() {
-            self.shared().callbacks.free_memory.write().push(Arc::new(reliever));
-        }
+        self.shared().callbacks.free_memory.write().push(Arc::new(reliever));
     }
 
     /// Calls `tracker` for every memory event, on the thread where it happens.
     ///
     /// It must not call the allocator, nor wait for a thread that does.
     pub fn track(&self, tracker: impl Fn(&TraceEvent) + Send + Sync + 'static) {
-        if self.is_inherited() {
-            return;
-        }
         self.shared().callbacks.add_sink(u16::MAX, Arc::new(tracker));
         for heap in self.inner.heaps.all() {
-            heap.refresh();
+            // Its drop derives the fast-path flag again.
+            drop(heap.state.lock());
         }
     }
 
     /// Calls `observer` if raw memory is still allocated when the allocator is dropped. The program can no longer free
     /// that memory. Memory of an [`Allocation`](crate::Allocation) is not reported, since its owner still frees it.
     pub fn on_leak(&self, observer: impl Fn(&[LeakedAllocation]) + Send + Sync + 'static) {
-        if !self.is_inherited() {
-            self.shared().callbacks.leaks.write().push(Arc::new(observer));
-        }
+        self.shared().callbacks.leaks.write().push(Arc::new(observer));
     }
 }

@@ -4,20 +4,29 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::{self as hal, Device};
+use cachette_hal::{self as hal, Device, StreamRef};
 
 use super::Allocator;
+use crate::allocator::allocator_state::AllocatorState;
 use crate::observe::callbacks::LeakedAllocation;
-use crate::state::AllocatorState;
 use crate::stats::{Counted, Stats};
+
+/// The elastic segments of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ElasticSegment {
+    /// The stream.
+    pub stream: StreamRef,
+    /// Bytes of reserved addresses.
+    pub addresses: u64,
+    /// Bytes of mapped memory, in use or not.
+    pub mapped: u64,
+}
 
 impl<D: Device> Allocator<D> {
     /// Returns the statistics of the allocator.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        if self.is_inherited() {
-            return Stats::default();
-        }
         for heap in self.inner.heaps.all() {
             heap.coalesce();
         }
@@ -48,24 +57,17 @@ impl<D: Device> Allocator<D> {
     /// Bytes of allocated blocks: one figure of [`stats`](Self::stats), for a fraction of its cost.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
-        self.now(Counted::AllocatedBytes)
+        self.shared().peaks.now(Counted::AllocatedBytes)
     }
 
     /// Bytes held from the device now; see [`allocated_bytes`](Self::allocated_bytes).
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
-        self.now(Counted::ReservedBytes)
-    }
-
-    fn now(&self, measure: Counted) -> u64 {
-        if self.is_inherited() { 0 } else { self.inner.shared.peaks.now(measure) }
+        self.shared().peaks.now(Counted::ReservedBytes)
     }
 
     /// Sets every peak to the current value.
     pub fn reset_peaks(&self) {
-        if self.is_inherited() {
-            return;
-        }
         let shared = self.shared();
         shared.peaks.reset_peaks();
         shared.totals.oversize_allocations.0.lock().reset_peak();
@@ -74,9 +76,6 @@ impl<D: Device> Allocator<D> {
 
     /// Sets every sum and count to zero. Current values and peaks stay.
     pub fn reset_totals(&self) {
-        if self.is_inherited() {
-            return;
-        }
         let shared = self.shared();
         shared.peaks.reset_totals();
         shared.totals.reset();
@@ -91,26 +90,35 @@ impl<D: Device> Allocator<D> {
     /// Returns the largest request that could be served now: from a free block, or from the device's free memory within
     /// the limit.
     pub fn largest_available(&self) -> hal::Result<u64> {
-        if self.is_inherited() {
-            return Err(hal::Error::new(hal::ErrorKind::DeviceLost, "memory_info"));
-        }
         let shared = self.shared();
         let limit = shared.settings.limit().unwrap_or(u64::MAX);
         let room = limit.saturating_sub(shared.totals.reserved.load(Relaxed));
         Ok(self.largest_free().max(self.device().memory_info()?.free.min(room)))
     }
 
+    /// Returns the elastic segments of every stream, in the order in which the streams were first used. Streams without
+    /// elastic segments are omitted.
+    #[must_use]
+    pub fn elastic_segments(&self) -> Vec<ElasticSegment> {
+        let heaps = self.inner().heaps.all();
+        let segments = heaps.iter().map(|heap| ElasticSegment {
+            stream: heap.stream_state.handle(),
+            addresses: heap.address_ranges().iter().map(|(_, bytes)| bytes).sum(),
+            mapped: heap.reserved(),
+        });
+        segments.filter(|segment| segment.addresses > 0).collect()
+    }
+
     /// Raw memory that is not freed yet.
     #[must_use]
     pub fn raw_allocations(&self) -> Vec<LeakedAllocation> {
-        if self.is_inherited() { Vec::new() } else { self.inner.leaks() }
+        self.inner.leaks()
     }
 
     /// Walks every structure and checks every invariant. The error names the violated one.
     ///
     /// For tests: each heap stays locked during its walk.
     pub fn check(&self) -> Result<(), String> {
-        self.shared().origin.check().map_err(|forked| crate::Error::from(forked).to_string())?;
         let heaps = self.inner.heaps.all();
         heaps.iter().try_for_each(|heap| heap.check())?;
         let held: u64 = heaps.iter().map(|heap| heap.reserved()).sum();

@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::{Device, StreamRef};
 
 use super::Allocator;
+use crate::allocator::allocator_state::AllocatorState;
 use crate::error::{Error, NO_HEAP};
 use crate::heap::Heap;
 use crate::heap_policy::HeapPolicy;
-use crate::state::AllocatorState;
 use crate::stats::{Counted, Row};
 use crate::stream::Stream;
 use crate::stream_state::StreamState;
@@ -90,7 +90,7 @@ impl<D: Device> AllocatorState<D> {
 
     /// Returns whether a stream has no work and no memory in use, and no route leads its requests to a pool.
     fn is_unused(&self, stream: &Stream<D>) -> bool {
-        let heaps = stream.stream_state.heaps();
+        let heaps = stream.stream_state.heaps.lock().clone();
         let mut heaps = heaps.into_iter().filter_map(|number| self.heaps.get(number));
         let counted = [Counted::Allocations, Counted::Pending];
         let is_free = |heap: &Arc<Heap<D>>| counted.iter().all(|counted| heap.count(Row::All, *counted) == 0);
@@ -108,7 +108,7 @@ impl<D: Device> AllocatorState<D> {
     ) -> Option<&Arc<Heap<D>>> {
         let policy = HeapPolicy::of(&self.shared.settings.config());
         let heap = self.heaps.add(|number| Heap::new(Arc::clone(stream_state), &policy, number, elastic, listed))?;
-        stream_state.list_heap(heap.number);
+        stream_state.heaps.lock().push(heap.number);
         self.park_surplus();
         Some(heap)
     }
@@ -141,7 +141,7 @@ impl<D: Device> AllocatorState<D> {
     /// Does the same without a lookup, if this thread last asked the heap for raw memory.
     #[inline(always)]
     pub(crate) fn last_heap(&self, stream: StreamRef) -> Option<&Arc<Heap<D>>> {
-        self.heaps.get(thread::last_heap()).filter(|heap| heap.is_listed(stream))
+        self.heaps.get(thread::last_heap()).filter(|heap| heap.listed == Some(stream))
     }
 
     #[cold]
@@ -150,20 +150,11 @@ impl<D: Device> AllocatorState<D> {
         Ok(self.known_heap(stream).ok_or(NO_HEAP)?)
     }
 
-    /// Returns the heap of the same stream with the other source. Creates it if there is none yet.
-    pub(crate) fn partner_of(&self, heap: &Arc<Heap<D>>) -> Result<Arc<Heap<D>>, Error> {
-        if let Some(partner) = heap.partner() {
-            return Ok(partner);
-        }
+    /// Returns the heap with direct segments beside an elastic one of the default pool. Creates it if there is none yet.
+    pub(crate) fn direct_heap(&self, heap: &Heap<D>) -> Result<&Arc<Heap<D>>, Error> {
+        let make = || self.add_heap(&heap.stream_state, false, None).map(|made| made.number);
         let _turn = self.config_turn.lock();
-        let made = self.add_heap(&heap.stream_state, heap.elastic.is_none(), None).ok_or(NO_HEAP)?;
-        let pool = heap.pool();
-        if let Some(pool) = &pool {
-            made.set_pool(pool);
-        }
-        made.set_elastic(self.is_elastic() && pool.is_none_or(|pool| pool.permits_elastic()));
-        heap.pair(made);
-        // If another thread was faster, its heap is used, and this one stays empty.
-        Ok(heap.partner().unwrap_or_else(|| Arc::clone(made)))
+        let number = heap.direct.get().copied().or_else(make).ok_or(NO_HEAP)?;
+        Ok(self.heaps.get(*heap.direct.get_or_init(|| number)).ok_or(NO_HEAP)?)
     }
 }

@@ -11,10 +11,11 @@ use crate::blocks::large_bins::LargeBins;
 use crate::blocks::segment::Segments;
 use crate::blocks::small_bins::SmallBins;
 use crate::blocks::table::{Block, BlockTable};
-use crate::blocks::{BlockId, BlockState, ChunkMap, ReuseGuard, Segment, SegmentId};
+use crate::blocks::{BlockId, BlockState, ChunkMap, Segment, SegmentId};
 use crate::heap_policy::HeapPolicy;
 use crate::size::{SegmentKind, UNIT};
 
+pub(crate) use guards::{ReuseGuard, add_guards};
 pub(crate) use segments::IdleSegment;
 pub(crate) use segments::rank_of;
 pub(crate) use split::Split;
@@ -54,23 +55,6 @@ pub(crate) struct HeapBlocks<G> {
     pub(crate) chunk_map: Option<Box<ChunkMap>>,
 }
 
-/// The last-freed block, which a request can allocate as it is.
-pub(crate) struct LastFreed<'a> {
-    pub(crate) id: BlockId,
-    pub(crate) block: &'a mut Block,
-    slot: &'a mut BlockId,
-}
-
-impl<'a> LastFreed<'a> {
-    /// Allocates the block.
-    #[inline(always)]
-    pub(crate) fn take(self) -> &'a mut Block {
-        *self.slot = BlockId::NONE;
-        self.block.state = BlockState::Allocated;
-        self.block
-    }
-}
-
 impl<G> Default for HeapBlocks<G> {
     fn default() -> Self {
         Self {
@@ -108,19 +92,23 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         self.search(policy, rounded, units)
     }
 
-    /// Returns the last-freed block, if a search for its size would find it.
+    /// Allocates the last-freed block, if a search for its size would find it, and if it `suits`.
     #[inline(always)]
-    pub(crate) fn last_freed(&mut self) -> Option<LastFreed<'_>> {
+    pub(crate) fn allocate_last_freed(&mut self, suits: impl FnOnce(&Block) -> bool) -> Option<(BlockId, &mut Block)> {
         let id = self.last_freed;
         let block = self.blocks.get_mut(id)?;
-        let slot = &mut self.last_freed;
-        (id == self.last_found).then_some(LastFreed { id, block, slot })
+        if id != self.last_found || !suits(block) {
+            return None;
+        }
+        self.last_freed = BlockId::NONE;
+        block.state = BlockState::Allocated;
+        Some((id, block))
     }
 
     #[inline(always)]
     fn search(&mut self, policy: &HeapPolicy, rounded: u64, units: u32) -> BlockId {
         if self.chunk_map.is_some() {
-            return self.search_elastic(policy, units);
+            return self.search_elastic(units);
         }
         self.coalesce_inline();
         let kind = SegmentKind::of(rounded);

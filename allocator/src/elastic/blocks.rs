@@ -16,7 +16,7 @@
 
 mod free_blocks;
 
-use crate::blocks::guard::add_guards;
+use crate::blocks::heap_blocks::add_guards;
 use crate::blocks::segment::Segment;
 use crate::blocks::start_index::StartIndex;
 use crate::blocks::table::Block;

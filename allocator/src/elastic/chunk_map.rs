@@ -2,9 +2,19 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use cachette_hal::VirtualMemory;
+
 use crate::blocks::address_list::AddressList;
 use crate::blocks::{BlockId, SegmentId};
 use crate::size::SegmentKind;
+
+/// The smallest chunk, whatever the driver allows: each chunk costs a call, and on some systems a file descriptor.
+pub(crate) const SMALLEST_PAGE: u64 = 2 << 20;
+
+/// The granularity of chunks and of the addresses that they are mapped at.
+pub(crate) fn page(memory: &dyn VirtualMemory) -> u64 {
+    memory.granularity().recommended.max(SMALLEST_PAGE)
+}
 
 /// The id of a chunk: physical memory that is mapped, moved and released as a whole. The chunk table assigns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

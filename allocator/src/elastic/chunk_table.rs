@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering:
 
 use cachette_hal::{self as hal, Backing, DevicePtr, ErrorKind, Sharing, VirtualMemory};
 
-use crate::blocks::{BlockId, Chunk, ChunkId};
+use crate::blocks::{Chunk, ChunkId};
 use crate::sync::Mutex;
 
 /// The physical memory of every chunk of an allocator, and its total size.
@@ -193,11 +193,6 @@ impl ChunkTable {
     pub(crate) fn is_single(&self, id: ChunkId) -> bool {
         let is_single = |slots: &ChunkSlots| matches!(slots.slots.get(id.0 as usize), Some(Some(p)) if p.single);
         self.has_single() && is_single(&self.table.lock())
-    }
-
-    /// Removes the chunks that must be unmapped before they move.
-    pub(crate) fn remove_single(&self, idle_chunks: &mut Vec<(Chunk, BlockId)>) {
-        idle_chunks.retain(|(chunk, _)| !self.is_single(chunk.id));
     }
 
     /// Destroys a chunk; the driver frees the memory with its last mapping. After a failure the chunk still exists, and

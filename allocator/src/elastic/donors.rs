@@ -10,9 +10,9 @@ use cachette_hal::{self as hal, Device, Progress};
 
 use crate::blocks::{Chunk, ChunkId, ReservedBlock};
 use crate::elastic::SMALLEST_PAGE;
+use crate::elastic::elastic_state::PendingUnmap;
 use crate::elastic::map::Leftover;
 use crate::elastic::policy::Plan;
-use crate::elastic::state::PendingUnmap;
 use crate::fence::{Fence, passed_soon};
 use crate::heap::{Heap, HeapState};
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};

@@ -17,9 +17,9 @@ use cachette_hal::{self as hal, Device, ErrorKind};
 use crate::address_index::SegmentRef;
 use crate::blocks::{BlockId, Chunk, FreeRange, ReservedBlock};
 use crate::elastic::donors::{DonorOffer, HeldChunks, borrow};
+use crate::elastic::elastic_state::PendingUnmap;
 use crate::elastic::map::{self, Filled, Leftover, Unfilled};
 use crate::elastic::policy::{self, Facts, Obstacle, Plan};
-use crate::elastic::state::PendingUnmap;
 use crate::elastic::turn::MappingTurn;
 use crate::elastic::{self, ChunkDonors, Tuning};
 use crate::fence::Fence;
@@ -213,7 +213,7 @@ impl<D: Device> Heap<D> {
         tuning.recycles &= !self.pool().is_some_and(|pool| pool.is_pinned());
         let (runs, mut idle_chunks) = (state.blocks.runs(), state.blocks.idle_chunks());
         if !single {
-            self.shared.chunks.remove_single(&mut idle_chunks);
+            idle_chunks.retain(|(chunk, _)| !self.shared.chunks.is_single(chunk.id));
         }
         let request = state.policy.round(request.requested);
         let plan = policy::decide(&Facts {

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, VirtualMemory};
 
+use crate::elastic::elastic_state::PendingUnmap;
 use crate::elastic::map::{self, Leftover};
-use crate::elastic::state::PendingUnmap;
 use crate::fence::Fence;
 use crate::heap::Heap;
 use crate::size::SegmentKind;

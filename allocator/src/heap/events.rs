@@ -11,7 +11,7 @@ use crate::fence::Fence;
 use crate::heap::ancestors::Ancestors;
 use crate::heap::graph_reuse::Deferred;
 use crate::heap::pending::Poll;
-use crate::heap::{Freed, Heap, HeapGuard, HeapState, StreamUses};
+use crate::heap::{Heap, HeapGuard, HeapState, StreamUses};
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::source::SourceEvent;
 use crate::stats::Counted;
@@ -33,17 +33,14 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Records that the next use of a block, which is about to be freed, waits on the device for `stream_state`.
-    pub(crate) fn free_behind(&self, id: BlockId, stream_state: &Arc<StreamState<D>>) {
-        self.note_use(id, stream_state, true);
-    }
-
-    fn note_use(&self, id: BlockId, stream_state: &Arc<StreamState<D>>, guarded: bool) {
+    /// Does the same without a word to the pool's source. If `guarded`, the next use of the block, which is about to be
+    /// freed, waits on the device for `stream_state`.
+    pub(crate) fn note_use(&self, id: BlockId, stream_state: &Arc<StreamState<D>>, guarded: bool) {
         if stream_state.number() == self.stream_state.number() {
             return;
         }
         // A capture that was not announced is missed here. Its use then costs a fence after the capture.
-        let captured = stream_state.captures_uses();
+        let captured = stream_state.shared().knows_of_captures() && stream_state.is_capturing();
         let mut state = self.state.lock();
         state.blocks.block_mut(id).slow_free = true;
         let uses = state.uses.entry(id).or_default();
@@ -82,14 +79,6 @@ impl<D: Device> Heap<D> {
         let _told = self.tell(TraceAction::FreeRequested, address, requested);
         self.shared.peaks.note(&self.counters);
         unexported.map_or(Ok(()), |uses| self.record_fences(id, uses).map(drop))
-    }
-
-    /// Frees a block at once, with fences of `users` as guards of its next use.
-    pub(crate) fn free_after(&self, id: BlockId, users: &[Arc<StreamState<D>>]) -> Freed<D> {
-        for stream_state in users {
-            self.free_behind(id, stream_state);
-        }
-        self.free(id)
     }
 
     /// Turns an allocated block into a pending one. Returns its address and requested size.
@@ -149,7 +138,7 @@ impl<D: Device> Heap<D> {
     /// While no capture is announced, only the heap's own stream is queried. A fence in a captured stream does not pass
     /// before the end of the capture. But it must not become a guard: a stream that waits for it would join the capture.
     fn try_record_fences(&self, uses: &StreamUses<D>) -> hal::Result<Option<Vec<Fence<D>>>> {
-        let all = uses.guarded || self.knows_of_captures() || self.policy().driver_pool;
+        let all = uses.guarded || self.shared.knows_of_captures() || self.policy().driver_pool;
         for stream_state in uses.users.iter().filter(|_| all).chain([&self.stream_state]) {
             if stream_state.ask_capturing()? {
                 return Ok(None);

@@ -13,7 +13,6 @@ use crate::blocks::{Block, BlockId, HeapBlocks, SegmentId};
 use crate::fence::Fence;
 use crate::fork::ProcessGuard;
 use crate::heap::{Heap, HeapState};
-use crate::heap_policy::HeapPolicy;
 use crate::label::Label;
 use crate::size;
 use crate::sync::lock::{self, Lock, LockGuard};
@@ -71,31 +70,13 @@ impl<D: Device> HeapLock<D> {
     }
 }
 
-/// The locked state of a heap, for a hit or a free. It gives access only to blocks.
+/// The locked state of a heap, for a hit or a free. This file changes nothing but blocks by it.
 pub(crate) struct FastGuard<'a, D: Device>(LockGuard<'a, Gated<D>>);
 
 impl<'a, D: Device> FastGuard<'a, D> {
-    /// Returns whether the fast path applies to frees and to the last-freed block.
-    #[inline(always)]
-    pub(super) fn fast_path(&self) -> bool {
-        self.0.fast_path.last_freed
-    }
-
-    /// Returns whether it applies to a search too.
-    #[inline(always)]
-    pub(super) fn fast_search(&self) -> bool {
-        self.0.fast_path.search
-    }
-
-    #[inline(always)]
-    pub(super) fn blocks(&mut self) -> (&mut HeapBlocks<Arc<Fence<D>>>, &HeapPolicy) {
-        let state = &mut self.0.state;
-        (&mut state.blocks, &state.policy)
-    }
-
     /// Continues with a guard for any change.
     #[inline]
-    pub(super) fn slow(self) -> HeapGuard<'a, D> {
+    fn slow(self) -> HeapGuard<'a, D> {
         let mut guard = HeapGuard(self.0);
         guard.unpark();
         guard
@@ -209,43 +190,46 @@ impl<D: Device> Heap<D> {
     /// Allocates the last-freed block on the fast path. The calling thread owns the lock's bias, the previous request
     /// had the same size and was no smaller, the block has no guard, and no peak is exceeded.
     ///
-    /// Otherwise nothing changes, and [`allocate`](Self::allocate) continues with the lock, if it is held.
+    /// Otherwise nothing changes, and [`allocate_search`](Self::allocate_search) continues with the lock, if it is held.
     #[inline(always)]
-    pub(crate) fn allocate_last_freed(&self, request: Request) -> Result<Allocated, Option<FastGuard<'_, D>>> {
+    pub(crate) fn allocate_fast(&self, request: Request) -> Result<Allocated, Option<FastGuard<'_, D>>> {
         let mut state = self.state.enter().ok_or(None)?;
-        let fast_path = state.fast_path();
-        let (blocks, policy) = state.blocks();
-        if !fast_path || policy.divides {
+        let Gated { fast_path, state: HeapState { blocks, policy, .. } } = &mut *state.0;
+        if !fast_path.last_freed || policy.divides {
             return Err(Some(state));
         }
         // The previous request was neither empty nor too large, so this one is neither, if it passes both comparisons.
-        if let Some(last_freed) = blocks.last_freed()
-            && request.requested <= last_freed.block.requested
-            && size::whole_units(request.requested) == u64::from(last_freed.block.units)
-            && !last_freed.block.guarded
-            && (last_freed.block.indexed || !request.label.is_raw())
-            && self.counters.allocated_again(last_freed.block.kind, last_freed.block.bytes(), request.requested)
-        {
-            let id = last_freed.id;
-            return Ok(Allocated::note(last_freed.take(), id, request));
+        let allocated = blocks.allocate_last_freed(|block| {
+            request.requested <= block.requested
+                && size::whole_units(request.requested) == u64::from(block.units)
+                && !block.guarded
+                && (block.indexed || !request.label.is_raw())
+                && self.counters.allocated_again(block.kind, block.bytes(), request.requested)
+        });
+        match allocated {
+            Some((id, block)) => Ok(Allocated::note(block, id, request)),
+            None => Err(Some(state)),
         }
-        Err(Some(state))
     }
 
     /// Allocates the best fit. Returns `None` if no block fits, and in a forked child.
     #[inline(always)]
-    pub(crate) fn allocate(self: &Arc<Self>, held: Option<FastGuard<'_, D>>, request: Request) -> Option<Allocated> {
+    pub(crate) fn allocate_search(
+        self: &Arc<Self>,
+        held: Option<FastGuard<'_, D>>,
+        request: Request,
+    ) -> Option<Allocated> {
         let mut state = match held {
             Some(state) => state,
             None => self.state.share(&self.shared.origin)?,
         };
-        if !state.fast_search() {
+        if !state.0.fast_path.search {
             // Taken apart, so that the hot path has these fields in registers. In memory, a load of two of them at once
             // would stall until both stores had ended.
             let Allocated { address, bytes, id, guarded } = self.allocate_slow(state.slow(), request)?;
             return Some(Allocated { address, bytes, id, guarded });
         }
-        let (blocks, policy) = state.blocks();
+        let HeapState { blocks, policy, .. } = &mut state.0.state;
         let id = blocks.allocate(policy, policy.round(request.requested));
         if !id.is_some() {
             return None;
@@ -300,10 +284,9 @@ impl<D: Device> Heap<D> {
     #[inline(always)]
     pub(crate) fn free_last_found(&self, address: u64) -> Result<(), Option<FastGuard<'_, D>>> {
         let mut state = self.state.enter().ok_or(None)?;
-        let fast_path = state.fast_path();
-        let (blocks, _) = state.blocks();
+        let Gated { fast_path, state: HeapState { blocks, .. } } = &mut *state.0;
         match blocks.last_found_raw(address) {
-            Some(id) if fast_path && self.set_last_freed(blocks, id) => Ok(()),
+            Some(id) if fast_path.last_freed && self.set_last_freed(blocks, id) => Ok(()),
             _ => Err(Some(state)),
         }
     }
@@ -332,22 +315,15 @@ impl<D: Device> Heap<D> {
     }
 
     #[inline(always)]
-    pub(crate) fn free_at_locked(
-        &self,
-        mut state: FastGuard<'_, D>,
-        segment: SegmentId,
-        address: u64,
-    ) -> Option<Freed<D>> {
-        let (blocks, _) = state.blocks();
-        let id = blocks.find_raw(segment, address)?;
+    pub(crate) fn free_at_locked(&self, state: FastGuard<'_, D>, segment: SegmentId, address: u64) -> Option<Freed<D>> {
+        let id = state.0.state.blocks.find_raw(segment, address)?;
         Some(self.free_locked(state, id))
     }
 
     #[inline(always)]
     fn free_locked(&self, mut state: FastGuard<'_, D>, id: BlockId) -> Freed<D> {
-        let fast_path = state.fast_path();
-        let (blocks, _) = state.blocks();
-        if fast_path && self.set_last_freed(blocks, id) {
+        let Gated { fast_path, state: HeapState { blocks, .. } } = &mut *state.0;
+        if fast_path.last_freed && self.set_last_freed(blocks, id) {
             return Freed::DONE;
         }
         self.free_coalesced(state, id)
@@ -355,10 +331,9 @@ impl<D: Device> Heap<D> {
 
     #[inline(never)]
     fn free_coalesced(&self, mut state: FastGuard<'_, D>, id: BlockId) -> Freed<D> {
-        let fast_path = state.fast_path();
-        let (blocks, _) = state.blocks();
+        let Gated { fast_path, state: HeapState { blocks, .. } } = &mut *state.0;
         let block = blocks.block(id);
-        if block.slow_free || !fast_path {
+        if block.slow_free || !fast_path.last_freed {
             return self.free_slow(state.slow(), id);
         }
         self.counters.freed(block.kind, block.bytes(), block.requested);

@@ -114,11 +114,6 @@ impl<D: Device> Heap<D> {
         let _ = self.process_events();
     }
 
-    /// Returns whether a capture is announced, or the reuse inside captures needs to know of all.
-    pub(crate) fn knows_of_captures(&self) -> bool {
-        self.shared.routed.load(Relaxed) || self.reuses_in_captures()
-    }
-
     fn reuses_in_captures(&self) -> bool {
         self.shared.settings.reuses_in_captures.load(Relaxed)
     }

@@ -54,7 +54,7 @@ struct PendingBlock<D: Device> {
 /// A fence to be polled without the heap's lock.
 #[derive(Debug)]
 pub(super) struct Poll<D: Device> {
-    fence: Arc<Fence<D>>,
+    pub(super) fence: Arc<Fence<D>>,
     /// How many fences of the queue come before it.
     at: usize,
     /// How many come before the first one that is known not to have passed; `None` if none is.
@@ -197,11 +197,6 @@ impl<D: Device> PendingFrees<D> {
             }
         }
         fences
-    }
-
-    /// The last fence of every stream.
-    pub(crate) fn last_fences(&self) -> Vec<Arc<Fence<D>>> {
-        self.last_polls().into_iter().map(|poll| poll.fence).collect()
     }
 }
 

@@ -1,16 +1,39 @@
 //! Inspecting a heap: its contents, its pending blocks and its invariants.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use cachette_hal::Device;
+use cachette_hal::{Device, StreamRef};
 
 use super::Heap;
-use crate::blocks::{Block, BlockId, BlockState, Chunk, SegmentId};
+use crate::blocks::{Block, BlockId, BlockState, Chunk, HeapBlocksCopy, SegmentId};
 use crate::fence::Fence;
+use crate::heap::history::Stacks;
 use crate::label::Label;
+use crate::pool::PoolId;
 use crate::size::SegmentKind;
 use crate::stats::{Counted, Row};
+
+/// A heap at one moment.
+#[derive(Debug)]
+pub(crate) struct HeapCopy {
+    pub(crate) blocks: HeapBlocksCopy,
+    pub(crate) stacks: Stacks,
+    pub(crate) stream: StreamRef,
+    pub(crate) pool: PoolId,
+    /// Bytes reserved from the device.
+    pub(crate) reserved: u64,
+    /// For every pending block, the number of the last fence that it waits for.
+    pub(crate) last_points: HashMap<BlockId, u64>,
+}
+
+impl HeapCopy {
+    /// Returns whether a request can allocate the block.
+    pub(crate) const fn is_free(block: &Block) -> bool {
+        matches!(block.state, BlockState::Free | BlockState::LastFreed | BlockState::Leaving)
+    }
+}
 
 impl<D: Device> fmt::Debug for Heap<D> {
     /// Omits the tables of blocks, which are long, and takes no lock.
@@ -44,7 +67,31 @@ impl<D: Device> Heap<D> {
 
     /// The last fence in each stream that any block waits for. After it, all of them are free.
     pub(crate) fn all_fences(&self) -> Vec<Arc<Fence<D>>> {
-        self.state.lock().pending.last_fences()
+        self.state.lock().pending.last_polls().into_iter().map(|poll| poll.fence).collect()
+    }
+
+    /// Copies the heap, after the last-freed block is coalesced.
+    pub(crate) fn copy(&self) -> HeapCopy {
+        let mut copied = HeapBlocksCopy::default();
+        let length = self.state.lock().blocks.blocks.all().len();
+        // Other threads may add a few blocks before the lock is taken again.
+        copied.blocks.reserve(length + length / 16 + 64);
+        let mut state = self.state.lock();
+        state.blocks.coalesce();
+        self.flush_stats(&mut state.blocks);
+        state.blocks.copy_into(&mut copied);
+        let stacks = Stacks::clone(&state.stacks);
+        let (reserved, last_points) = (self.reserved(), state.pending.last_points());
+        drop(state);
+        copied.sort();
+        HeapCopy {
+            blocks: copied,
+            stacks,
+            stream: self.stream_state.handle(),
+            pool: self.pool_id(),
+            reserved,
+            last_points,
+        }
     }
 
     /// The largest free block, in bytes.

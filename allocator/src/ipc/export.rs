@@ -7,11 +7,11 @@ use cachette_hal::{AnyDevice, Device, DeviceInfo, DevicePtr, ErrorKind, IpcToken
 use cachette_ipc::{ChunkHandle, DeviceTag, Export, ExportGuard, ExportKind, ExportedChunk, Span};
 
 use super::error::IpcError;
+use super::heap::ExportedRange;
 use crate::blocks::{BlockId, Chunk, ChunkId};
 use crate::device_state::DeviceState;
-use crate::error::{Error, PointerProblem};
-use crate::heap::{BlockMemory, ExportRefusal, ExportedRange, Heap};
-use crate::pool::PoolProblem;
+use crate::error::Error;
+use crate::heap::Heap;
 
 /// Memory that other processes can open while this value lives.
 ///
@@ -72,31 +72,19 @@ pub(crate) struct ExportedBlock<D: Device> {
 
 impl<D: Device> ExportedBlock<D> {
     pub(super) fn new(heap: &Arc<Heap<D>>, id: BlockId) -> Result<Self, Error> {
-        let ExportedRange { address, bytes, memory } = heap.begin_export(id).map_err(|why| refused(heap, id, why))?;
+        let ExportedRange { address, bytes, memory: (start, extent), chunks } = heap.begin_export(id)?;
         // From here on, the drop of this value ends the export.
-        let span = Span { bytes, offset: 0, extent: bytes };
-        let kind = ExportKind::Chunks { count: 0 };
-        let mut exported = Self { heap: Arc::clone(heap), id, span, kind, chunks: Vec::new() };
-        let (start, extent) = match memory {
-            BlockMemory::Segment { base, bytes } => {
-                let IpcToken(token) = token_of(heap, base)?;
-                exported.kind = ExportKind::Token { token, base };
-                (base, bytes)
-            }
-            BlockMemory::Chunks(chunks) => {
-                let table = &heap.shared.chunks;
-                let sharing = |chunk: &Chunk| table.physical(chunk.id, "export_backing").map(|(_, sharing)| sharing);
-                if !chunks.iter().all(|chunk| sharing(chunk).is_ok_and(|sharing| sharing != Sharing::Private)) {
-                    return Err(IpcError::PrivateChunks.into());
-                }
-                exported.kind = ExportKind::Chunks { count: u32::try_from(chunks.len()).unwrap_or(u32::MAX) };
-                let start = chunks.first().map_or(address, |chunk| chunk.at);
-                let extent = chunks.iter().map(|chunk| chunk.bytes).sum();
-                exported.chunks = chunks;
-                (start, extent)
-            }
-        };
-        exported.span = Span { bytes, offset: address - start, extent };
+        let span = Span { bytes, offset: address - start, extent };
+        let kind = ExportKind::Chunks { count: u32::try_from(chunks.len()).unwrap_or(u32::MAX) };
+        let mut exported = Self { heap: Arc::clone(heap), id, span, kind, chunks };
+        let table = &heap.shared.chunks;
+        let sharing = |chunk: &Chunk| table.physical(chunk.id, "export_backing").map(|(_, sharing)| sharing);
+        if exported.chunks.is_empty() {
+            let IpcToken(token) = token_of(heap, start)?;
+            exported.kind = ExportKind::Token { token, base: start };
+        } else if !exported.chunks.iter().all(|chunk| sharing(chunk).is_ok_and(|way| way != Sharing::Private)) {
+            return Err(IpcError::PrivateChunks.into());
+        }
         Ok(exported)
     }
 }
@@ -137,13 +125,6 @@ fn export_chunk<D: Device>(state: &DeviceState<D>, id: ChunkId) -> cachette_hal:
     }
     // SAFETY: 1. as above.
     unsafe { memory.export_backing(&backing) }.map(ChunkHandle::Descriptor)
-}
-
-fn refused<D: Device>(heap: &Heap<D>, id: BlockId, why: ExportRefusal) -> Error {
-    match (why, heap.pool()) {
-        (ExportRefusal::Asleep, Some(pool)) => PoolProblem::Asleep.of(pool.id),
-        _ => Error::InvalidPointer { address: heap.state.lock().blocks.block(id).address, why: PointerProblem::Free },
-    }
 }
 
 fn token_of<D: Device>(heap: &Heap<D>, base: u64) -> Result<IpcToken, Error> {

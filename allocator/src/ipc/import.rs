@@ -60,11 +60,10 @@ impl<D: Device> ImportedMemory<D> {
         self.opened.bytes
     }
 
-    /// Returns whether the exporter still keeps the memory for this process. Always false in a forked child.
+    /// Returns whether the exporter still keeps the memory for this process.
     #[must_use]
     pub fn is_kept(&self) -> bool {
-        let OpenMemory { state, lease, .. } = &*self.opened;
-        !state.origin.is_inherited() && lease.as_ref().is_some_and(|lease| lease.connection.is_alive())
+        self.opened.lease.as_ref().is_some_and(|lease| lease.connection.is_alive())
     }
 }
 
@@ -99,6 +98,7 @@ impl<D: Device> Drop for OpenMemory<D> {
         if self.state.origin.is_inherited() {
             self.state.origin.keep(&self.state);
             lease.connection.detach();
+            Box::leak(Box::new(lease.memory));
             return;
         }
         if !self.wait_for_work() && !self.wait_for_work() {
@@ -144,7 +144,7 @@ impl<D: Device> OpenSegment<D> {
 impl<D: Device> Drop for OpenSegment<D> {
     fn drop(&mut self) {
         // A destructor cannot report a failure, so it retries once.
-        if !self.state.origin.is_inherited() && self.close().is_err() {
+        if self.close().is_err() {
             let _ = self.close();
         }
     }
@@ -334,9 +334,6 @@ impl<D: Device> MappedChunks<D> {
 impl<D: Device> Drop for MappedChunks<D> {
     /// A destructor cannot report a failure, so it retries once.
     fn drop(&mut self) {
-        if self.state.origin.is_inherited() {
-            return;
-        }
         let state = Arc::clone(&self.state);
         let Ok(memory) = state.device.virtual_memory() else { return };
         self.clear(memory);

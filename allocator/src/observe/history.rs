@@ -73,8 +73,7 @@ impl<D: Device> Allocator<D> {
     /// Returns whether a history is recorded.
     #[must_use]
     pub fn records_history(&self) -> bool {
-        let shared = &self.inner().shared;
-        !shared.origin.is_inherited() && shared.history.current().is_some()
+        self.inner().shared.history.current().is_some()
     }
 
     fn switch_history(&self, options: Option<HistoryOptions>) {
@@ -91,9 +90,6 @@ impl<D: Device> Allocator<D> {
     /// the history did not record it.
     #[must_use]
     pub fn allocation_stack(&self, address: u64) -> Option<ResolvedStack> {
-        if self.inner().shared.origin.is_inherited() {
-            return None;
-        }
         let source = self.inner().shared.history.source()?;
         let (heap, id) = self.find(address).ok()?;
         let stack = RawStack(NonZeroU32::new(heap.stack_of(id))?);

@@ -28,7 +28,7 @@ pub struct Metrics {
     pub stats: Stats,
     /// The memory limit, if there is one.
     pub limit: Option<u64>,
-    /// The device's total and free memory; `None` if the driver query failed, and in a forked child.
+    /// The device's total and free memory; `None` if the driver query failed.
     pub device_memory: Option<(u64, u64)>,
 }
 
@@ -36,8 +36,7 @@ impl<D: Device> Allocator<D> {
     /// Returns the current figures. Queries the free memory from the driver.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        let asked = if self.is_inherited() { None } else { Some(self.device().memory_info()) };
-        let memory = asked.and_then(Result::ok);
+        let memory = self.device().memory_info().ok();
         Metrics {
             device: self.device_info().ordinal,
             stats: self.stats(),

@@ -48,7 +48,6 @@ impl<D: Device> PinnedAllocation<D> {
     /// The device address of the first byte; `None` for an allocation of no bytes.
     pub fn device_address(&self) -> Result<Option<DevicePtr>, Error> {
         let Some(cache) = self.cache() else { return Ok(None) };
-        cache.shared.origin.check()?;
         Ok(Some(cache.driver()?.device_address(self.ptr)?))
     }
 
@@ -100,9 +99,7 @@ impl<D: Device> PinnedAllocation<D> {
     /// While `stream` is captured, the memory is kept for the graph instead. It is not reused before the last graph of
     /// the pool that serves the capture is gone. Without such a pool it is kept until the allocator is dropped.
     pub fn record_stream(&self, stream: &Stream<D>) {
-        if let Some(cache) = self.cache()
-            && !cache.shared.origin.is_inherited()
-        {
+        if let Some(cache) = self.cache() {
             cache.record_use(self.place, &stream.stream_state);
         }
     }
@@ -112,9 +109,7 @@ impl<D: Device> PinnedAllocation<D> {
     #[must_use = "the address is the only way to free the memory"]
     pub fn into_raw(mut self) -> *mut u8 {
         let Some(cache) = self.cache() else { return std::ptr::null_mut() };
-        if !cache.shared.origin.is_inherited() {
-            cache.bucket(self.place).lock().make_raw(self.place.slot);
-        }
+        cache.bucket(self.place).lock().make_raw(self.place.slot);
         self.place = PinnedPlace::NOWHERE;
         self.ptr.as_ptr()
     }

@@ -12,7 +12,7 @@ use cachette_hal::{self as hal, CaptureStatus, Device, Progress};
 use super::bucket::PinnedPlace;
 use super::cache::PinnedCache;
 use crate::fence::Fence;
-use crate::pool::state::PoolState;
+use crate::pool::pool_state::PoolState;
 use crate::stream_state::StreamState;
 use crate::sync::Mutex;
 

@@ -48,7 +48,6 @@ impl<D: Device> Pool<D> {
             return Err(PoolProblem::DefaultStream.of(self.id()));
         }
         let shared = &self.inner().shared;
-        shared.origin.check()?;
         if !Arc::ptr_eq(stream.stream_state.shared(), shared) {
             return Err(Error::ForeignStream);
         }
@@ -142,7 +141,6 @@ impl<D: Device> Graph<D> {
     pub unsafe fn launch(&self, stream: &Stream<D>) -> Result<(), Error> {
         let Some(graph) = &self.handle else { return Ok(()) };
         let inner = self.user.inner();
-        inner.shared.origin.check()?;
         let _awake = self.user.state.stay_awake()?;
         let capture = inner.shared.device.capture()?;
         // This comes first, so that the memory is waited for even if the launch fails.

@@ -8,17 +8,17 @@ use cachette_hal::{self as hal, Device, StreamRef};
 
 use crate::allocation::Allocation;
 use crate::allocator::Allocator;
+use crate::allocator::allocator_state::AllocatorState;
 use crate::error::{Error, NO_HEAP, sum_all};
 use crate::fence::Fence;
 use crate::heap::Heap;
 use crate::label::Label;
 use crate::observe::history::Level;
 use crate::pool::PoolId;
+use crate::pool::pool_state::{Launches, PoolState};
 use crate::pool::registry::IdleHeap;
 use crate::pool::route;
-use crate::pool::state::{Launches, PoolState};
 use crate::source::SourceEvent;
-use crate::state::AllocatorState;
 use crate::stream::Stream;
 use crate::stream_state::StreamState;
 
@@ -30,7 +30,7 @@ impl<D: Device> Allocator<D> {
     #[inline(never)]
     pub(crate) fn allocate_inside(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
         let heap = self.inner().heap_inside(stream.handle(), &stream.stream_state)?;
-        self.allocate_from(bytes, heap.unwrap_or(&stream.heap), Label::OWNED)
+        self.allocate_fast(bytes, heap.unwrap_or(&stream.heap), Label::OWNED)
     }
 }
 
@@ -72,10 +72,7 @@ impl<D: Device> AllocatorState<D> {
             let _turn = self.config_turn.lock();
             let elastic = self.is_elastic() && pool.permits_elastic();
             let heap = self.idle_heap(stream_state, elastic).or_else(|| self.add_heap(stream_state, elastic, None))?;
-            for heap in [Some(Arc::clone(heap)), heap.partner()].iter().flatten() {
-                heap.set_pool(pool);
-                heap.set_elastic(elastic);
-            }
+            heap.set_pool(pool);
             Some(heap.number)
         };
         let mut number = pool.streams.get(stream_state.handle().raw());
@@ -88,20 +85,13 @@ impl<D: Device> AllocatorState<D> {
 
     /// Finds an empty heap of the same stream state and kind that an earlier pool left behind.
     fn idle_heap(&self, stream_state: &Arc<StreamState<D>>, elastic: bool) -> Option<&Arc<Heap<D>>> {
-        let is_such = |heap: &Heap<D>| heap.elastic.is_some() == elastic;
-        let fits = |heap: &Arc<Heap<D>>| is_such(heap) || heap.partner().is_some();
-        let fits = |number| self.heaps.get(number).is_some_and(fits);
-        let heap = self.heaps.get(self.pools.idle_heap(stream_state.number(), fits)?)?;
-        if is_such(heap) { Some(heap) } else { self.heaps.get(heap.partner()?.number) }
+        let fits = |number| self.heaps.get(number).is_some_and(|heap| heap.elastic.is_some() == elastic);
+        self.heaps.get(self.pools.idle_heap(stream_state.number(), fits)?)
     }
 
-    /// The heaps of a pool, in order of number. Empty in a forked child, which must not touch them.
+    /// The heaps of a pool, in order of number.
     pub(crate) fn heaps_of(&self, pool: &PoolState) -> Vec<Arc<Heap<D>>> {
-        if self.shared.origin.is_inherited() {
-            return Vec::new();
-        }
-        let numbers = pool.heaps();
-        numbers.into_iter().filter_map(|number| self.heaps.get(number).map(Arc::clone)).collect()
+        pool.heaps().into_iter().filter_map(|number| self.heaps.get(number).map(Arc::clone)).collect()
     }
 
     /// Releases the unused memory of a pool. Returns the bytes that became free.
@@ -217,16 +207,8 @@ impl<D: Device> AllocatorState<D> {
             for heap in &heaps {
                 heap.set_pool(&forgotten);
             }
-            // One of two partners is enough, since it refers to the other.
-            let reachable = |heap: &&Arc<Heap<D>>| match heap.partner() {
-                None => true,
-                Some(partner) => {
-                    let mutual = partner.partner();
-                    heap.elastic.is_none() && mutual.is_some_and(|own| Arc::ptr_eq(&own, heap))
-                }
-            };
             let idle = |heap: &Arc<Heap<D>>| IdleHeap { stream: heap.stream_state.number(), number: heap.number };
-            Some(heaps.iter().filter(reachable).map(idle).collect())
+            Some(heaps.iter().map(idle).collect())
         });
     }
 
@@ -246,18 +228,11 @@ mod tests {
     use cachette_hal::{Backend, Ordinal};
     use cachette_hal_host::{HostBackend, HostConfig};
 
-    use crate::{Allocation, Allocator, Config, PoolId};
-
-    const DIRECT: &str = "expandable_segments:False";
+    use crate::{Allocator, PoolId};
 
     fn allocator() -> Allocator {
         let backend = HostBackend::new(HostConfig::default().phantom(true)).unwrap();
         Allocator::new(backend.open(Ordinal(0)).unwrap())
-    }
-
-    fn set(allocator: &Allocator, text: &str) {
-        let config: Config = text.parse().unwrap();
-        allocator.set_config(&config);
     }
 
     #[test]
@@ -292,24 +267,19 @@ mod tests {
     }
 
     #[test]
-    fn p6_partners_are_used_again_as_one() {
+    fn p6_a_pool_uses_only_idle_heaps_of_its_kind_of_segments() {
         let allocator = allocator();
         let stream = allocator.create_stream().unwrap();
-        let mut counts = Vec::new();
-        for _ in 0..50 {
-            set(&allocator, DIRECT);
-            let pools = [allocator.create_pool(), allocator.create_pool()];
-            let [one, two] = pools.each_ref().map(|pool| pool.allocate(512, &stream).unwrap());
-            set(&allocator, "");
-            let [three, four] = pools.each_ref().map(|pool| pool.allocate(3 << 20, &stream).unwrap());
-            for (pool, live) in pools.iter().zip([[&one, &three], [&two, &four]]) {
-                assert!(pool.check_live_allocations(&live.map(Allocation::address)));
-            }
-            drop((one, two, three, four, pools));
+        for round in 0..20 {
+            let text = ["expandable_segments:False", ""][round % 2];
+            allocator.set_config(&text.parse().unwrap());
+            let pool = allocator.create_pool();
+            let memory = pool.allocate(3 << 20, &stream).unwrap();
+            assert_eq!(pool.stats().segments, [1, 0][round % 2]);
+            drop((memory, pool));
             allocator.empty_cache().unwrap();
-            counts.push(allocator.inner().heaps.all().len());
         }
-        // The stream's own heap, and two of each kind.
-        assert!(counts.iter().all(|count| *count == 5), "{counts:?}");
+        // The stream's own heap, and one of each kind.
+        assert_eq!(allocator.inner().heaps.all().len(), 3);
     }
 }

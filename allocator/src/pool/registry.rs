@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::state::{PoolEntry, PoolState};
+use super::pool_state::{PoolEntry, PoolState};
 use super::{PoolId, PoolProblem};
 use crate::error::Error;
 use crate::source::SourceEvent;
@@ -37,7 +37,7 @@ pub(crate) struct IdleHeap {
 impl PoolTable {
     /// Removes a pool without users and entries that `is_empty`. Its heaps become available to other pools.
     fn forget(&mut self, id: PoolId, is_empty: impl Fn(&PoolState) -> Option<Vec<IdleHeap>>) -> Option<Arc<PoolState>> {
-        let state = self.pools.get(&id).filter(|state| !state.is_used() && !state.is_entered())?;
+        let state = self.pools.get(&id).filter(|state| !state.is_used() && state.entered.load(Relaxed) == 0)?;
         for IdleHeap { stream, number } in is_empty(state)? {
             self.heaps.entry(stream).or_default().push(number);
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use cachette_hal::{self as hal, CaptureId, StreamRef};
 
-use super::state::{PoolEntry, PoolState};
+use super::pool_state::{PoolEntry, PoolState};
 use super::{PoolId, PoolProblem};
 use crate::error::Error;
 use crate::sync::{RwLock, thread};
@@ -33,11 +33,6 @@ struct EnteredPool {
     stream: Option<StreamRef>,
     pool: PoolEntry,
     ticket: u64,
-}
-
-#[inline]
-pub(crate) fn is_inside() -> bool {
-    thread::entered_pools() != 0
 }
 
 /// Returns the heap that last served `stream` in the pool that this thread entered last, if known. It is the pointer

@@ -54,8 +54,9 @@ impl<D: Device> Retry<'_, D> {
                 self.alloc_segment_again()?;
             }
             for uses in ended.iter().filter(|uses| uses.heap.elastic.is_some()) {
-                let stream = uses.fences[0].order_key().0;
-                waiting.extend(uses_to_end(&uses.heap, uses.last + 1).into_iter().filter(|next| next.is_in(stream)));
+                let stream = |uses: &EndingUses<D>| uses.fences[0].order_key().0;
+                let next = uses_to_end(&uses.heap, uses.last + 1);
+                waiting.extend(next.into_iter().filter(|next| stream(next) == stream(uses)));
             }
         }
         Ok(())
@@ -79,12 +80,6 @@ struct EndingUses<D: Device> {
     fences: Vec<Arc<Fence<D>>>,
     /// The number of the last fence.
     last: u64,
-}
-
-impl<D: Device> EndingUses<D> {
-    fn is_in(&self, stream: u64) -> bool {
-        self.fences[0].order_key().0 == stream
-    }
 }
 
 /// Returns the pending uses of a heap whose end lets it release memory, from the fence `first` on.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use cachette_hal::{Device, ErrorKind};
 
+use crate::allocator::allocator_state::AllocatorState;
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::Heap;
 use crate::pool::PoolProblem;
-use crate::pool::state::PoolState;
+use crate::pool::pool_state::PoolState;
 use crate::sleep::{Contents, OffloadState, Progress, SleepStats};
-use crate::state::AllocatorState;
 use crate::sync::Mutex;
 
 impl<D: Device> AllocatorState<D> {
@@ -21,7 +21,6 @@ impl<D: Device> AllocatorState<D> {
         contents: Contents,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<SleepStats, Error> {
-        self.shared.origin.check()?;
         let _turn = state.turn()?;
         if state.is_asleep() {
             return Ok(SleepStats::default());
@@ -79,7 +78,6 @@ impl<D: Device> AllocatorState<D> {
 
     /// Restores the memory of a pool. Returns its bytes.
     pub(super) fn wake_up(&self, state: &PoolState, progress: &mut dyn FnMut(Progress)) -> Result<u64, Error> {
-        self.shared.origin.check()?;
         let _turn = state.turn()?;
         if !state.is_asleep() {
             return Ok(0);

@@ -11,61 +11,48 @@ fn set(allocator: &Allocator, text: &str) {
 }
 
 #[test]
-fn x8_s12_elastic_memory_serves_no_request_while_it_is_off() {
-    let (test, [stream, other]) = TestAllocator::elastic("").with_streams();
-    let kept = test.allocate(3 * MIB, &stream);
-    test.fill(&kept, 1, &stream);
-    let address = test.allocate(8 * MIB, &stream).address();
-    set(&test.allocator, OFF);
-    for stream in [&stream, &other] {
-        let direct = test.allocate(8 * MIB, stream);
-        assert_ne!(direct.address(), address);
-        assert!(test.stats().segment.all.current > 0);
+fn x8_s12_a_stream_keeps_its_kind_of_segments() {
+    for (before, after) in [(ELASTIC, OFF), (OFF, ELASTIC)] {
+        let (test, [stream]) = TestAllocator::on(cachette_hal_host::HostConfig::default(), before).with_streams();
+        let kept = test.allocate(5 * MIB, &stream);
+        test.fill(&kept, 8, &stream);
+        set(&test.allocator, after);
+        let direct = || test.stats().segment.all.current;
+        let (segments, is_direct) = (direct(), before == OFF);
+        let next = test.allocate(40 * MIB, &stream);
+        assert_eq!(direct() - segments, u64::from(is_direct));
+        let other = test.stream();
+        let new = test.allocate(40 * MIB, &other);
+        assert_eq!(direct() - segments, 1, "of the old stream or of the new one");
+        assert_eq!(test.content(&kept, &stream), Some(8));
+        let address = next.address();
+        drop(next);
+        assert_eq!(test.allocate(40 * MIB, &stream).address(), address);
+        assert_consistent(&test.allocator);
+        drop((kept, new, stream, other));
+        test.assert_returns_everything();
     }
-    set(&test.allocator, ELASTIC);
-    assert_eq!(test.content(&kept, &stream), Some(1));
-    assert_consistent(&test.allocator);
-    drop((kept, stream, other));
-    test.assert_returns_everything();
 }
 
 #[test]
-fn x8_elastic_memory_keeps_its_place_and_serves_when_on_again() {
+fn x8_a_stream_that_enters_a_pool_after_a_switch_has_the_new_kind_there() {
     let (test, [stream]) = TestAllocator::elastic("").with_streams();
-    let memory = test.allocate(8 * MIB, &stream);
-    let address = memory.address();
+    let memory = test.allocate(3 * MIB, &stream);
+    let pool = test.allocator.create_pool();
     set(&test.allocator, OFF);
-    drop(memory);
+    let direct = pool.allocate(3 * MIB, &stream).expect("there is room");
+    assert_eq!(pool.stats().segments, 1);
     set(&test.allocator, ELASTIC);
-    assert_eq!(test.allocate(8 * MIB, &stream).address(), address);
-    assert_eq!(test.device.physical_bytes(), 8 * MIB);
-}
-
-#[test]
-fn x8_segments_of_the_devices_own_serve_on_beside_elastic_ones() {
-    let (test, [stream]) = TestAllocator::on(cachette_hal_host::HostConfig::default().stepped(2), OFF).with_streams();
-    let kept = test.allocate(5 * MIB, &stream);
-    test.fill(&kept, 8, &stream);
-    set(&test.allocator, ELASTIC);
-    let segments = test.stats().segment.all.current;
-    let within = test.allocate(5 * MIB, &stream);
-    assert_eq!(within.address(), kept.address() + 5 * MIB, "what is free serves first");
-    let elastic = test.allocate(40 * MIB, &stream);
-    assert_eq!(test.stats().segment.all.current, segments);
-    assert_eq!(test.allocator.elastic_segments().len(), 1);
-    assert_eq!(test.content(&kept, &stream), Some(8));
-    assert_consistent(&test.allocator);
-    drop((kept, within, elastic));
-    test.allocator.empty_cache().expect("nothing fails");
-    assert_eq!(test.device.physical_bytes(), 0);
-    drop(stream);
+    let again = pool.allocate(30 * MIB, &stream).expect("there is room");
+    assert_eq!(pool.stats().segments, 2, "the pool is used already");
+    drop((memory, direct, again, pool, stream));
     test.assert_returns_everything();
 }
 
 #[test]
 fn x8_switching_to_and_fro_loses_nothing() {
     let test = TestAllocator::elastic("");
-    let streams = [test.stream(), test.stream()];
+    let mut streams = Vec::new();
     let mut live = Vec::new();
     for round in 0..24_u64 {
         let settings = match round % 4 {
@@ -74,6 +61,9 @@ fn x8_switching_to_and_fro_loses_nothing() {
             _ => OFF,
         };
         set(&test.allocator, settings);
+        if round % 3 == 0 {
+            streams.push(test.stream());
+        }
         for (at, stream) in streams.iter().enumerate() {
             let bytes = (1 + round % 7) * 700 * KIB + at as u64;
             let memory = test.allocate(bytes, stream);
@@ -88,6 +78,7 @@ fn x8_switching_to_and_fro_loses_nothing() {
         assert_consistent(&test.allocator);
         assert_eq!(test.device.physical_bytes(), test.stats().reserved_bytes.all.current);
     }
+    assert!(test.stats().segment.all.current > 0 && !test.allocator.elastic_segments().is_empty());
     for (memory, byte, at) in live {
         assert_eq!(test.content(&memory, &streams[at]), Some(byte));
     }

@@ -89,20 +89,21 @@ fn p8_a_pool_may_stop_splitting_while_it_is_used() {
 }
 
 #[test]
-fn p8_an_elastic_pool_that_stops_splitting_has_direct_segments_meanwhile() {
-    let (test, [stream]) = TestAllocator::with("expandable_segments:True").with_streams();
+fn p8_streams_with_elastic_segments_split_on_in_a_pool_that_stops_splitting() {
+    let (test, [stream, other]) = TestAllocator::with("expandable_segments:True").with_streams();
     let pool = test.allocator.create_pool();
-    let allocate = || pool.allocate(MIB, &stream).expect("there is room");
+    let allocate = |stream| pool.allocate(MIB, stream).expect("there is room");
     let segments = || test.device.calls(Call::Allocate);
-    let first = allocate();
-    assert_eq!(segments(), 0);
+    let first = allocate(&stream);
     pool.set_no_split(true);
-    let later = [allocate(), allocate()];
+    let later = [allocate(&stream), allocate(&stream)];
+    assert_eq!((segments(), pool.stats().reserved_bytes), (0, 4 * MIB));
+    let apart = [allocate(&other), allocate(&other)];
     assert_eq!(segments(), 2);
     pool.set_no_split(false);
-    let last = [allocate(), allocate()];
-    assert_eq!(segments(), 2);
-    drop((first, later, last));
+    let last = [allocate(&other), allocate(&other)];
+    assert_eq!(segments(), 2, "each is the rest of a segment");
+    drop((first, later, apart, last));
     assert_consistent(&test.allocator);
 }
 
@@ -191,22 +192,20 @@ fn p10_a_plain_pool_is_elastic_where_the_allocator_is() {
 }
 
 #[test]
-fn p10_switching_moves_a_pool_to_the_other_kind_of_segment() {
+fn p10_pools_of_both_kinds_of_segments_follow_each_other() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     for _ in 0..3 {
         let [one, other] = [test.allocator.create_pool(), test.allocator.create_pool()];
         let allocate = |pool: &Pool| pool.allocate(3 * MIB, &stream).expect("there is room");
         let direct = allocate(&one);
         test.allocator.set_config(&config("expandable_segments:True"));
-        let elastic = [(); 5].map(|()| allocate(&one));
-        let apart = allocate(&other);
+        let elastic = [allocate(&other), allocate(&other)];
+        let beside = allocate(&one);
+        assert_eq!((one.stats().segments, other.stats().segments), (1, 0));
         test.allocator.set_config(&config(""));
-        let back = allocate(&other);
-        let addresses = |of: &[&Allocation]| -> Vec<u64> { of.iter().map(|memory| memory.address()).collect() };
-        let mut of_one: Vec<_> = elastic.iter().collect();
-        of_one.push(&direct);
-        assert!(one.check_live_allocations(&addresses(&of_one)));
-        assert!(other.check_live_allocations(&addresses(&[&apart, &back])));
+        let addresses = |of: [&Allocation; 2]| of.map(Allocation::address);
+        assert!(one.check_live_allocations(&addresses([&direct, &beside])));
+        assert!(other.check_live_allocations(&addresses(elastic.each_ref())));
         test.allocator.check().expect("every invariant holds");
     }
     test.allocator.empty_cache().expect("nothing fails");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cachette::hal::{AnyDevice, CaptureMode, Ordinal, StreamRef};
-use cachette::pool::{Capture, Checkpoint, Graph};
+use cachette::pool::{Capture, Graph};
 use cachette::{Allocation, Allocator, Buffer, Config, Error, PinnedAllocation, Pool, PoolOptions, Stream};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice, Live};
 
@@ -27,7 +27,6 @@ pub(crate) struct Held {
     pub(crate) pinned_raw: *mut u8,
     pub(crate) pool: Pool,
     pub(crate) pooled: Allocation,
-    pub(crate) checkpoint: Checkpoint,
     pub(crate) graph: Graph,
     pub(crate) capture: Capture,
 }
@@ -63,7 +62,6 @@ impl Held {
             memory: allocator.allocate(BYTES, &stream)?,
             pinned: allocator.pinned().allocate(4096)?,
             pinned_raw: allocator.pinned().allocate_raw(4096)?,
-            checkpoint: pool.checkpoint()?,
             device,
             allocator,
             stream,

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use cachette::hal::AnyDevice;
-use cachette::{Allocation, Allocator, Error, ImportedMemory, SharedMemory, Stream};
+use cachette::{Allocation, Allocator, ImportedMemory, SharedMemory, Stream};
 use cachette_hal_host::{HostDevice, Live};
 
 use super::child::{Stop, in_child};
@@ -59,8 +59,6 @@ fn what_a_parent_shares_is_not_withdrawn_by_its_child() {
         in_child(|| {
             let Exporter { device, allocator, stream, memory, shared } = exporter.take().unwrap();
             assert_eq!(shared.handle(), handle, "it is the parent's");
-            assert!(matches!(allocator.share(&memory), Err(Error::Forked)));
-            assert!(matches!(allocator.open_shared(&handle), Err(Error::Forked)));
             drop_in_silence(&device, shared);
             drop_in_silence(&device, (memory, stream, allocator));
         });
@@ -87,7 +85,6 @@ fn what_a_parent_has_opened_is_not_closed_by_its_child() {
             in_child(|| {
                 let opened = held.take().unwrap();
                 assert_eq!(opened.bytes(), BYTES);
-                assert!(!opened.is_kept(), "not for this one");
                 let clone = opened.clone();
                 drop_in_silence(&device, (opened, clone));
             });

@@ -1,4 +1,4 @@
-//! A forked child gets an answer from every call of its parent's allocators: no wait, no driver call, no harm.
+//! A forked child gets no memory of its parent's allocators, and frees none: no wait, no driver call, no harm.
 
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]

@@ -1,7 +1,22 @@
 //! The guards of free blocks: the next user waits for them, and splits and merges keep them.
 
-use crate::blocks::guard::add_guards;
-use crate::blocks::{BlockId, HeapBlocks, ReuseGuard};
+use crate::blocks::{BlockId, HeapBlocks};
+
+/// A condition that must hold before a free block is used again.
+pub(crate) trait ReuseGuard: Clone {
+    /// Returns whether a wait for this guard makes a wait for `other` unnecessary.
+    fn covers(&self, other: &Self) -> bool;
+}
+
+/// Adds guards to a list, which keeps only the necessary ones.
+pub(crate) fn add_guards<G: ReuseGuard>(list: &mut Vec<G>, more: impl IntoIterator<Item = G>) {
+    for guard in more {
+        if !list.iter().any(|other| other.covers(&guard)) {
+            list.retain(|other| !guard.covers(other));
+            list.push(guard);
+        }
+    }
+}
 
 impl<G: ReuseGuard> HeapBlocks<G> {
     /// Adds the guards of `right` to `left`.
@@ -46,5 +61,12 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     fn guard(&mut self, id: BlockId, guards: Vec<G>) {
         self.blocks[id].guarded = true;
         add_guards(self.guards.entry(id).or_default(), guards);
+    }
+}
+
+#[cfg(test)]
+impl ReuseGuard for () {
+    fn covers(&self, (): &Self) -> bool {
+        true
     }
 }

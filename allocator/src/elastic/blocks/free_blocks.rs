@@ -6,13 +6,12 @@
 use crate::blocks::address_list::Slot;
 use crate::blocks::table::Block;
 use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard};
-use crate::heap_policy::HeapPolicy;
 use crate::size::SegmentKind;
 
 impl<G: ReuseGuard> HeapBlocks<G> {
     /// Allocates the first free block that fits, and splits off the remainder.
     #[inline(never)]
-    pub(crate) fn search_elastic(&mut self, policy: &HeapPolicy, units: u32) -> BlockId {
+    pub(crate) fn search_elastic(&mut self, units: u32) -> BlockId {
         if let Some(last_freed) = self.take_last_freed() {
             self.become_free(last_freed);
         }
@@ -21,7 +20,6 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let block = &self.blocks[id];
         let slot = block.slot;
         if block.units > units
-            && !policy.no_split
             && let Some(rest) = self.split_rest(id, units)
         {
             self.take_slot_over(slot, rest);

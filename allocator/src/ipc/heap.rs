@@ -3,60 +3,46 @@
 use cachette_hal::Device;
 
 use crate::blocks::{BlockId, BlockState, Chunk};
+use crate::error::{Error, PointerProblem};
 use crate::heap::Heap;
+use crate::pool::PoolProblem;
 
-/// The memory under an exported block.
+/// The addresses of an exported block, and of the memory that importers map.
 #[derive(Debug)]
-pub(crate) enum BlockMemory {
-    /// A direct segment.
-    Segment { base: u64, bytes: u64 },
-    /// Chunks, in order of address.
-    Chunks(Vec<Chunk>),
-}
-
-/// The addresses of an exported block.
-#[derive(Debug)]
-pub(crate) struct ExportedRange {
-    pub(crate) address: u64,
-    pub(crate) bytes: u64,
-    pub(crate) memory: BlockMemory,
-}
-
-/// Why a block cannot be exported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExportRefusal {
-    /// The block is free.
-    Free,
-    /// The pool sleeps.
-    Asleep,
+pub(super) struct ExportedRange {
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    /// The first address of the segment or of the chunks, and their size.
+    pub(super) memory: (u64, u64),
+    /// In order of address; none for a direct segment.
+    pub(super) chunks: Vec<Chunk>,
 }
 
 impl<D: Device> Heap<D> {
     /// Exports an allocated block. It stays in place, and is not reused if it is freed, until
     /// [`end_export`](Self::end_export) was called as often.
-    pub(crate) fn begin_export(&self, id: BlockId) -> Result<ExportedRange, ExportRefusal> {
+    pub(super) fn begin_export(&self, id: BlockId) -> Result<ExportedRange, Error> {
         let mut state = self.state.lock();
         if state.redirect.asleep {
-            return Err(ExportRefusal::Asleep);
+            return Err(PoolProblem::Asleep.of(self.pool_id()));
         }
         let block = state.blocks.block(id);
-        if block.state != BlockState::Allocated {
-            return Err(ExportRefusal::Free);
-        }
         let (address, bytes) = (block.address, block.bytes());
-        let segment = state.blocks.segment_of(id).ok_or(ExportRefusal::Free)?;
-        let memory = if self.elastic.is_some() {
-            BlockMemory::Chunks(state.blocks.chunks_under(address, address + bytes))
-        } else {
-            BlockMemory::Segment { base: segment.base, bytes: segment.bytes }
+        let is_allocated = block.state == BlockState::Allocated;
+        let segment = state.blocks.segment_of(id).filter(|_| is_allocated);
+        let segment = segment.ok_or(Error::InvalidPointer { address, why: PointerProblem::Free })?;
+        let chunks = state.blocks.chunks_under(address, address + bytes);
+        let memory = match chunks.first() {
+            Some(first) => (first.at, chunks.iter().map(|chunk| chunk.bytes).sum()),
+            None => (segment.base, segment.bytes),
         };
         state.blocks.block_mut(id).slow_free = true;
         state.uses.entry(id).or_default().exports += 1;
-        Ok(ExportedRange { address, bytes, memory })
+        Ok(ExportedRange { address, bytes, memory, chunks })
     }
 
     /// Ends one export. After the last one, a block that was freed in between is freed now.
-    pub(crate) fn end_export(&self, id: BlockId) {
+    pub(super) fn end_export(&self, id: BlockId) {
         let mut state = self.state.lock();
         if let Some(uses) = state.uses.get_mut(&id) {
             uses.exports -= 1;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use cachette_hal::Device;
 
-use super::{Heap, HeapState, Request, StreamUses};
 use crate::blocks::{BlockId, BlockState};
 use crate::error::Error;
 use crate::fence::Fence;
+use crate::heap::{Heap, HeapState, Request, StreamUses};
 use crate::label::Label;
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::pool::PoolProblem;

@@ -27,7 +27,7 @@ pub(crate) struct PoolState {
     pub(crate) id: PoolId,
     /// The heap of every stream that has allocated from the pool.
     pub(crate) streams: StreamTable,
-    /// The numbers of the pool's heaps: those of `streams`, and their partners.
+    /// The numbers of the pool's heaps, which `streams` has too.
     heaps: Mutex<BTreeSet<u32>>,
     /// The source of segments; `None` for the device.
     pub(crate) source: Option<Arc<dyn Source>>,
@@ -60,7 +60,7 @@ pub(crate) struct PoolState {
     /// The number of owners, routes, captures and graphs.
     pub(super) uses: AtomicU64,
     /// The number of [`PoolEntry`]s. A guard of a thread can be forgotten, or outlive the last user.
-    entered: AtomicU64,
+    pub(super) entered: AtomicU64,
 }
 
 /// The values of `PoolState::kept`.
@@ -107,11 +107,6 @@ impl PoolState {
             // SAFETY: 1. the event is not `StreamRecorded`.
             unsafe { source.notify(event) };
         }
-    }
-
-    /// Returns whether a thread has entered the pool, or a request was routed to it and has not ended.
-    pub(super) fn is_entered(&self) -> bool {
-        self.entered.load(Relaxed) > 0
     }
 
     pub(crate) fn is_used(&self) -> bool {

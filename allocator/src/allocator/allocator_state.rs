@@ -10,8 +10,8 @@ use crate::heaps::Heaps;
 #[cfg(feature = "ipc")]
 use crate::ipc::import::IpcState;
 use crate::pinned::cache::PinnedCache;
+use crate::pool::pool_state::Launches;
 use crate::pool::route::Routes;
-use crate::pool::state::Launches;
 use crate::pool::{PoolId, Pools};
 use crate::sleep::offload::OffloadState;
 use crate::sleep::staging::StagingStore;

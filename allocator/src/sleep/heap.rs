@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, VirtualMemory};
 
-use super::Heap;
 use crate::blocks::{Block, BlockState, Chunk};
+use crate::heap::Heap;
 use crate::observe::callbacks::TraceAction;
 use crate::stats::Counted;
 use crate::stream_state::StreamState;

@@ -24,8 +24,8 @@ pub(crate) struct HeapState<D: Device> {
     pub(crate) blocks: HeapBlocks<Arc<Fence<D>>>,
     pub(crate) policy: HeapPolicy,
     /// For every block that other streams use, the streams besides the heap's own.
-    pub(super) uses: HashMap<BlockId, StreamUses<D>>,
-    pub(super) pending: PendingFrees<D>,
+    pub(crate) uses: HashMap<BlockId, StreamUses<D>>,
+    pub(crate) pending: PendingFrees<D>,
     /// For every stream state, by number, its last fence that the heap's own stream waits for.
     pub(super) waited: HashMap<u64, u64>,
     /// The heap itself, from its first allocation until it is closed and empty. Allocations point to the heap without
@@ -38,9 +38,9 @@ pub(crate) struct HeapState<D: Device> {
     /// The counters of the heap while the peak tracker has it parked.
     pub(super) parked: Option<Arc<Counters>>,
     /// The history of this heap, while one is recorded.
-    pub(super) history_state: Option<Box<HeapHistory>>,
+    pub(crate) history_state: Option<Box<HeapHistory>>,
     /// The stacks that a history has recorded. They stay when the history stops.
-    pub(super) stacks: Box<Stacks>,
+    pub(crate) stacks: Box<Stacks>,
     /// The settings of all heaps.
     shared: Arc<DeviceState<D>>,
 }
@@ -91,7 +91,7 @@ impl<D: Device> HeapState<D> {
     }
 
     /// Removes and returns the streams that use a block besides the heap's own; `None` if there are none.
-    pub(super) fn take_uses(&mut self, id: BlockId) -> Option<StreamUses<D>> {
+    pub(crate) fn take_uses(&mut self, id: BlockId) -> Option<StreamUses<D>> {
         if !std::mem::take(&mut self.blocks.block_mut(id).slow_free) {
             return None;
         }
@@ -105,8 +105,6 @@ impl<D: Device> HeapState<D> {
 /// Where requests may be redirected.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Redirect {
-    /// To the partner, which has the configured kind of segments.
-    pub(super) partner: bool,
     /// To another pool, if a route exists.
     pub(crate) route: bool,
     /// To no heap: the pool sleeps.
@@ -115,20 +113,20 @@ pub(crate) struct Redirect {
 
 impl Redirect {
     pub(super) const fn any(self) -> bool {
-        self.partner || self.route || self.asleep
+        self.route || self.asleep
     }
 }
 
 /// The streams that use an allocated block besides the heap's own.
 #[derive(Debug)]
 pub(crate) struct StreamUses<D: Device> {
-    pub(super) users: Vec<Arc<StreamState<D>>>,
+    pub(crate) users: Vec<Arc<StreamState<D>>>,
     /// How many of them, counted from the end, were recorded during a capture.
     pub(super) captured: usize,
     /// Whether the next use of the block waits on the device for these streams, so that it is free at once.
     pub(super) guarded: bool,
     /// How many exports to other processes are open. The block is not reused before the last one ends.
-    pub(super) exports: u32,
+    pub(crate) exports: u32,
 }
 
 impl<D: Device> Default for StreamUses<D> {
