@@ -173,6 +173,7 @@ impl ConfigKey {
         REMOVED.iter().any(|(key, _)| *key == word)
     }
 
+    #[cold]
     fn unknown(word: &str) -> ConfigError {
         if let Some((_, instead)) = REMOVED.iter().find(|(key, _)| *key == word) {
             return ConfigError::new(format!("{word} was removed and has no effect: {instead}; delete the key"));

@@ -28,20 +28,27 @@ pub fn parse_size(text: &str) -> Option<u64> {
 
 /// Reads a number of bytes that ends in a unit; `512B` is whole bytes.
 pub(super) fn size_with_unit(text: &str) -> Option<u64> {
-    let upper = text.to_ascii_uppercase();
-    let (count, unit) = UNITS
-        .into_iter()
-        .flat_map(|(letter, binary, thousands)| {
-            [(format!("{letter}IB"), binary), (format!("{letter}B"), thousands), (letter.to_string(), binary)]
-        })
-        .chain([("B".to_owned(), 1)])
-        .find_map(|(suffix, unit)| Some((upper.strip_suffix(&suffix)?, unit)))?;
+    let letters = text.bytes().rev().take_while(u8::is_ascii_alphabetic).count();
+    let (count, unit) = text.split_at(text.len() - letters);
+    let unit = unit_bytes(&unit.to_ascii_uppercase())?;
     if let Some(count) = whole(count) {
         return count.checked_mul(unit);
     }
     // `decimal` alone would accept a sign and an exponent.
     let is_decimal = unit > 1 && count.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     is_decimal.then(|| decimal(count)).flatten().and_then(|count| scale(unit, count))
+}
+
+/// The bytes of a unit in capital letters.
+fn unit_bytes(unit: &str) -> Option<u64> {
+    if unit == "B" {
+        return Some(1);
+    }
+    UNITS.into_iter().find_map(|(letter, binary, thousands)| match unit.strip_prefix(letter)? {
+        "" | "IB" => Some(binary),
+        "B" => Some(thousands),
+        _ => None,
+    })
 }
 
 /// Writes a number of bytes in the largest unit that divides it.
