@@ -55,6 +55,23 @@ pub(crate) struct HeapBlocks<G> {
     pub(crate) chunk_map: Option<Box<ChunkMap>>,
 }
 
+/// The last-freed block, which a request can allocate as it is.
+pub(crate) struct LastFreed<'a> {
+    pub(crate) id: BlockId,
+    pub(crate) block: &'a mut Block,
+    slot: &'a mut BlockId,
+}
+
+impl<'a> LastFreed<'a> {
+    /// Allocates the block.
+    #[inline(always)]
+    pub(crate) fn take(self) -> &'a mut Block {
+        *self.slot = BlockId::NONE;
+        self.block.state = BlockState::Allocated;
+        self.block
+    }
+}
+
 impl<G> Default for HeapBlocks<G> {
     fn default() -> Self {
         Self {
@@ -92,17 +109,13 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         self.search(policy, rounded, units)
     }
 
-    /// Allocates the last-freed block, if a search for its size would find it, and if it `suits`.
+    /// Returns the last-freed block, if a search for its size would find it.
     #[inline(always)]
-    pub(crate) fn allocate_last_freed(&mut self, suits: impl FnOnce(&Block) -> bool) -> Option<(BlockId, &mut Block)> {
+    pub(crate) fn last_freed(&mut self) -> Option<LastFreed<'_>> {
         let id = self.last_freed;
         let block = self.blocks.get_mut(id)?;
-        if id != self.last_found || !suits(block) {
-            return None;
-        }
-        self.last_freed = BlockId::NONE;
-        block.state = BlockState::Allocated;
-        Some((id, block))
+        let slot = &mut self.last_freed;
+        (id == self.last_found).then_some(LastFreed { id, block, slot })
     }
 
     #[inline(always)]

@@ -199,17 +199,17 @@ impl<D: Device> Heap<D> {
             return Err(Some(state));
         }
         // The previous request was neither empty nor too large, so this one is neither, if it passes both comparisons.
-        let allocated = blocks.allocate_last_freed(|block| {
-            request.requested <= block.requested
-                && size::whole_units(request.requested) == u64::from(block.units)
-                && !block.guarded
-                && (block.indexed || !request.label.is_raw())
-                && self.counters.allocated_again(block.kind, block.bytes(), request.requested)
-        });
-        match allocated {
-            Some((id, block)) => Ok(Allocated::note(block, id, request)),
-            None => Err(Some(state)),
+        if let Some(last_freed) = blocks.last_freed()
+            && request.requested <= last_freed.block.requested
+            && size::whole_units(request.requested) == u64::from(last_freed.block.units)
+            && !last_freed.block.guarded
+            && (last_freed.block.indexed || !request.label.is_raw())
+            && self.counters.allocated_again(last_freed.block.kind, last_freed.block.bytes(), request.requested)
+        {
+            let id = last_freed.id;
+            return Ok(Allocated::note(last_freed.take(), id, request));
         }
+        Err(Some(state))
     }
 
     /// Allocates the best fit. Returns `None` if no block fits, and in a forked child.

@@ -143,7 +143,7 @@ pub fn find(device: usize) -> Option<&'static Allocator> {
     if fork::is_forked() { None } else { existing(device) }
 }
 
-/// The allocator of a device, if it exists, usable or not: in a forked child its functions do nothing or fail.
+/// The allocator of a device, if it exists, usable or not: in a forked child a free does nothing, and a request fails.
 #[inline]
 #[must_use]
 pub fn existing(device: usize) -> Option<&'static Allocator> {
