@@ -8,8 +8,8 @@ use cachette_hal::{Access, Device, Event, Ordinal, VirtualMemory};
 
 use crate::address_index::Index;
 use crate::config::{AddressReserve, Config, ConfigBackend, scale};
+use crate::elastic::ChunkTable;
 use crate::elastic::chunk_map::page;
-use crate::elastic::{ChunkTable, Tuning};
 use crate::fork::ProcessGuard;
 use crate::heap_policy::HeapPolicy;
 use crate::in_flight::{InFlight, Reservation};
@@ -210,7 +210,6 @@ impl Oversize {
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     config: RwLock<Config>,
-    tuning: RwLock<Tuning>,
     /// The limit on bytes reserved from the device; `u64::MAX` for no limit.
     pub(crate) limit: AtomicU64,
     pub(crate) never_block: AtomicBool,
@@ -243,7 +242,6 @@ impl Settings {
         self.elastic.store(config.expandable_segments(), Relaxed);
         self.rdma.store(config.gpu_direct_rdma(), Relaxed);
         self.rejects.store(config.throw_on_driver_oom(), Relaxed);
-        *self.tuning.write() = Tuning::of_setting(config.elastic_setting());
         *self.config.write() = config.clone();
     }
 
@@ -254,10 +252,6 @@ impl Settings {
     /// Whether the default pool allocates from the driver's pool.
     pub(crate) fn is_driver_pool(&self) -> bool {
         self.config.read().backend() == ConfigBackend::CudaMallocAsync
-    }
-
-    pub(crate) fn tuning(&self) -> Tuning {
-        *self.tuning.read()
     }
 
     pub(crate) fn limit(&self) -> Option<u64> {

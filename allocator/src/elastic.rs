@@ -7,7 +7,7 @@
 //! | module | responsibility |
 //! |---|---|
 //! | [`blocks`], [`chunk_map`] | record mapped blocks, unmapped blocks and chunks; hold and commit places |
-//! | [`policy`], [`placement`], [`tuning`] | derive a plan from facts, without side effects |
+//! | [`policy`], [`placement`] | derive a plan from facts, without side effects |
 //! | [`chunk_table`] | owns the backing of every chunk |
 //! | [`map`] | maps the chunks of a plan on the device: all of them or none |
 //! | [`grow`] | combines these modules, under the right locks |
@@ -25,7 +25,6 @@ pub(crate) mod grow;
 pub(crate) mod map;
 pub(crate) mod placement;
 pub(crate) mod policy;
-pub(crate) mod tuning;
 pub(crate) mod turn;
 pub(crate) mod unmap;
 
@@ -33,5 +32,4 @@ pub(crate) use chunk_map::{SMALLEST_PAGE, page};
 pub(crate) use chunk_table::ChunkTable;
 pub(crate) use donors::ChunkDonors;
 pub(crate) use map::Fill;
-pub(crate) use policy::MANY_HEAPS;
-pub(crate) use tuning::Tuning;
+pub(crate) use policy::{MANY_HEAPS, Tuning};

@@ -19,8 +19,8 @@ pub(crate) struct ChunkTable {
     pub(crate) ranges: AtomicU32,
     /// The chunks created or moved, and the requests that pay for them.
     spending: Mutex<Spending>,
-    /// The highest number of bytes in use at once.
-    use_peak: Mutex<UsePeak>,
+    /// The highest number of bytes in use at once. Relaxed, as `bytes`.
+    use_peak: AtomicU64,
     /// How many of the [`WAYS`] the driver has refused.
     refused: AtomicUsize,
     /// Whether any chunk was ever single. Relaxed, since the table records which.
@@ -67,17 +67,6 @@ impl Spending {
     }
 }
 
-/// The highest number of bytes in use at once.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct UsePeak {
-    /// The bytes in use.
-    pub(crate) used: u64,
-    /// The number of requests when this value was first reached.
-    pub(crate) requests: u64,
-    /// Bytes of all chunks when the number of requests had doubled; zero until then.
-    pub(crate) held: u64,
-}
-
 #[derive(Debug, Default)]
 struct ChunkSlots {
     slots: Vec<Option<Physical>>,
@@ -99,17 +88,9 @@ impl ChunkTable {
         self.bytes.load(Relaxed)
     }
 
-    /// Records a peak of bytes in use, with the number of requests at the peak and now. Returns the highest peak so
-    /// far, which a reset of the statistics does not lower.
-    pub(crate) fn use_peak(&self, (used, then): (u64, u64), requests: u64) -> UsePeak {
-        let mut use_peak = self.use_peak.lock();
-        if used > use_peak.used {
-            *use_peak = UsePeak { used, requests: then, held: 0 };
-        }
-        if use_peak.held == 0 && requests / 2 > use_peak.requests {
-            use_peak.held = self.bytes();
-        }
-        *use_peak
+    /// Records a peak of bytes in use. Returns the highest so far, which a reset of the statistics does not lower.
+    pub(crate) fn use_peak(&self, used: u64) -> u64 {
+        self.use_peak.fetch_max(used, Relaxed).max(used)
     }
 
     /// The chunks created or moved for recent requests, of all `requests` so far, which have so many `bytes`.
@@ -330,29 +311,10 @@ mod tests {
         assert!(!chunks.is_wanted(0x4000, 0x1000));
     }
 
-    /// Records a peak of `used` bytes while `held` bytes are held, and returns the highest peak so far.
-    fn look(chunks: &ChunkTable, used: (u64, u64), requests: u64, held: u64) -> (u64, u64, u64) {
-        chunks.bytes.store(held, Relaxed);
-        let use_peak = chunks.use_peak(used, requests);
-        (use_peak.used, use_peak.requests, use_peak.held)
-    }
-
     #[test]
-    fn the_first_sight_of_the_highest_peak_counts() {
+    fn the_highest_peak_counts() {
         let chunks = ChunkTable::default();
-        assert_eq!(look(&chunks, (10, 5), 5, 16), (10, 5, 0));
-        assert_eq!(look(&chunks, (10, 7), 8, 16), (10, 5, 0));
-        assert_eq!(look(&chunks, (9, 9), 9, 16), (10, 5, 0));
-        assert_eq!(look(&chunks, (11, 9), 9, 16), (11, 9, 0));
-    }
-
-    #[test]
-    fn what_is_held_is_noted_once_the_requests_have_doubled() {
-        let chunks = ChunkTable::default();
-        assert_eq!(look(&chunks, (10, 5), 11, 16), (10, 5, 0));
-        assert_eq!(look(&chunks, (10, 5), 14, 17), (10, 5, 17));
-        assert_eq!(look(&chunks, (10, 5), 15, 18), (10, 5, 17));
-        assert_eq!(look(&chunks, (12, 20), 20, 19), (12, 20, 0));
+        assert_eq!([10, 9, 11, 10].map(|used| chunks.use_peak(used)), [10, 10, 11, 11]);
     }
 
     #[test]

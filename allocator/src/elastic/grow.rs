@@ -92,12 +92,13 @@ impl<D: Device> Heap<D> {
         if !self.stream_state.ask_capturing()? {
             self.unmap_pending();
         }
-        let mut tuning = self.shared.settings.tuning();
         let memory = self.shared.device.virtual_memory()?;
-        tuning.recycles &= memory.aliases().is_ok();
+        let mut tuning = Tuning::of_setting(self.shared.settings.config().elastic_setting());
+        tuning.recycles = memory.aliases().is_ok();
         tuning.whole = self.pool().is_some_and(|pool| pool.whole_segments);
         if memory.mixes_sizes().is_err() {
-            tuning = tuning.with_one_size();
+            // All chunks must have one size, and that of a page holds the least memory.
+            (tuning.pages, tuning.whole) = (true, false);
         }
         let (mut early, mut refusals, mut asked) = (0, 0, pressed);
         loop {
@@ -207,8 +208,7 @@ impl<D: Device> Heap<D> {
         let page = elastic::page(self.shared.device.virtual_memory()?);
         let offered: Option<Vec<Chunk>> =
             offers.map(|offers| offers.iter().flat_map(|offer| &offer.chunks).copied().collect());
-        let HighestAllocated { peak, requests_then, requests, bytes } = self.shared.peaks.highest_allocated();
-        let peak = self.shared.chunks.use_peak((peak, requests_then), requests);
+        let HighestAllocated { peak, requests, bytes } = self.shared.peaks.highest_allocated();
         let mut state = self.state.lock();
         tuning.recycles &= !self.pool().is_some_and(|pool| pool.is_pinned());
         let (runs, mut idle_chunks) = (state.blocks.runs(), state.blocks.idle_chunks());
@@ -224,8 +224,7 @@ impl<D: Device> Heap<D> {
             idle_chunks: &idle_chunks,
             offered: offered.as_deref(),
             held: self.shared.chunks.bytes(),
-            requests,
-            peak,
+            peak: self.shared.chunks.use_peak(peak),
             spending: self.shared.chunks.spending(requests, bytes),
             room: self.shared.room(request.next_multiple_of(page)),
             total: self.shared.device.info().total_memory,

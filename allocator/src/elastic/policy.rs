@@ -3,12 +3,21 @@
 //! It has three parts: the place of the block, new or idle chunks for its unmapped parts, and the sizes of new chunks.
 //! `docs/elastic.md` states the rules, the benefit of each, and the alternatives that were measured.
 
-use super::{Fill, Tuning};
+use super::Fill;
 use crate::blocks::{BlockId, Chunk, FreeRange};
-use crate::elastic::chunk_table::{Spending, UsePeak};
+use crate::config::ElasticSetting;
+use crate::elastic::chunk_table::Spending;
 use crate::elastic::placement::{Placement, choose, longest_hole};
 use crate::size::{LARGE_SEGMENT, SegmentKind};
 
+/// The largest new chunk, except for very large requests.
+const LARGEST: u64 = 64 << 20;
+/// How many requests should share the cost of one created or moved chunk.
+const CHUNK_COST: u64 = 70;
+/// The same for a program of small requests.
+const SMALL_CHUNK_COST: u64 = 30;
+/// The slack of the default setting, in thousandths.
+const SLACK: u64 = 20;
 /// Requests of at least this size get few chunks.
 const VERY_LARGE: u64 = 256 << 20;
 /// The limit on their number, since another process opens chunks one by one.
@@ -26,12 +35,34 @@ const VERY_LARGE_PART_OF_ROOM: u64 = 256;
 /// So many heaps can have the largest chunks. With twice as many, chunks have at most a quarter of that size, since each
 /// heap has partly used chunks.
 const FEW_HEAPS: u64 = 4;
-/// The largest chunk is at least this part of the tuning's, however many heaps there are.
-const LEAST_PART: u64 = 16;
-/// From so many heaps on, the largest chunk is that part.
+/// More heaps than these make no chunk smaller.
 pub(crate) const MANY_HEAPS: usize = 16;
 /// A request for more than this part of the memory that the device can still provide must use idle chunks first.
 const SCARCE: u64 = 16;
+
+/// How elastic segments are filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tuning {
+    /// Whether every new chunk is one page.
+    pub(crate) pages: bool,
+    /// How far the held bytes may exceed the peak of bytes in use before idle chunks must be used, in thousandths.
+    pub(crate) slack: u64,
+    /// Whether idle chunks are moved at all.
+    pub(crate) recycles: bool,
+    /// Whether a large request gets new memory in whole segments, as many as it needs.
+    pub(crate) whole: bool,
+}
+
+impl Tuning {
+    /// The parameters of each setting. docs/elastic.md lists their costs and savings.
+    pub(crate) const fn of_setting(setting: ElasticSetting) -> Self {
+        let (pages, slack) = match setting {
+            ElasticSetting::Default => (false, SLACK),
+            ElasticSetting::Compact => (true, 0),
+        };
+        Self { pages, slack, recycles: true, whole: false }
+    }
+}
 
 /// The input of a decision.
 #[derive(Clone, Copy, Debug)]
@@ -50,9 +81,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) offered: Option<&'a [Chunk]>,
     /// Bytes of all chunks of the allocator.
     pub(crate) held: u64,
-    pub(crate) peak: UsePeak,
-    /// Requests so far.
-    pub(crate) requests: u64,
+    /// The highest number of bytes in use at once.
+    pub(crate) peak: u64,
     pub(crate) spending: Spending,
     /// Bytes that the limit still allows.
     pub(crate) room: u64,
@@ -152,14 +182,7 @@ fn plan_at(facts: &Facts<'_>, place: &Placement) -> Result<Plan, Obstacle> {
 
 /// Returns whether idle chunks must be used before new ones.
 fn must_recycle(facts: &Facts<'_>, missing: u64) -> bool {
-    // In steady state the program will hardly need more memory.
-    let steady_state = facts.requests / 2 > facts.peak.requests;
-    let (basis, margin) = if steady_state {
-        (facts.peak.used.max(facts.peak.held), facts.tuning.steady_state)
-    } else {
-        (facts.peak.used, facts.tuning.slack)
-    };
-    let allowed = basis + basis / 1000 * margin;
+    let allowed = facts.peak + facts.peak / 1000 * facts.tuning.slack;
     let needed = facts.pressed || facts.held + missing > allowed || missing > facts.left() / SCARCE;
     facts.tuning.recycles && needed
 }
@@ -201,21 +224,20 @@ fn best_idle_chunk(idle_chunks: &[Chunk], wanted: u64, room: u64) -> Option<usiz
 }
 
 /// Returns the largest permitted size of a new chunk. While the requests have paid for all chunks, it is one page, or a
-/// small part of the memory held. It grows with the chunks beyond that. The limit is that of the tuning, or a part of it
-/// if there are many heaps, or a larger part of the memory held.
+/// small part of the memory held. It grows with the chunks beyond that. The limit is [`LARGEST`], or a part of it if there
+/// are many heaps, or a larger part of the memory held.
 fn largest_new(facts: &Facts<'_>) -> u64 {
     let Facts { request, tuning, .. } = *facts;
-    if tuning.largest == 0 {
+    if tuning.pages {
         return facts.page;
     }
     let Spending { requests, bytes, chunks, .. } = facts.spending;
     let requests = requests.max(1);
-    let chunk_cost = if bytes / requests < SMALL_REQUESTS { tuning.small_chunk_cost } else { tuning.chunk_cost };
+    let chunk_cost = if bytes / requests < SMALL_REQUESTS { SMALL_CHUNK_COST } else { CHUNK_COST };
     let debt = chunks.saturating_mul(chunk_cost) * 16 / requests;
     let from_debt = facts.page.saturating_mul(debt.saturating_mul(debt) / 256).max(facts.held / LEAST_PART_OF_HELD);
-    let heaps = facts.heaps.max(FEW_HEAPS);
-    let shared = tuning.largest.saturating_mul(FEW_HEAPS * FEW_HEAPS) / heaps.saturating_mul(heaps);
-    let most = shared.max(tuning.largest / LEAST_PART).min((facts.held + request) / PART_OF_HELD);
+    let heaps = facts.heaps.clamp(FEW_HEAPS, MANY_HEAPS as u64);
+    let most = (LARGEST * FEW_HEAPS * FEW_HEAPS / (heaps * heaps)).min((facts.held + request) / PART_OF_HELD);
     let least = if request < VERY_LARGE { 0 } else { request.div_ceil(FEW) };
     let bytes = from_debt.min(most).min(facts.left() / PART_OF_ROOM).max(least.next_multiple_of(facts.page));
     let bytes = bytes.min(facts.left() / VERY_LARGE_PART_OF_ROOM).max(facts.page);

@@ -90,11 +90,9 @@ fn distribute(group: &Group, row: Row, heaps: &[Arc<Counters>], mut slack: u64) 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HighestAllocated {
     pub(crate) peak: u64,
-    /// The number of allocations up to the peak.
-    pub(crate) requests_then: u64,
-    /// Their number up to now.
+    /// The number of allocations.
     pub(crate) requests: u64,
-    /// Their bytes up to now.
+    /// Their bytes.
     pub(crate) bytes: u64,
 }
 
@@ -118,8 +116,6 @@ struct PeakState {
     figures: [[Figure; Counted::COUNT]; 3],
     /// The sums of increases of removed heaps.
     retired: Counters,
-    /// The number of allocations made when the allocated bytes reached their peak.
-    handed_out_then: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -219,7 +215,6 @@ impl PeakTracker {
         state.raise(Row::All, Counted::AllocatedBytes);
         HighestAllocated {
             peak: state.figures[Row::All as usize][Counted::AllocatedBytes as usize].peak,
-            requests_then: state.handed_out_then,
             requests: state.total(Row::All, Counted::Allocations),
             bytes: state.total(Row::All, Counted::AllocatedBytes),
         }
@@ -302,14 +297,9 @@ impl PeakState {
 
     /// Raises a peak to a sum. Returns the distance of the sum from the peak.
     fn raise_to(&mut self, row: Row, measure: Counted, sum: u64) -> u64 {
-        let peak = self.figures[row as usize][measure as usize].peak;
-        if sum > peak {
-            self.figures[row as usize][measure as usize].peak = sum;
-            if matches!((row, measure), (Row::All, Counted::AllocatedBytes)) {
-                self.handed_out_then = self.total_of(Row::All, Counted::Allocations);
-            }
-        }
-        peak.saturating_sub(sum)
+        let peak = &mut self.figures[row as usize][measure as usize].peak;
+        *peak = sum.max(*peak);
+        *peak - sum
     }
 
     fn sum(&self, row: Row, measure: Counted) -> u64 {
@@ -319,11 +309,7 @@ impl PeakState {
 
     /// The sum of increases. A block is allocated before it becomes active, so only the first part counts.
     fn total(&self, row: Row, measure: Counted) -> u64 {
-        self.total_of(row, parts(measure)[0])
-    }
-
-    /// The sum of increases of one counter.
-    fn total_of(&self, row: Row, counted: Counted) -> u64 {
+        let counted = parts(measure)[0];
         self.all().chain([&self.retired]).map(|heap| heap.total(row, counted)).sum()
     }
 

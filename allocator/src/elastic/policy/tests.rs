@@ -41,8 +41,7 @@ impl Moment {
             idle_chunks: &self.idle_chunks,
             offered: self.offered.as_deref(),
             held: self.used + chunks.sum::<u64>(),
-            peak: UsePeak { used: self.used, requests: self.requests / 3, held: 0 },
-            requests: self.requests,
+            peak: self.used,
             spending: Spending::of(self.requests, self.requests * self.mean_request, self.spent),
             room: self.room,
             total: 1 << 50,
@@ -205,7 +204,7 @@ fn check_spares(moment: &Moment, plan: &Plan) -> Result<(), TestCaseError> {
     let mut seen = HashSet::new();
     for fill in &plan.fills {
         let Some(id) = fill.reused else {
-            let largest = moment.tuning.largest.max(PAGE);
+            let largest = if moment.tuning.pages { PAGE } else { LARGEST };
             prop_assert!(fill.bytes <= largest, "a new chunk is too large");
             continue;
         };
@@ -306,7 +305,7 @@ fn a_chunk_too_long_for_the_hole_serves_in_a_longer_one() {
         spent: 10,
         room: 0,
         pressed: true,
-        tuning: Tuning::default(),
+        tuning: Tuning::of_setting(ElasticSetting::Default),
     };
     let Ok(plan) = decide(&moment.facts()) else {
         panic!("8 pages are spare and 3 are wanted");
@@ -390,8 +389,8 @@ fn chunks_are_small_where_little_memory_is_held() {
 
 #[test]
 fn chunks_grow_with_the_debt_beyond_what_was_paid_for() {
-    let tuning = Tuning { chunk_cost: 100, ..Tuning::default() };
-    let moment = Moment { tuning, used: 2 << 30, ..growing(ElasticSetting::Default, 60 << 20) };
+    // The debt is a tenth of the chunks.
+    let moment = Moment { requests: 10 * CHUNK_COST, used: 2 << 30, ..growing(ElasticSetting::Default, 60 << 20) };
     let largest = |spent| sizes(&Moment { spent, ..moment.clone() })[0] / PAGE;
     assert_eq!([0, 10, 20, 50, 10_000].map(largest), [1, 1, 4, 25, 30]);
 }
