@@ -103,7 +103,8 @@ fn every_function_is_called_with_pytorchs_arguments() {
     let base = unsafe { source.base_allocation(ptr.add(512)) };
     assert_eq!(base, Some((ptr, 4096)));
     notify(SourceEvent::Ended(Ordinal(3), (0, 5)));
-    super::free(&source, ptr, 2 << 20, &place).unwrap();
+    // SAFETY: 1. it came from there. 2. no work uses it.
+    unsafe { source.free(ptr, 2 << 20, &place) }.unwrap();
     notify(SourceEvent::Released(Ordinal(3), (0, 5)));
     notify(SourceEvent::Limited(0.25, Ordinal(3)));
     notify(SourceEvent::Emptied);
@@ -126,7 +127,8 @@ fn every_function_is_called_with_pytorchs_arguments() {
 fn null_is_out_of_memory() {
     // SAFETY: 1. it returns no memory. 2. it is part of this program.
     let source = unsafe { CFunctions::new("empty", no_memory, forget).into_source() };
-    let error = super::allocate(&source, 2 << 20, &super::HERE).unwrap_err();
+    // SAFETY: 1. the default stream.
+    let error = unsafe { source.allocate(2 << 20, &super::HERE) }.unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::OutOfMemory);
     assert_eq!(error.to_string(), "empty returned no memory for 2.00 MiB on device 0; free memory and try again");
 }
@@ -135,7 +137,8 @@ fn null_is_out_of_memory() {
 fn an_unaligned_pointer_is_freed() {
     // SAFETY: 1. no code uses the address. 2. it is part of this program.
     let source = unsafe { CFunctions::new("crooked", unaligned, forget).into_source() };
-    let error = super::allocate(&source, 512, &super::HERE).unwrap_err();
+    // SAFETY: 1. the default stream.
+    let error = unsafe { source.allocate(512, &super::HERE) }.unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::Other);
     assert!(error.text().ends_with("it was freed"), "{error}");
 }
@@ -145,7 +148,8 @@ fn a_device_that_no_driver_shows_is_refused() {
     // SAFETY: 1. no code uses the address. 2. it is part of this program.
     let source = unsafe { CFunctions::new("far", unaligned, forget).into_source() };
     let far = AllocContext::new(Ordinal(u32::MAX), StreamRef::DEFAULT);
-    let error = super::allocate(&source, 512, &far).unwrap_err();
+    // SAFETY: 1. the default stream.
+    let error = unsafe { source.allocate(512, &far) }.unwrap_err();
     assert_eq!(error.text(), "no driver shows a device 4294967295");
 }
 
