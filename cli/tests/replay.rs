@@ -126,31 +126,6 @@ fn each_configuration_gives_a_row_for_each_trace() {
     assert!(table.contains("80.00 GiB of phantom memory"), "{table}");
 }
 
-/// Peak bytes that the reference reserves for the traces of the project, under the same policy.
-const REFERENCE: [(&str, f64); 6] = [
-    ("gnn_sampled", 23.360e9),
-    ("gpt2_varlen", 20.760e9),
-    ("kv_server", 3.068e9),
-    ("llama_generate", 3.899e9),
-    ("prefetch_streams", 12.122e9),
-    ("resnet_multiscale", 8.053e9),
-];
-
-#[test]
-fn the_traces_of_the_project_need_what_the_reference_needs() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces");
-    let paths = REFERENCE.map(|(name, _)| format!("{folder}/{name}.trace.gz"));
-    let mut options: Vec<&str> = paths.iter().map(String::as_str).collect();
-    options.extend(["--backend", "host", "--config", DIRECT]);
-    let (rows, _) = rows_of(&options, 0);
-    for (row, (name, expected)) in rows.iter().zip(REFERENCE) {
-        assert_eq!(row["trace"], name);
-        let reserved = row["peak_reserved"].as_f64().unwrap();
-        let off = (reserved / expected - 1.0).abs();
-        assert!(off < 0.01, "{name}: {reserved} instead of {expected}");
-    }
-}
-
 #[test]
 fn running_out_of_memory_is_a_row_with_the_figures() {
     let trace = small();

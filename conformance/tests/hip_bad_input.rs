@@ -2,13 +2,12 @@
 //!
 //! The emulated library reads its environment once, so every case is a child process of this program.
 
+#[path = "shared/child.rs"]
+mod child;
 #[path = "shared/emulated.rs"]
 mod emulated;
-#[path = "shared/hip_child.rs"]
-mod hip_child;
 
 use std::env;
-use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
@@ -20,7 +19,7 @@ use cachette_hal_cuda::CudaBackend;
 use cachette_hal_hip::{Candidate, HipBackend, HipDevice};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-use hip_child::{LIBRARY, PART, Run, child, expect, said_by, seven};
+use child::{LIBRARY, PART, Run, child, expect, lost_after, missing_or_text, none_shown, said_by, seven};
 
 /// The device that a leaving process still holds.
 static LEFT: OnceLock<HipDevice> = OnceLock::new();
@@ -44,8 +43,7 @@ fn main() -> ExitCode {
 
 fn trials() -> Vec<Trial> {
     let cases: &[(&str, Run)] = &[
-        ("a_named_library_that_is_missing_is_named", missing_file),
-        ("a_text_file_is_no_library", text_file),
+        ("a_named_library_that_is_missing_or_a_text_is_named", || missing_or_text("libamdhip64.so.7")),
         ("a_library_of_something_else_lacks_symbols", other_library),
         ("an_old_library_says_what_to_install", old_library),
         ("debians_library_is_too_old", debians_library),
@@ -54,8 +52,10 @@ fn trials() -> Vec<Trial> {
         ("the_newest_library_is_found_by_its_name", found_by_name),
         ("a_library_that_is_loaded_comes_first", loaded_first),
         ("both_vendors_work_in_one_process", both_vendors),
-        ("the_emulated_library_has_every_feature", every_feature),
-        ("a_device_that_vanishes_is_lost", lost_device),
+        ("the_emulated_library_has_every_feature", || {
+            expect(&child("open", &seven()?, &[])?, "2 devices of 7.2, emulated: true")
+        }),
+        ("a_device_that_vanishes_is_lost", || lost_after(&seven()?, 100, ["12", "50", "100"])),
         ("a_leaving_process_is_told_so", leaving),
     ];
     cases.iter().map(|(name, case)| Trial::ignorable_test(*name, *case)).collect()
@@ -114,21 +114,6 @@ extern "C" fn use_the_device() {
     }
 }
 
-fn missing_file() -> Result<Completion, Failed> {
-    let said = child("open", Path::new("/nowhere/libamdhip64.so.7"), &[])?;
-    expect(&said, "no driver library could be opened; tried /nowhere/libamdhip64.so.7 (No such file or directory)")
-}
-
-fn text_file() -> Result<Completion, Failed> {
-    let path = env::temp_dir().join(format!("cachette-{}-libamdhip64.so.7", std::process::id()));
-    fs::write(&path, "This is no library.\n".repeat(100))?;
-    let said = child("open", &path, &[]);
-    fs::remove_file(&path)?;
-    let path = path.display();
-    let promised = format!("no driver library could be opened; tried {path} (invalid ELF header)");
-    expect(&said?, &promised)
-}
-
 fn other_library() -> Result<Completion, Failed> {
     let said = child("open", Path::new("libm.so.6"), &[])?;
     expect(&said, "libm.so.6 is not a usable driver: it lacks hipRuntimeGetVersion")
@@ -149,15 +134,6 @@ fn debians_library() -> Result<Completion, Failed> {
         return Ok(Completion::ignored_with("libamdhip64-5 is not installed"));
     }
     expect(&said, "libamdhip64.so.5 is version 5.2, which is too old; install 6.0 or newer")
-}
-
-/// What is said where no device is shown.
-fn none_shown(library: &Path) -> String {
-    format!(
-        "{} shows no device; check that one is installed, that this user may open it, \
-         and that no *_VISIBLE_DEVICES variable hides it",
-        library.display()
-    )
 }
 
 fn no_device() -> Result<Completion, Failed> {
@@ -216,23 +192,6 @@ fn both_vendors() -> Result<Completion, Failed> {
     let cuda = cuda.to_string_lossy();
     let said = child("open both", &seven()?, &[("CACHETTE_CUDA_LIBRARY", &cuda)])?;
     expect(&said, "NVIDIA and AMD")
-}
-
-fn every_feature() -> Result<Completion, Failed> {
-    expect(&child("open", &seven()?, &[])?, "2 devices of 7.2, emulated: true")
-}
-
-fn lost_device() -> Result<Completion, Failed> {
-    let library = seven()?;
-    let lost = "the device is lost (status 100); stop using the device";
-    // Each lets the library come further before its devices vanish.
-    for calls in ["12", "50", "100"] {
-        let said = child("open", &library, &[("CACHETTE_EMULATED_LOST_AFTER", calls)])?;
-        if !said.contains(lost) {
-            return Err(format!("after {calls} calls: {said}").into());
-        }
-    }
-    Ok(Completion::Completed)
 }
 
 fn leaving() -> Result<Completion, Failed> {

@@ -2,8 +2,9 @@
 //!
 //! The emulated library reads its environment once, so every case is a child process of this program.
 
-#[path = "shared/hip_child.rs"]
-mod hip_child;
+#[path = "shared/child.rs"]
+#[expect(dead_code, reason = "part of it serves other tests")]
+mod child;
 
 use std::env;
 use std::ffi::c_int;
@@ -17,7 +18,7 @@ use cachette_hal::{Access, Backend, CaptureMode, Device, Feature, Ordinal, Shari
 use cachette_hal_hip::HipBackend;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-use hip_child::{LIBRARY, PART, Run, child, expect, said_by, seven};
+use child::{LIBRARY, PART, Run, child, expect, said_by, seven};
 
 fn main() -> ExitCode {
     let part = env::var(PART);

@@ -6,8 +6,8 @@ use std::{fs, slice};
 use cachette::source::{Source, SourceError, SourceErrorKind};
 use cachette_sources::CFunctions;
 
-use super::HERE;
 use super::fake::{Fake, library};
+use super::{HERE, allocate, free};
 
 fn load(path: &Path, allocate: &str, free: &str) -> Result<CFunctions, SourceError> {
     // SAFETY: 1. and 2. it is the fake, or it cannot be opened.
@@ -20,8 +20,7 @@ fn memory_of_a_real_library_can_be_used() {
     // SAFETY: 1. and 2. it is the fake, which stays loaded.
     let source = unsafe { load(path, "my_alloc", "my_free").unwrap().into_source() };
     assert!(source.name().starts_with("libfake"));
-    // SAFETY: 1. the default stream.
-    let ptr = unsafe { source.allocate(1 << 20, &HERE) }.unwrap();
+    let ptr = allocate(&source, 1 << 20, &HERE).unwrap();
     let at = std::ptr::with_exposed_provenance_mut(usize::try_from(ptr.address()).unwrap());
     // SAFETY: the fake returns host memory, which no other code uses.
     let bytes: &mut [u8] = unsafe { slice::from_raw_parts_mut(at, 1 << 20) };
@@ -29,8 +28,7 @@ fn memory_of_a_real_library_can_be_used() {
     assert!(bytes.iter().all(|byte| *byte == 7));
     let fake = Fake::open(path);
     assert!(fake.count("fake_live") > 0);
-    // SAFETY: 1. it came from there. 2. no work uses it.
-    unsafe { source.free(ptr, 1 << 20, &HERE) }.unwrap();
+    free(&source, ptr, 1 << 20, &HERE).unwrap();
 }
 
 #[test]

@@ -10,8 +10,18 @@ mod nccl;
 mod nvshmem;
 mod rocshmem;
 
-use cachette::hal::{Ordinal, StreamRef};
-use cachette::source::AllocContext;
+use cachette::hal::{DevicePtr, Ordinal, StreamRef};
+use cachette::source::{AllocContext, Source, SourceError};
 
 /// The default stream of the first device.
 const HERE: AllocContext = AllocContext::new(Ordinal(0), StreamRef::DEFAULT);
+
+fn allocate(source: &dyn Source, bytes: u64, context: &AllocContext) -> Result<DevicePtr, SourceError> {
+    // SAFETY: 1. every test passes the default stream, or functions that write the stream down.
+    unsafe { source.allocate(bytes, context) }
+}
+
+fn free(source: &dyn Source, ptr: DevicePtr, bytes: u64, context: &AllocContext) -> Result<(), SourceError> {
+    // SAFETY: 1. it came from there. 2. no work uses it.
+    unsafe { source.free(ptr, bytes, context) }
+}

@@ -4,8 +4,8 @@ use cachette::hal::{Ordinal, StreamRef};
 use cachette::source::{AllocContext, Source, SourceErrorKind};
 use cachette_sources::Nvshmem;
 
-use super::HERE;
 use super::fake::{Fake, second_process};
+use super::{HERE, allocate, free};
 
 const SECOND: AllocContext = AllocContext::new(Ordinal(1), StreamRef::DEFAULT);
 
@@ -26,11 +26,9 @@ fn a_started_library_is_adopted() {
         fake.count("fake_start");
         // SAFETY: 1. the line above.
         let source = unsafe { Nvshmem::adopt(Ordinal(1)) }.unwrap();
-        // SAFETY: 1. the default stream.
-        let ptr = unsafe { source.allocate(2 << 20, &SECOND) }.unwrap();
+        let ptr = allocate(&source, 2 << 20, &SECOND).unwrap();
         assert_eq!((fake.count("fake_made_on"), fake.count("fake_live")), (1, 1));
-        // SAFETY: 1. it came from there. 2. no work uses it.
-        unsafe { source.free(ptr, 2 << 20, &SECOND) }.unwrap();
+        free(&source, ptr, 2 << 20, &SECOND).unwrap();
         assert_eq!((fake.count("fake_live"), fake.count("fake_depth")), (0, 0));
         drop(source);
         assert_eq!(fake.count("fake_retained"), 0);
@@ -42,12 +40,10 @@ fn requests_after_finalisation_or_for_other_devices_fail() {
     let name = "nvshmem::requests_after_finalisation_or_for_other_devices_fail";
     second_process(name, &[], |fake| {
         let source = start(fake);
-        // SAFETY: 1. the default stream.
-        let error = unsafe { source.allocate(4096, &SECOND) }.unwrap_err();
+        let error = allocate(&source, 4096, &SECOND).unwrap_err();
         assert_eq!(error.text(), "NVSHMEM serves device 0 in this process, not device 1");
         fake.count("fake_end");
-        // SAFETY: 1. the default stream.
-        let error = unsafe { source.allocate(4096, &HERE) }.unwrap_err();
+        let error = allocate(&source, 4096, &HERE).unwrap_err();
         assert_eq!(error.text(), "NVSHMEM was finalised by other code");
         assert_eq!(fake.count("fake_total"), 0);
     });
@@ -58,8 +54,7 @@ fn out_of_memory_has_its_kind() {
     let settings = [("FAKE_FULL", "1")];
     second_process("nvshmem::out_of_memory_has_its_kind", &settings, |fake| {
         let source = start(fake);
-        // SAFETY: 1. the default stream.
-        let error = unsafe { source.allocate(4096, &HERE) }.unwrap_err();
+        let error = allocate(&source, 4096, &HERE).unwrap_err();
         assert_eq!(error.kind(), SourceErrorKind::OutOfMemory);
     });
 }
@@ -70,8 +65,7 @@ fn unaligned_memory_is_allocated_again_with_an_alignment() {
     let name = "nvshmem::unaligned_memory_is_allocated_again_with_an_alignment";
     second_process(name, &settings, |fake| {
         let source = start(fake);
-        // SAFETY: 1. the default stream.
-        let ptr = unsafe { source.allocate(4096, &HERE) }.unwrap();
+        let ptr = allocate(&source, 4096, &HERE).unwrap();
         assert_eq!(ptr.address() % source.alignment(), 0);
         assert_eq!((fake.count("fake_total"), fake.count("fake_live")), (2, 1));
     });
@@ -85,10 +79,8 @@ fn threads_call_the_library_one_at_a_time() {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..100 {
-                        // SAFETY: 1. the default stream.
-                        let ptr = unsafe { source.allocate(512, &HERE) }.unwrap();
-                        // SAFETY: 1. it came from there. 2. no work uses it.
-                        unsafe { source.free(ptr, 512, &HERE) }.unwrap();
+                        let ptr = allocate(&source, 512, &HERE).unwrap();
+                        free(&source, ptr, 512, &HERE).unwrap();
                     }
                 });
             }

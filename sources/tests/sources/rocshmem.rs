@@ -4,11 +4,11 @@ use std::ffi::c_void;
 use std::ptr;
 
 use cachette::hal::{Ordinal, StreamRef};
-use cachette::source::{AllocContext, Source, SourceErrorKind};
+use cachette::source::{AllocContext, SourceErrorKind};
 use cachette_sources::Rocshmem;
 
-use super::HERE;
 use super::fake::second_process;
+use super::{HERE, allocate, free};
 
 #[test]
 fn cpp_names_are_found_and_the_device_is_made_current() {
@@ -17,14 +17,11 @@ fn cpp_names_are_found_and_the_device_is_made_current() {
         // SAFETY: 1. the fake needs no initialisation.
         let source = unsafe { Rocshmem::adopt(Ordinal(1)) }.unwrap();
         let context = AllocContext::new(Ordinal(1), StreamRef::DEFAULT);
-        // SAFETY: 1. the default stream.
-        let ptr = unsafe { source.allocate(2 << 20, &context) }.unwrap();
+        let ptr = allocate(&source, 2 << 20, &context).unwrap();
         assert_eq!((fake.count("fake_made_on"), fake.count("fake_hip_device")), (1, 0));
-        // SAFETY: 1. it came from there. 2. no work uses it.
-        unsafe { source.free(ptr, 2 << 20, &context) }.unwrap();
+        free(&source, ptr, 2 << 20, &context).unwrap();
         assert_eq!(fake.count("fake_live"), 0);
-        // SAFETY: 1. the default stream.
-        let error = unsafe { source.allocate(4096, &HERE) }.unwrap_err();
+        let error = allocate(&source, 4096, &HERE).unwrap_err();
         assert_eq!(error.text(), "rocSHMEM serves device 1 in this process, not device 0");
     });
 }
@@ -39,8 +36,7 @@ fn linked_functions_work_too() {
     second_process(name, &[], |_| {
         // SAFETY: 1. and 2. they stand for it.
         let source = unsafe { Rocshmem::from_functions(none, free, Ordinal(0)) }.unwrap();
-        // SAFETY: 1. the default stream.
-        let error = unsafe { source.allocate(4096, &HERE) }.unwrap_err();
+        let error = allocate(&source, 4096, &HERE).unwrap_err();
         assert_eq!(error.kind(), SourceErrorKind::OutOfMemory);
     });
 }

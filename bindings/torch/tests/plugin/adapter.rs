@@ -18,7 +18,7 @@ use cachette_torch::adapter::{
 use cachette_torch::{MempoolId, cachette_torch_memory_fraction, counters};
 
 use super::Case;
-use super::bed::{self, CAPACITY, DEFAULT, MIB, allocate};
+use super::bed::{self, CAPACITY, DEFAULT, MIB, allocate, call};
 use super::pools::{POOL, begin, end, release};
 
 pub(crate) const CASES: &[Case] = &[
@@ -38,28 +38,24 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 fn free(memory: *mut c_void) {
-    // SAFETY: 1. no work uses it.
-    unsafe { cachette_adapter_free(memory) };
+    call!(cachette_adapter_free(memory));
 }
 
 fn stats(device: c_int) -> Figures {
     let mut figures = Figures::default();
-    // SAFETY: 1. it may be written.
-    unsafe { cachette_adapter_stats(device, &raw mut figures) };
+    call!(cachette_adapter_stats(device, &raw mut figures));
     figures
 }
 
 /// The bytes of a block, and its device.
 fn found(memory: *mut c_void) -> (u64, c_int) {
     let mut device = 77;
-    // SAFETY: 1. it may be written.
-    let bytes = unsafe { cachette_adapter_bytes(memory, &raw mut device) };
+    let bytes = call!(cachette_adapter_bytes(memory, &raw mut device));
     (bytes, device)
 }
 
 fn join(id: MempoolId, source: Option<&PoolSource>) {
-    // SAFETY: 1. the functions of sources here may be called by any thread.
-    unsafe { cachette_adapter_use_pool(0, id, source.map_or(ptr::null(), ptr::from_ref)) };
+    call!(cachette_adapter_use_pool(0, id, source.map_or(ptr::null(), ptr::from_ref)));
 }
 
 fn uses(id: MempoolId) -> u64 {
@@ -144,10 +140,7 @@ fn users() {
     assert_eq!(uses(POOL), 2);
     let memory = allocate(30 * MIB, 0, DEFAULT);
     end(0, POOL);
-    let holds = |addresses: &[u64]| {
-        // SAFETY: 1. they are as many.
-        unsafe { cachette_adapter_pool_holds(0, POOL, addresses.as_ptr(), addresses.len()) }
-    };
+    let holds = |addresses: &[u64]| call!(cachette_adapter_pool_holds(0, POOL, addresses.as_ptr(), addresses.len()));
     assert!(holds(&[memory as u64]) && !holds(&[]));
     free(memory);
     release(0, POOL);
@@ -241,14 +234,12 @@ fn restored() {
     assert!(!saved.is_null());
     let later = allocate(6 * MIB, 0, DEFAULT);
     free(kept);
-    // SAFETY: 1. it was saved above. 2. the callbacks ignore the user pointer.
-    unsafe { cachette_adapter_restore(0, saved, freed, allocated, NO_USER) };
+    call!(cachette_adapter_restore(0, saved, freed, allocated, NO_USER));
     let heard = HEARD.take();
     assert_eq!(heard, [('-', later as u64), ('+', kept as u64)]);
     assert_eq!(found(kept), (4 * MIB, 0));
     for each in [saved, ptr::null_mut()] {
-        // SAFETY: 1. it is used no more; null is nothing.
-        unsafe { cachette_adapter_drop_checkpoint(each) };
+        call!(cachette_adapter_drop_checkpoint(each));
     }
     end(0, POOL);
 }
@@ -277,18 +268,15 @@ fn pieces() {
     }
     bed::start("");
     let skip = Text { start: c"free_completed,oom".as_ptr().cast(), bytes: 18 };
-    // SAFETY: 1. it may be read.
-    unsafe { cachette_adapter_record_history(true, 0, 1000, false, None, skip) };
+    call!(cachette_adapter_record_history(true, 0, 1000, false, None, skip));
     assert!(cachette_adapter_records_history());
     let memory = allocate(3 * MIB - 5, 0, DEFAULT);
     let visitor = Visitor { segment, block, event, user: NO_USER };
-    // SAFETY: 1. they ignore the user pointer.
-    unsafe { cachette_adapter_snapshot(MempoolId::DEFAULT, true, &raw const visitor) };
+    call!(cachette_adapter_snapshot(MempoolId::DEFAULT, true, &raw const visitor));
     let told = HEARD.take();
     let pieces = [('s', 20 * MIB), ('b', 3 * MIB), ('f', 17 * MIB)];
     assert_eq!(told, [&pieces[..], &[('e', 3), ('e', 0)]].concat());
-    // SAFETY: 1. they ignore the user pointer.
-    unsafe { cachette_adapter_snapshot(POOL, false, &raw const visitor) };
+    call!(cachette_adapter_snapshot(POOL, false, &raw const visitor));
     assert_eq!(HEARD.take(), [], "there is no such pool");
     free(memory);
 }
@@ -316,21 +304,17 @@ fn contexts() {
     }
     bed::start("");
     let none = Text { start: c"".as_ptr().cast(), bytes: 0 };
-    // SAFETY: 1. it may be read. 2. it only notes the number.
-    unsafe { cachette_adapter_record_history(true, 2, 1000, false, Some(capture), none) };
+    call!(cachette_adapter_record_history(true, 2, 1000, false, Some(capture), none));
     let many: Vec<_> = (0..10).map(|_| allocate(3 * MIB, 0, DEFAULT)).collect();
     let visitor = Visitor { segment, block, event, user: NO_USER };
-    // SAFETY: 1. they ignore the user pointer.
-    unsafe { cachette_adapter_snapshot(MempoolId::DEFAULT, true, &raw const visitor) };
+    call!(cachette_adapter_snapshot(MempoolId::DEFAULT, true, &raw const visitor));
     let (captured, blocks) = (CAPTURED.take(), BLOCKS.take());
     // One line of the program: a hit, and misses of one kind or two.
     assert!(captured.len() <= 4, "{captured:?}");
     assert_eq!(blocks.len(), 10);
     assert!(blocks.iter().chain(&EVENTS.take()).all(|stack| captured.contains(stack)), "{captured:?}, {blocks:?}");
-    // SAFETY: 1. it may be read.
-    unsafe { cachette_adapter_record_history(false, 0, 0, false, None, none) };
-    // SAFETY: 1. they ignore the user pointer.
-    unsafe { cachette_adapter_snapshot(MempoolId::DEFAULT, true, &raw const visitor) };
+    call!(cachette_adapter_record_history(false, 0, 0, false, None, none));
+    call!(cachette_adapter_snapshot(MempoolId::DEFAULT, true, &raw const visitor));
     assert_eq!(BLOCKS.take(), blocks, "memory in use keeps its context");
     assert_eq!(EVENTS.take(), [0; 0], "events go with the history");
     many.into_iter().for_each(free);
@@ -348,10 +332,8 @@ fn told() {
     }
     bed::start("");
     let memory = allocate(30 * MIB, 0, DEFAULT);
-    // SAFETY: 1. both ignore the user pointer.
-    unsafe { cachette_adapter_on_out_of_memory(observe, NO_USER) };
-    // SAFETY: 1. both ignore the user pointer.
-    unsafe { cachette_adapter_track(track, NO_USER) };
+    call!(cachette_adapter_on_out_of_memory(observe, NO_USER));
+    call!(cachette_adapter_track(track, NO_USER));
     free(memory);
     assert!(allocate(300 * MIB, 1, DEFAULT).is_null());
     let told = HEARD.take();
@@ -367,8 +349,7 @@ fn pressed() {
         held != 0
     }
     bed::start("");
-    // SAFETY: 1. it may be called by any thread.
-    unsafe { cachette_adapter_on_pressure(relieve) };
+    call!(cachette_adapter_on_pressure(relieve));
     let held = allocate(200 * MIB, 0, DEFAULT);
     HELD.store(held as u64, Relaxed);
     assert_eq!(allocate(200 * MIB, 0, DEFAULT), held, "it was given up");

@@ -9,6 +9,18 @@ use cachette::{Allocator, Config, Stream};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
 use cachette_torch::{cachette_torch_alloc, cachette_torch_free};
 
+/// Calls a function of the plug-in.
+///
+/// Cases keep streams alive as long as they run, and free what no work uses. What they point to lives during the call, and
+/// their callbacks ignore the user pointer.
+macro_rules! call {
+    ($call:expr) => {{
+        // SAFETY: every case keeps to the lines above.
+        unsafe { $call }
+    }};
+}
+pub(crate) use call;
+
 pub(crate) const MIB: u64 = 1 << 20;
 /// Memory of each device.
 pub(crate) const CAPACITY: u64 = 256 * MIB;

@@ -10,8 +10,8 @@ use super::cpp::{Caller, Outcome};
 use super::pools::release;
 
 pub(crate) const CASES: &[Case] = &[
-    ("p4_a_large_filter_leads_its_stream_alone", large),
-    ("p4_a_small_filter_leads_its_stream_alone", small),
+    ("p4_a_large_filter_leads_its_stream_alone", || by_filter(false)),
+    ("p4_a_small_filter_leads_its_stream_alone", || by_filter(true)),
     ("p12_a_route_that_begins_before_its_capture_serves_it", capture),
     ("p3_mistakes_with_pools_are_thrown", mistakes),
 ];
@@ -41,14 +41,6 @@ fn by_filter(small: bool) {
     release(0, POOL);
     assert_eq!(bed::allocator(0).reserved_bytes(), reserved - 30 * MIB);
     assert_eq!(counters(), cachette_torch::Counters::default());
-}
-
-fn large() {
-    by_filter(false);
-}
-
-fn small() {
-    by_filter(true);
 }
 
 fn capture() {

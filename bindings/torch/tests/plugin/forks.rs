@@ -9,7 +9,7 @@ use cachette_process::Error;
 use cachette_torch::{cachette_torch_record_stream, cachette_torch_release_pool, cachette_torch_reset, counters};
 
 use super::Case;
-use super::bed::{self, DEFAULT, MIB, allocate, free};
+use super::bed::{self, DEFAULT, MIB, allocate, call, free};
 use super::pools::POOL;
 
 pub(crate) const CASES: &[Case] = &[
@@ -44,11 +44,9 @@ fn after_use() {
         assert_eq!(cachette_process::opened().count(), 0);
         assert!(allocate(MIB, 0, DEFAULT).is_null());
         free(memory, 0);
-        // SAFETY: nothing is looked at.
-        unsafe { cachette_torch_record_stream(memory, ptr::null_mut()) };
+        call!(cachette_torch_record_stream(memory, ptr::null_mut()));
         cachette_torch_reset();
-        // SAFETY: 1. there is no graph.
-        unsafe { cachette_torch_release_pool(0, POOL) };
+        call!(cachette_torch_release_pool(0, POOL));
         assert_eq!(counters(), cachette_torch::Counters::default(), "all silent");
     });
     free(memory, 0);

@@ -14,7 +14,7 @@ use cachette_torch::{
 };
 
 use super::Case;
-use super::bed::{self, DEFAULT, MIB, allocate, free};
+use super::bed::{self, DEFAULT, MIB, allocate, call, free};
 
 pub(crate) const CASES: &[Case] = &[
     ("p6_memory_of_a_pool_stays_until_its_last_user_is_gone", stays),
@@ -30,8 +30,7 @@ pub(crate) const POOL: MempoolId = MempoolId { first: 0, second: 1 };
 
 /// Leads every request of a device to a pool.
 pub(crate) fn begin(device: i32, id: MempoolId) {
-    // SAFETY: 1. and 2. there is no filter.
-    unsafe { cachette_torch_begin_allocate_to_pool(device, id, ptr::null()) };
+    call!(cachette_torch_begin_allocate_to_pool(device, id, ptr::null()));
 }
 
 pub(crate) fn end(device: i32, id: MempoolId) {
@@ -39,8 +38,7 @@ pub(crate) fn end(device: i32, id: MempoolId) {
 }
 
 pub(crate) fn release(device: i32, id: MempoolId) {
-    // SAFETY: 1. there is no graph.
-    unsafe { cachette_torch_release_pool(device, id) };
+    call!(cachette_torch_release_pool(device, id));
 }
 
 fn reset() {
@@ -143,8 +141,7 @@ fn refused_filter() {
     bed::start("");
     begin(0, POOL);
     let function = Function { storage: [0; 2], manage, invoke: every_stream };
-    // SAFETY: 1. it has the layout and lives during the call. 2. It has no state.
-    unsafe { cachette_torch_begin_allocate_to_pool(0, POOL, (&raw const function).cast()) };
+    call!(cachette_torch_begin_allocate_to_pool(0, POOL, (&raw const function).cast()));
     assert_eq!(FOUND.load(Relaxed), 1, "no lock is held while the filter is destroyed");
     end(0, POOL);
     release(0, POOL);

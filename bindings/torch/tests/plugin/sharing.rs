@@ -12,7 +12,7 @@ use cachette_torch::adapter::{
 };
 
 use super::Case;
-use super::bed::{self, DEFAULT, MIB, allocate, free};
+use super::bed::{self, DEFAULT, MIB, allocate, call, free};
 
 pub(crate) const CASES: &[Case] = &[
     ("i1_what_is_shared_is_opened_until_it_is_freed", opened),
@@ -35,19 +35,16 @@ unsafe extern "C-unwind" fn write(_: User, start: *const u8, bytes: usize) {
 const NO_USER: User = User(ptr::null_mut());
 
 fn share(memory: *mut c_void) -> Vec<u8> {
-    // SAFETY: 1. it ignores the user pointer.
-    unsafe { cachette_adapter_share(memory, write, NO_USER) };
+    call!(cachette_adapter_share(memory, write, NO_USER));
     WRITTEN.take()
 }
 
 /// Opens memory, closes it, and says where it was; null if it could not be opened.
 fn open(handle: &[u8]) -> *mut c_void {
     let mut at = ptr::null_mut();
-    // SAFETY: 1. they are as many. 2. it may be written.
-    let opened = unsafe { cachette_adapter_open_shared(0, handle.as_ptr(), handle.len(), &raw mut at) };
+    let opened = call!(cachette_adapter_open_shared(0, handle.as_ptr(), handle.len(), &raw mut at));
     assert_eq!(opened.is_null(), at.is_null());
-    // SAFETY: 1. it is used no more.
-    unsafe { cachette_adapter_close_shared(opened) };
+    call!(cachette_adapter_close_shared(opened));
     at
 }
 
@@ -57,8 +54,7 @@ fn opened() {
     let handle = share(memory);
     assert_eq!(share(memory), handle, "it is offered once");
     assert_eq!(open(&handle), memory, "one process sees it where it is");
-    // SAFETY: 1. no work uses it.
-    unsafe { cachette_adapter_free(memory) };
+    call!(cachette_adapter_free(memory));
     assert!(open(&handle).is_null(), "the offer ended with the memory");
     let again = allocate(30 * MIB, 0, DEFAULT);
     assert_eq!(again, memory, "no process keeps it");
@@ -85,8 +81,7 @@ fn shared_at_once() {
         let [one, other] = thread::scope(|scope| [scope.spawn(ask), scope.spawn(ask)].map(|it| it.join().unwrap()));
         assert_eq!(one, other);
         assert!(!open(&one).is_null());
-        // SAFETY: 1. no work uses it.
-        unsafe { cachette_adapter_free(memory) };
+        call!(cachette_adapter_free(memory));
     }
 }
 
@@ -102,23 +97,19 @@ fn text(words: &str) -> Text {
 }
 
 fn said() -> String {
-    // SAFETY: 1. it ignores the user pointer.
-    unsafe { cachette_adapter_metadata(write, NO_USER) };
+    call!(cachette_adapter_metadata(write, NO_USER));
     String::from_utf8(WRITTEN.take()).unwrap()
 }
 
 fn words() {
-    // SAFETY: 1. they may be read.
-    unsafe { cachette_adapter_set_metadata(text("forward")) };
+    call!(cachette_adapter_set_metadata(text("forward")));
     assert_eq!(said(), "forward");
     assert_eq!(thread::spawn(said).join().unwrap(), "");
-    // SAFETY: 1. they may be read.
-    unsafe { cachette_adapter_enter_context(text("graph 1")) };
+    call!(cachette_adapter_enter_context(text("graph 1")));
     // Once more than it was entered: nothing happens.
     for _ in 0..2 {
         cachette_adapter_leave_context();
     }
-    // SAFETY: 1. they may be read.
-    unsafe { cachette_adapter_set_metadata(text("")) };
+    call!(cachette_adapter_set_metadata(text("")));
     assert_eq!(said(), "");
 }

@@ -8,7 +8,7 @@ use cachette_process::{last_out_of_memory, record_history, records_history};
 use cachette_torch::adapter::{Figures, User, cachette_adapter_on_rejection, cachette_adapter_stats};
 
 use crate::Case;
-use crate::bed::{self, CAPACITY, DEFAULT, MIB};
+use crate::bed::{self, CAPACITY, DEFAULT, MIB, call};
 
 pub(crate) const CASES: &[Case] = &[
     ("h3_a_history_is_of_every_device_whenever_that_is_first_used", histories),
@@ -63,15 +63,13 @@ unsafe extern "C" fn rejected(_: User, device: i64, asked: u64, reserved: u64, t
 
 fn rejections() {
     bed::start("throw_on_cudamalloc_oom:True,per_process_memory_fraction:0.5");
-    // SAFETY: 1. it looks behind nothing and throws nothing.
-    unsafe { cachette_adapter_on_rejection(rejected, User(ptr::null_mut())) };
+    call!(cachette_adapter_on_rejection(rejected, User(ptr::null_mut())));
     bed::allocate(100 * MIB, 0, DEFAULT);
     assert_eq!(*REJECTED.lock().unwrap(), None);
     assert!(bed::allocate(60 * MIB, 0, DEFAULT).is_null());
     let told = REJECTED.lock().unwrap().expect("it was rejected");
     assert_eq!(told, (0, 60 * MIB, 100 * MIB, CAPACITY));
     let mut figures = Figures::default();
-    // SAFETY: 1. it is a local.
-    unsafe { cachette_adapter_stats(0, &raw mut figures) };
+    call!(cachette_adapter_stats(0, &raw mut figures));
     assert_eq!(figures.counts[6], 1);
 }
