@@ -147,18 +147,23 @@ struct ConfigKey {
 }
 
 /// PyTorch's keys that Cachette does not support: the key, the reason and the alternative.
-const UNSUPPORTED: [(&str, &str); 1] = [(
+static UNSUPPORTED: &[(&str, &str)] = &[(
     "expandable_segments_reserve_by_class",
     "Cachette has no stream classes; use expandable_segments_reserve, which applies to all streams",
 )];
 
 /// Keys that Cachette had, and what replaces each.
-const REMOVED: [(&str, &str); 4] = [
+static REMOVED: &[(&str, &str)] = &[
     ("elastic_largest_chunk_mb", "elastic_setting chooses the sizes of chunks"),
     ("elastic_slack", "elastic_setting:compact holds the least memory"),
     ("elastic_recycling", "idle memory always moves; expandable_segments:False has direct segments"),
     ("lend_across_streams", "elastic segments, the default, move idle memory between streams"),
 ];
+
+/// The text of a key in a table.
+fn text_of(table: &'static [(&str, &str)], word: &str) -> Option<&'static str> {
+    table.iter().find(|(key, _)| *key == word).map(|(_, text)| *text)
+}
 
 impl ConfigKey {
     const fn name(&self) -> &'static str {
@@ -170,21 +175,28 @@ impl ConfigKey {
     }
 
     fn is_removed(word: &str) -> bool {
-        REMOVED.iter().any(|(key, _)| *key == word)
+        text_of(REMOVED, word).is_some()
     }
 
-    #[cold]
     fn unknown(word: &str) -> ConfigError {
-        if let Some((_, instead)) = REMOVED.iter().find(|(key, _)| *key == word) {
+        if let Some(instead) = text_of(REMOVED, word) {
             return ConfigError::new(format!("{word} was removed and has no effect: {instead}; delete the key"));
         }
-        if let Some((_, why)) = UNSUPPORTED.iter().find(|(key, _)| *key == word) {
+        if let Some(why) = text_of(UNSUPPORTED, word) {
             return ConfigError::new(format!("{word} is not supported: {why}"));
         }
         let suggestion = Self::closest(word).map_or(String::new(), |name| format!(" (did you mean '{name}'?)"));
-        let all: Vec<_> = KEYS.iter().map(Self::name).collect();
         let word = error::shortened(word);
-        ConfigError::new(format!("there is no key '{word}'{suggestion}; the keys are {}", all.join(", ")))
+        ConfigError::new(format!("there is no key '{word}'{suggestion}; the keys are {}", Self::names()))
+    }
+
+    /// Every key, separated by commas.
+    ///
+    /// It is not inlined: LLVM 22 would optimize its caller and the lengths of all keys together for minutes.
+    #[inline(never)]
+    fn names() -> String {
+        let all: Vec<_> = KEYS.iter().map(Self::name).collect();
+        all.join(", ")
     }
 
     /// The spelling most similar to `word`, if at most a third of its letters differ.

@@ -143,7 +143,6 @@ impl Parser<'_> {
     }
 
     /// The error for the next token; at the end of the text it marks the last token.
-    #[cold]
     fn unexpected(&self, expected: &str) -> ConfigError {
         let (found, token) = match self.peek() {
             Some(token) => (format!("'{}'", shortened(&token.text)), Some(token)),
