@@ -207,3 +207,34 @@ impl Batches<'_> {
         self.connection.send(&Request::Next { first: self.received, most: self.most })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use rustix::event::{PollFd, PollFlags};
+
+    use super::*;
+    use crate::handle::{DeviceTag, Key, Span};
+    use crate::listener::Listener;
+
+    #[test]
+    fn an_exporter_that_opens_no_chunks_does_not_follow_the_protocol() {
+        let (listener, exporter) = Listener::bind().unwrap();
+        let (pid, span) = (exporter.pid, Span { bytes: 1, offset: 0, extent: 1 });
+        let device = DeviceTag { vendor: b'h', uuid: [0; 16] };
+        let (kind, key) = (HandleKind::Chunks, Key::random().unwrap());
+        let handle = Handle { kind, device, exporter, export: 1, key, span };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let named = listener.named.as_fd();
+                socket::wait(&mut [PollFd::from_borrowed_fd(named, PollFlags::IN)], Some(REPLY_LIMIT)).unwrap();
+                let client = socket::accept(named).unwrap();
+                let (request, _) = socket::receive_within(client.as_fd(), REPLY_LIMIT).unwrap();
+                assert!(matches!(Request::decode(&request), Some(Request::Open { .. })));
+                socket::send(client.as_fd(), &Reply::Chunks(0, span).encode(), &[]).unwrap();
+            });
+            assert_eq!(Connection::open(&handle).unwrap_err(), OpenError::Protocol { pid });
+        });
+    }
+}

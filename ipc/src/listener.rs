@@ -39,3 +39,21 @@ impl Drop for Listener {
         socket::shutdown(self.named.as_fd());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A forked child holds such a copy.
+    #[test]
+    fn a_name_that_is_dropped_refuses_connections_although_a_copy_is_open() {
+        let (listener, address) = Listener::bind().unwrap();
+        let _copy = listener.named.try_clone().unwrap();
+        drop(listener);
+        let refused = socket::connect(&address.socket, Duration::ZERO).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    }
+}

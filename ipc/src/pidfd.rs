@@ -210,6 +210,31 @@ mod tests {
     }
 
     #[test]
+    fn a_full_queue_is_waited_for_until_the_limit() {
+        let (_listening, address) = bound();
+        let full = loop {
+            match try_connect(&address) {
+                Some(Ok(_)) => {}
+                Some(Err(full)) => break full,
+                None => return,
+            }
+        };
+        assert!(matches!(full, OpenError::NoAnswer { .. }), "{full:?}");
+        let (start, limit) = (Instant::now(), Duration::from_millis(20));
+        let full = connect(&address, limit);
+        assert!(matches!(full, Err(ConnectError::Other(OpenError::NoAnswer { .. }))), "{full:?}");
+        assert!(start.elapsed() >= limit);
+    }
+
+    #[test]
+    fn an_exporter_that_has_closed_its_end_is_gone() {
+        let (PidfdSocket { inner, outer: _outer }, address) = bound();
+        drop(inner);
+        let Some(connected) = try_connect(&address) else { return };
+        assert!(matches!(connected, Err(OpenError::Gone { .. })), "{connected:?}");
+    }
+
+    #[test]
     fn a_pidfd_socket_reports_its_creator() {
         let (listening, address) = bound();
         check(listening.outer.as_fd(), &address).unwrap();

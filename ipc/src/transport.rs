@@ -78,21 +78,23 @@ fn connect_by_name(address: &ExporterAddress, limit: Duration) -> Result<Option<
 }
 
 fn connect_by_pidfd(address: &ExporterAddress, limit: Duration, transport: Transport) -> Result<OwnedFd, OpenError> {
-    let pid = address.pid;
     pidfd::connect(address, limit).map_err(|error| match error {
         ConnectError::Other(error) => error,
-        // The name would be visible here, so the exporter is gone and pidfd would not help.
-        ConnectError::Forbidden(_) if transport == Transport::Both && is_in_this_network(pid) => {
-            OpenError::Gone { pid }
-        }
-        ConnectError::Forbidden(why) => OpenError::OutOfReach {
-            pid,
-            why: match transport {
-                Transport::Pidfd => format!("{VARIABLE} allows pidfd only, and {why}"),
-                _ => format!("no process has its socket name in this network namespace, and {why}"),
-            },
-        },
+        ConnectError::Forbidden(why) => forbidden(address.pid, &why, transport),
     })
+}
+
+/// Why an exporter cannot be reached whose descriptors the kernel does not let this process duplicate.
+fn forbidden(pid: u32, why: &str, transport: Transport) -> OpenError {
+    // The name would be visible here, so the exporter is gone and pidfd would not help.
+    if transport == Transport::Both && is_in_this_network(pid) {
+        return OpenError::Gone { pid };
+    }
+    let why = match transport {
+        Transport::Pidfd => format!("{VARIABLE} allows pidfd only, and {why}"),
+        _ => format!("no process has its socket name in this network namespace, and {why}"),
+    };
+    OpenError::OutOfReach { pid, why }
 }
 
 /// Whether a process is in this one's network namespace, or does not exist.
@@ -105,7 +107,10 @@ fn is_in_this_network(pid: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+    use crate::listener::Listener;
 
     #[test]
     fn the_variable_names_one_transport_or_none() {
@@ -118,6 +123,30 @@ mod tests {
             let why = parse(wrong).unwrap_err().to_string();
             assert!(why.contains(VARIABLE) && why.contains(wrong), "{why}");
         }
+    }
+
+    #[test]
+    fn what_the_kernel_forbids_matters_only_without_the_name() {
+        let pid = std::process::id();
+        assert_eq!(forbidden(pid, "EPERM", Transport::Both), OpenError::Gone { pid }, "its name would be visible");
+        let why = forbidden(pid, "EPERM", Transport::Pidfd).to_string();
+        assert!(why.contains(VARIABLE) && why.contains("EPERM"), "{why}");
+    }
+
+    #[test]
+    fn an_exporter_that_accepts_nobody_gives_no_answer() {
+        let (_listener, address) = Listener::bind().unwrap();
+        let limit = Duration::from_millis(20);
+        let (mut waiting, mut start) = (Vec::new(), Instant::now());
+        let full = loop {
+            match connect(&address, limit) {
+                Ok(client) => waiting.push(client),
+                Err(full) => break full,
+            }
+            start = Instant::now();
+        };
+        assert_eq!(full, OpenError::NoAnswer { pid: address.pid });
+        assert!(start.elapsed() >= limit, "it waits for a place among the others");
     }
 
     #[test]

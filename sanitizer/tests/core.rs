@@ -165,6 +165,22 @@ fn reads_before_writes_are_found_if_asked_for() {
 }
 
 #[test]
+fn a_write_that_the_host_has_waited_for_precedes_every_read() {
+    for waits in [false, true] {
+        let mut options = Options::default();
+        options.reads_before_writes = true;
+        let mut sanitizer = Sanitizer::new(options);
+        sanitizer.allocate(A, 0x1000, 4096, Site(1));
+        uses(&mut sanitizer, B, 0x1000, Use::Write);
+        if waits {
+            sanitizer.synchronize(B);
+        }
+        uses(&mut sanitizer, C, 0x1000, Use::Read);
+        assert_eq!(sanitizer.count(), usize::from(!waits), "waits: {waits}");
+    }
+}
+
+#[test]
 fn a_free_reported_after_the_next_request_ends_the_right_life() {
     let mut sanitizer = Sanitizer::new(Options::default());
     sanitizer.allocate(A, 0x1000, 4096, Site(1));
@@ -175,6 +191,49 @@ fn a_free_reported_after_the_next_request_ends_the_right_life() {
     uses(&mut sanitizer, A, 0x1000, Use::Write);
     let kinds: Vec<FindingKind> = found(&sanitizer).iter().map(|finding| finding.kind).collect();
     assert_eq!(kinds, [FindingKind::ReusedTooEarly]);
+}
+
+#[test]
+fn each_free_that_is_reported_late_ends_no_later_life() {
+    let mut sanitizer = Sanitizer::new(Options::default());
+    for _ in 0..4 {
+        sanitizer.allocate(A, 0x1000, 4096, Site(1));
+    }
+    for late in 0..3 {
+        sanitizer.free(0x1000, Site(3));
+        assert!(sanitizer.is_live(0x1000), "late free {late}");
+    }
+    sanitizer.free(0x1000, Site(3));
+    assert!(!sanitizer.is_live(0x1000));
+}
+
+#[test]
+fn memory_that_waits_for_its_uses_is_reused_without_a_finding() {
+    for forgotten in [false, true] {
+        let mut sanitizer = Sanitizer::new(Options::default());
+        sanitizer.allocate(A, 0x1000, 4096, Site(1));
+        uses(&mut sanitizer, B, 0x1000, Use::Write);
+        if forgotten {
+            sanitizer.forget(0x1000);
+        } else {
+            sanitizer.free(0x1000, Site(3));
+        }
+        assert!(!sanitizer.is_live(0x1000));
+        sanitizer.allocate(A, 0x1000, 4096, Site(4));
+        uses(&mut sanitizer, A, 0x1000, Use::Write);
+        assert_eq!(sanitizer.count(), usize::from(!forgotten), "forgotten: {forgotten}");
+    }
+}
+
+#[test]
+fn findings_past_the_most_are_counted() {
+    let mut sanitizer = Sanitizer::new(of_torch());
+    for place in 0..1003 {
+        sanitizer.allocate(A, 0x1000, 4096, Site(place));
+        sanitizer.free(0x1000, Site(3));
+        uses(&mut sanitizer, A, 0x1000, Use::Read);
+    }
+    assert_eq!((sanitizer.count(), sanitizer.unfollowed().findings), (1000, 3));
 }
 
 #[test]
@@ -221,6 +280,37 @@ fn a_stream_joins_a_capture_by_an_event() {
     sanitizer.record(EventId(1), B);
     sanitizer.stream_wait(C, EventId(1));
     uses(&mut sanitizer, C, 0x1000, Use::Write);
+    let graph = sanitizer.end_capture(B);
+    sanitizer.free(0x1000, Site(3));
+    sanitizer.launch(&graph, A);
+    assert_eq!(found(&sanitizer)[0].kind, FindingKind::UsedAfterFree);
+}
+
+#[test]
+fn a_graph_that_reads_and_writes_does_both_at_its_launch() {
+    let mut sanitizer = Sanitizer::new(Options::default());
+    used_on_b(&mut sanitizer, false);
+    sanitizer.allocate(A, 0x1000, 4096, Site(4));
+    sanitizer.begin_capture(A);
+    uses(&mut sanitizer, A, 0x1000, Use::Read);
+    uses(&mut sanitizer, A, 0x1000, Use::Write);
+    let graph = sanitizer.end_capture(A);
+    assert_eq!(sanitizer.count(), 0, "nothing has run");
+    sanitizer.launch(&graph, A);
+    // Only the write conflicts with the read on B.
+    assert_eq!(sanitizer.count(), 1);
+}
+
+#[test]
+fn a_wait_for_another_capture_leaves_a_stream_in_its_own() {
+    let mut sanitizer = Sanitizer::new(Options::default());
+    sanitizer.allocate(A, 0x1000, 4096, Site(1));
+    sanitizer.begin_capture(B);
+    sanitizer.begin_capture(C);
+    sanitizer.record(EventId(1), C);
+    sanitizer.stream_wait(B, EventId(1));
+    uses(&mut sanitizer, B, 0x1000, Use::Write);
+    sanitizer.end_capture(C);
     let graph = sanitizer.end_capture(B);
     sanitizer.free(0x1000, Site(3));
     sanitizer.launch(&graph, A);
