@@ -80,9 +80,8 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 /// ```
 /// use std::sync::Arc;
 ///
-/// use crate::{Call, Device, Result};
-/// use cachette_hal_testing::Traced;
-/// use cachette_hal_testing::traced::Counts;
+/// use cachette_hal::traced::{Counts, Traced};
+/// use cachette_hal::{Call, Device, Result};
 ///
 /// fn count_events<D: Device>(device: D) -> Result<()> {
 ///     let counts = Arc::new(Counts::new());

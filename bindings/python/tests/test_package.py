@@ -65,7 +65,7 @@ def test_memory_goes_back_by_free_by_with_and_with_the_object(allocator: cachett
 def test_freed_memory_has_no_address(allocator: cachette.Allocator) -> None:
     memory = allocator.allocate(1)
     memory.free()
-    with pytest.raises(cachette.Error, match="was freed"):
+    with pytest.raises(cachette.Error, match="already freed"):
         _ = memory.address
     assert repr(memory) == "<cachette.Allocation, freed>"
 
@@ -118,7 +118,7 @@ def test_e1_a_recorded_use_ends_with_its_stream(allocator: cachette.Allocator) -
     assert allocator.allocated_bytes == 0
     allocator.empty_cache()
     assert allocator.reserved_bytes == 0
-    with pytest.raises(cachette.Error, match="was freed"):
+    with pytest.raises(cachette.Error, match="already freed"):
         memory.record_stream(copies)
 
 
