@@ -7,6 +7,7 @@
 mod child;
 
 use std::env;
+use std::error::Error;
 use std::ffi::c_int;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -14,7 +15,10 @@ use std::sync::Arc;
 use cachette_conformance::{Fixture, Opened, Options, run};
 use cachette_emulated_hip::{Personality, install};
 use cachette_hal::load::{Candidate, Library};
-use cachette_hal::{Access, Backend, CaptureMode, Device, Feature, Ordinal, Sharing};
+use cachette_hal::{
+    self as hal, Access, AnyDevice, Backend, Backing, CaptureMode, Device, DevicePtr, Feature, Ordinal, Sharing,
+    VirtualMemory,
+};
 use cachette_hal_hip::HipBackend;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
@@ -37,7 +41,7 @@ fn main() -> ExitCode {
         Ok("list promises") => list_promises(),
         _ => return libtest_mimic::run(&Arguments::from_args(), trials()).exit_code(),
     };
-    println!("{}", said.unwrap_or_else(|text| text));
+    println!("{}", said.unwrap_or_else(|error| error.to_string()));
     ExitCode::SUCCESS
 }
 
@@ -65,80 +69,134 @@ fn trials() -> Vec<Trial> {
     cases.iter().map(|(name, case)| Trial::ignorable_test(*name, *case)).collect()
 }
 
+/// What a child says.
+type Said = Result<String, Box<dyn Error>>;
+
+/// The first device of the library under test.
+fn first_device() -> Result<AnyDevice, Box<dyn Error>> {
+    Ok(HipBackend::load()?.open(Ordinal(0))?)
+}
+
+/// Addresses and a backing for them, which is mapped there or not.
+struct Place {
+    device: AnyDevice,
+    bytes: u64,
+    at: DevicePtr,
+    backing: Backing,
+}
+
+impl Place {
+    fn new() -> Result<Self, Box<dyn Error>> {
+        let device = first_device()?;
+        let memory = device.virtual_memory()?;
+        let bytes = memory.granularity().minimum;
+        let (at, backing) = (memory.reserve(bytes, None)?, memory.create_backing(bytes, Sharing::Private, false)?);
+        Ok(Self { device, bytes, at, backing })
+    }
+
+    fn mapped() -> Result<Self, Box<dyn Error>> {
+        let place = Self::new()?;
+        place.map()?;
+        Ok(place)
+    }
+
+    fn memory(&self) -> &dyn VirtualMemory {
+        self.device.virtual_memory().expect("its memory came from there")
+    }
+
+    fn map(&self) -> hal::Result<()> {
+        // SAFETY: 1. the backing lives as long as the place.
+        unsafe { self.memory().map(self.at, &self.backing) }
+    }
+
+    fn grant(&self, rights: &[Access]) -> hal::Result<()> {
+        // SAFETY: 2. no work uses the range.
+        unsafe { self.memory().set_access(self.at, self.bytes, rights) }
+    }
+
+    fn unmap(&self) -> hal::Result<()> {
+        // SAFETY: 2. no work uses the range.
+        unsafe { self.memory().unmap(self.at, self.bytes) }
+    }
+
+    fn release(&self) -> hal::Result<()> {
+        // SAFETY: 1. the range was reserved for the place.
+        unsafe { self.memory().release(self.at, self.bytes) }
+    }
+}
+
+/// What the first device may read and write.
+const OWN: [Access; 1] = [Access::ReadWrite(Ordinal(0))];
+/// The same of both devices.
+const BOTH: [Access; 2] = [Access::ReadWrite(Ordinal(0)), Access::ReadWrite(Ordinal(1))];
+
+/// A function of the library under test, past the backend.
+///
+/// # Safety
+///
+/// `F` is the type of the function.
+unsafe fn function<F: Copy>(name: &'static str) -> Result<F, Box<dyn Error>> {
+    let names = [Candidate::Path(env::var_os(LIBRARY).ok_or("no library")?.into())];
+    // SAFETY: the emulated library keeps to AMD's C interface.
+    let library = unsafe { Library::open_first(&names) }?;
+    // SAFETY: the caller's promise.
+    unsafe { library.find::<F>(name) }.ok_or_else(|| name.into())
+}
+
 /// Lists the features that the first device lacks.
-fn list_missing() -> Result<String, String> {
-    let backend = HipBackend::load().map_err(|error| error.to_string())?;
-    let device = backend.open(Ordinal(0)).map_err(|error| error.to_string())?;
+fn list_missing() -> Said {
+    let device = first_device()?;
     let missing = Feature::ALL.iter().filter_map(|feature| device.missing(*feature));
     let lines: Vec<_> = missing.map(|missing| missing.to_string()).collect();
     Ok(lines.join("\n"))
 }
 
 /// Makes backings until there is no descriptor left, and says what is said then.
-fn exhaust() -> Result<String, String> {
-    let backend = HipBackend::load().map_err(|error| error.to_string())?;
-    let device = backend.open(Ordinal(0)).map_err(|error| error.to_string())?;
-    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
-    let bytes = memory.granularity().minimum;
+fn exhaust() -> Said {
+    let device = first_device()?;
+    let memory = device.virtual_memory()?;
     for _ in 0..200 {
         // They go with the process.
-        let _backing = memory.create_backing(bytes, Sharing::Private, false).map_err(|error| error.to_string())?;
+        let _backing = memory.create_backing(memory.granularity().minimum, Sharing::Private, false)?;
     }
     Ok("there was no end".to_owned())
 }
 
 /// Maps a backing for two devices, and undoes everything whether or not they may have it.
-fn grant_both() -> Result<String, String> {
-    let text = |error: cachette_hal::Error| error.to_string();
-    let backend = HipBackend::load().map_err(|error| error.to_string())?;
-    let device = backend.open(Ordinal(0)).map_err(text)?;
-    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
-    let bytes = memory.granularity().minimum;
-    let at = memory.reserve(bytes, None).map_err(text)?;
-    let backing = memory.create_backing(bytes, Sharing::Private, false).map_err(text)?;
-    // SAFETY: 1. the backing was created above.
-    unsafe { memory.map(at, &backing) }.map_err(text)?;
-    let both = [0, 1].map(|ordinal| Access::ReadWrite(Ordinal(ordinal)));
-    // SAFETY: 2. no right is taken away.
-    let refused = unsafe { memory.set_access(at, bytes, &both) };
-    // SAFETY: 2. nothing uses the range.
-    unsafe { memory.unmap(at, bytes) }.map_err(text)?;
-    // SAFETY: 1. the backing was created above.
-    unsafe { memory.destroy_backing(backing) }.map_err(text)?;
-    // SAFETY: 1. the range was reserved above.
-    unsafe { memory.release(at, bytes) }.map_err(text)?;
-    Ok(refused.map_or_else(text, |()| "both were granted".to_owned()))
+fn grant_both() -> Said {
+    let place = Place::mapped()?;
+    let refused = place.grant(&BOTH);
+    place.unmap()?;
+    let device = Arc::clone(&place.device);
+    place.release()?;
+    // SAFETY: 1. the backing is mapped no more.
+    unsafe { device.virtual_memory()?.destroy_backing(place.backing) }?;
+    Ok(refused.map_or_else(|error| error.to_string(), |()| "both were granted".to_owned()))
 }
 
 /// Maps two backings, of which the first device may read the first. Asks for both on both devices, and says what the
 /// first device may do with each then.
-fn grant_two_mappings() -> Result<String, String> {
+fn grant_two_mappings() -> Said {
     /// Where the rights are asked for: the kind of the place, and the number of the device.
     type GetAccess = unsafe extern "C" fn(*mut u64, *const [c_int; 2], u64) -> c_int;
-    let text = |error: cachette_hal::Error| error.to_string();
-    let backend = HipBackend::load().map_err(|error| error.to_string())?;
-    let device = backend.open(Ordinal(0)).map_err(text)?;
-    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
+    let device = first_device()?;
+    let memory = device.virtual_memory()?;
     let bytes = memory.granularity().minimum;
-    let start = memory.reserve(2 * bytes, None).map_err(text)?;
+    let start = memory.reserve(2 * bytes, None)?;
     let places = [start, start.add(bytes)];
     for at in places {
-        let backing = memory.create_backing(bytes, Sharing::Private, false).map_err(text)?;
+        let backing = memory.create_backing(bytes, Sharing::Private, false)?;
         // SAFETY: 1. the backing was created just now.
-        unsafe { memory.map(at, &backing) }.map_err(text)?;
+        unsafe { memory.map(at, &backing) }?;
     }
     for right in [Access::ReadWrite(Ordinal(0)), Access::Read(Ordinal(0))] {
         // SAFETY: 2. nothing uses the memory.
-        unsafe { memory.set_access(start, bytes, &[right]) }.map_err(text)?;
+        unsafe { memory.set_access(start, bytes, &[right]) }?;
     }
-    let both = [0, 1].map(|ordinal| Access::ReadWrite(Ordinal(ordinal)));
     // SAFETY: 2. as above.
-    let granted = unsafe { memory.set_access(start, 2 * bytes, &both) }.is_ok();
-    let names = [Candidate::Path(env::var_os(LIBRARY).ok_or("no library")?.into())];
-    // SAFETY: the emulated library keeps to AMD's C interface.
-    let library = unsafe { Library::open_first(&names) }.map_err(|error| error.to_string())?;
+    let granted = unsafe { memory.set_access(start, 2 * bytes, &BOTH) }.is_ok();
     // SAFETY: the type is that of the function.
-    let get = unsafe { library.find::<GetAccess>("hipMemGetAccess") }.ok_or("no hipMemGetAccess")?;
+    let get = unsafe { function::<GetAccess>("hipMemGetAccess") }?;
     let rights = places.map(|at| {
         let mut flags = 0;
         // SAFETY: the library reads a place and writes the flags.
@@ -149,109 +207,63 @@ fn grant_two_mappings() -> Result<String, String> {
 }
 
 /// Says what comes of calls for one mapping whose unmap fails once, or whose map or rights the kernel refuses.
-fn end_a_mapping() -> Result<String, String> {
-    let text = |error: cachette_hal::Error| error.to_string();
-    let backend = HipBackend::load().map_err(|error| error.to_string())?;
-    let device = backend.open(Ordinal(0)).map_err(text)?;
-    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
-    let bytes = memory.granularity().minimum;
-    let at = memory.reserve(bytes, None).map_err(text)?;
-    let backing = memory.create_backing(bytes, Sharing::Private, false).map_err(text)?;
-    // SAFETY: 1. the backing was created above.
-    let map = || unsafe { memory.map(at, &backing) };
-    // SAFETY: 2. nothing uses the range.
-    let unmap = || unsafe { memory.unmap(at, bytes) };
-    // SAFETY: 2. no right is taken away.
-    let grant = || unsafe { memory.set_access(at, bytes, &[Access::ReadWrite(Ordinal(0))]) };
-    // SAFETY: 1. the range was reserved above.
-    let release = || unsafe { memory.release(at, bytes) };
-    let said = |said: Result<(), _>| {
-        said.map_or_else(|error: cachette_hal::Error| format!("{:?}", error.kind()), |()| "done".to_owned())
-    };
-    let lines = if env::var_os("CACHETTE_EMULATED_REFUSED_MAPS").is_some() {
+fn end_a_mapping() -> Said {
+    let place = Place::new()?;
+    let (map, unmap, release, grant) = (|| place.map(), || place.unmap(), || place.release(), || place.grant(&OWN));
+    let said = |said: hal::Result<()>| said.map_or_else(|error| format!("{:?}", error.kind()), |()| "done".to_owned());
+    let lines = if env::var_os(REFUSED_MAPS).is_some() {
         vec![map(), release()]
-    } else if env::var_os("CACHETTE_EMULATED_REFUSED_RIGHTS").is_some() {
+    } else if env::var_os(REFUSED_RIGHTS).is_some() {
         vec![map(), grant(), unmap(), release()]
     } else {
-        map().and_then(|()| unmap()).and_then(|()| map()).map_err(text)?;
+        map().and_then(|()| unmap()).and_then(|()| map())?;
         vec![unmap(), map(), release(), grant(), unmap(), unmap(), release(), release()]
     };
     Ok(lines.into_iter().map(said).collect::<Vec<_>>().join(", "))
 }
 
 /// Maps and unmaps backings, some of which fail to map, and says how much memory is gone after all of them.
-fn count_memory() -> Result<String, String> {
+fn count_memory() -> Said {
     const ROUNDS: u32 = 8;
-    let text = |error: cachette_hal::Error| error.to_string();
-    let backend = HipBackend::load().map_err(|error| error.to_string())?;
-    let device = backend.open(Ordinal(0)).map_err(text)?;
-    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
+    let device = first_device()?;
+    let memory = device.virtual_memory()?;
     let bytes = memory.granularity().minimum;
-    let at = memory.reserve(bytes, None).map_err(text)?;
-    let before = device.memory_info().map_err(text)?.free;
+    let at = memory.reserve(bytes, None)?;
+    let before = device.memory_info()?.free;
     let mut failed = 0;
     for _ in 0..ROUNDS {
-        let backing = memory.create_backing(bytes, Sharing::Private, false).map_err(text)?;
+        let backing = memory.create_backing(bytes, Sharing::Private, false)?;
         // SAFETY: 1. the backing was created above.
         match unsafe { memory.map(at, &backing) } {
             // SAFETY: 2. nothing uses the range.
-            Ok(()) => unsafe { memory.unmap(at, bytes) }.map_err(text)?,
+            Ok(()) => unsafe { memory.unmap(at, bytes) }?,
             Err(_) => failed += 1,
         }
         // SAFETY: 1. the backing was created above.
-        unsafe { memory.destroy_backing(backing) }.map_err(text)?;
+        unsafe { memory.destroy_backing(backing) }?;
     }
-    let after = device.memory_info().map_err(text)?.free;
-    Ok(format!("{failed} failed, {} are gone", before - after))
+    Ok(format!("{failed} failed, {} are gone", before - device.memory_info()?.free))
 }
 
 /// Lets the driver lose a mapping, and says what comes of a right, an unmap and a release.
-fn lose_a_mapping() -> Result<String, String> {
-    let text = |error: cachette_hal::Error| error.to_string();
-    let backend = HipBackend::load().map_err(|error| error.to_string())?;
-    let device = backend.open(Ordinal(0)).map_err(text)?;
-    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
-    let bytes = memory.granularity().minimum;
-    let at = memory.reserve(bytes, None).map_err(text)?;
-    let backing = memory.create_backing(bytes, Sharing::Private, false).map_err(text)?;
-    // SAFETY: 1. the backing was created above.
-    unsafe { memory.map(at, &backing) }.map_err(text)?;
-    let names = [Candidate::Path(env::var_os(LIBRARY).ok_or("no library")?.into())];
-    // SAFETY: the emulated library keeps to AMD's C interface.
-    let library = unsafe { Library::open_first(&names) }.map_err(|error| error.to_string())?;
+fn lose_a_mapping() -> Said {
+    let place = Place::mapped()?;
     // SAFETY: the type is that of the function.
-    let unmap = unsafe { library.find::<unsafe extern "C" fn(u64, u64) -> c_int>("hipMemUnmap") };
+    let unmap = unsafe { function::<unsafe extern "C" fn(u64, u64) -> c_int>("hipMemUnmap") }?;
     // SAFETY: nothing uses the range.
-    let lost = unsafe { unmap.ok_or("no hipMemUnmap")?(at.address(), bytes) };
-    // SAFETY: 2. no right is taken away.
-    let granted = unsafe { memory.set_access(at, bytes, &[Access::ReadWrite(Ordinal(0))]) };
-    // SAFETY: 2. nothing uses the range.
-    let unmapped = unsafe { memory.unmap(at, bytes) };
-    // SAFETY: 1. the range was reserved above.
-    let released = unsafe { memory.release(at, bytes) };
-    let kinds = [granted, unmapped, released].map(|result| result.err().map(|error| error.kind()));
-    Ok(format!("{lost} {kinds:?}"))
+    let lost = unsafe { unmap(place.at.address(), place.bytes) };
+    let results = [place.grant(&OWN), place.unmap(), place.release()];
+    Ok(format!("{lost} {:?}", results.map(|result| result.err().map(|error| error.kind()))))
 }
 
 /// Maps a backing that its device may only read, for another device, and says whether its device may write it then.
-fn grant_other() -> Result<String, String> {
-    let text = |error: cachette_hal::Error| error.to_string();
-    let backend = HipBackend::load().map_err(|error| error.to_string())?;
-    let device = backend.open(Ordinal(0)).map_err(text)?;
-    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
-    let transfer = device.transfer().map_err(|missing| missing.to_string())?;
-    let bytes = memory.granularity().minimum;
-    let at = memory.reserve(bytes, None).map_err(text)?;
-    let backing = memory.create_backing(bytes, Sharing::Private, false).map_err(text)?;
-    // SAFETY: 1. the backing was created above.
-    unsafe { memory.map(at, &backing) }.map_err(text)?;
-    // SAFETY: 2. no right is taken away.
-    unsafe { memory.set_access(at, bytes, &[Access::Read(Ordinal(0))]) }.map_err(text)?;
-    // SAFETY: 2. as above.
-    let granted = unsafe { memory.set_access(at, bytes, &[Access::ReadWrite(Ordinal(1))]) };
-    let stream = device.create_stream().map_err(text)?;
+fn grant_other() -> Said {
+    let place = Place::mapped()?;
+    place.grant(&[Access::Read(Ordinal(0))])?;
+    let granted = place.grant(&BOTH[1..]);
+    let (device, stream) = (&place.device, place.device.create_stream()?);
     // SAFETY: 1. the stream was created above. 3. The memory lives as long as the process.
-    let filled = unsafe { transfer.fill(at, 1, bytes, stream.borrow()) };
+    let filled = unsafe { device.transfer()?.fill(place.at, 1, place.bytes, stream.borrow()) };
     // SAFETY: 1. as above.
     let written = filled.and_then(|()| unsafe { device.synchronize(stream.borrow()) });
     Ok(format!("granted: {}, written: {}", granted.is_ok(), written.is_ok()))
@@ -263,22 +275,23 @@ const CASE: &str = "virtual_memory::refused_rights_leave_nothing_behind";
 const REFUSED_MAPS: &str = "CACHETTE_EMULATED_REFUSED_MAPS";
 const REFUSED_RANGES: &str = "CACHETTE_EMULATED_REFUSED_RANGES";
 const REFUSED_RIGHTS: &str = "CACHETTE_EMULATED_REFUSED_RIGHTS";
+/// Devices that cannot reach each other.
+const APART: (&str, &str) = ("CACHETTE_EMULATED_PEERS", "0");
 
 /// Runs one case of the suite, and says what came of it.
-fn run_case() -> Result<String, String> {
+fn run_case() -> Said {
     let open = || -> Opened { Ok(Arc::new(HipBackend::load().map_err(|error| error.to_string())?)) };
     let fixture = Arc::new(Fixture::new("emulated-hip".to_owned(), open));
     let options = Options { filter: Some(CASE.to_owned()), ..Options::default() };
-    let report = run(&fixture, &options).map_err(|error| error.to_string())?;
+    let report = run(&fixture, &options)?;
     let found = report.cases.iter().find(|found| found.name == CASE);
-    found.map(|found| found.outcome.to_string()).ok_or("the case did not run".to_owned())
+    Ok(found.ok_or("the case did not run")?.outcome.to_string())
 }
 
 /// Says what is promised of mappings.
-fn list_promises() -> Result<String, String> {
-    let backend = HipBackend::load().map_err(|error| error.to_string())?;
-    let device = backend.open(Ordinal(0)).map_err(|error| error.to_string())?;
-    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
+fn list_promises() -> Said {
+    let device = first_device()?;
+    let memory = device.virtual_memory()?;
     let promises = [
         ("frees under a reservation", memory.frees_under_reservation()),
         ("mixes sizes", memory.mixes_sizes()),
@@ -292,10 +305,9 @@ fn list_promises() -> Result<String, String> {
 }
 
 /// Says how many of many backings can be shared by descriptors.
-fn list_sharing() -> Result<String, String> {
-    let backend = HipBackend::load().map_err(|error| error.to_string())?;
-    let device = backend.open(Ordinal(0)).map_err(|error| error.to_string())?;
-    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
+fn list_sharing() -> Said {
+    let device = first_device()?;
+    let memory = device.virtual_memory()?;
     let bytes = memory.granularity().minimum;
     for _ in 0..200 {
         // What was never made leaks nothing.
@@ -306,18 +318,28 @@ fn list_sharing() -> Result<String, String> {
         let Ok(backing) = memory.create_backing(bytes, Sharing::FileDescriptor, false) else { continue };
         shared += 1;
         // SAFETY: 1. the backing was created above.
-        unsafe { memory.destroy_backing(backing) }.map_err(|error| error.to_string())?;
+        unsafe { memory.destroy_backing(backing) }?;
     }
     Ok(shared.to_string())
 }
 
+/// Does a part with every version, which must say what is promised of it.
+fn everywhere(
+    part: &str,
+    variables: &[(&str, &str)],
+    promised: impl Fn(Personality) -> &'static str,
+) -> Result<Completion, Failed> {
+    for version in Personality::ALL {
+        let said = child(part, &install(version)?, variables)?;
+        expect(&said, promised(version)).map_err(|failed| format!("{version}, {variables:?}: {failed:?}"))?;
+    }
+    Ok(Completion::Completed)
+}
+
 /// Runs the case on every version, with every refusal at another place in its rounds.
 fn run_refused<const N: usize>(refusals: &[[(&str, &str); N]]) -> Result<Completion, Failed> {
-    for version in Personality::ALL {
-        for refused in refusals {
-            let said = child("run a case", &install(version)?, refused)?;
-            expect(&said, "passed").map_err(|failed| format!("{version}, {refused:?}: {failed:?}"))?;
-        }
+    for refused in refusals {
+        everywhere("run a case", refused, |_| "passed")?;
     }
     Ok(Completion::Completed)
 }
@@ -334,14 +356,8 @@ fn failing_maps() -> Result<Completion, Failed> {
 
 /// Of two maps the second fails, and succeeds when it is tried again; or all fail.
 fn memory_of_failed_maps() -> Result<Completion, Failed> {
-    for version in Personality::ALL {
-        let library = install(version)?;
-        for (every, failed) in [("2", 0), ("1", 8)] {
-            let said = child("count memory", &library, &[(REFUSED_MAPS, every)])?;
-            expect(&said, &format!("{failed} failed, 0 are gone"))?;
-        }
-    }
-    Ok(Completion::Completed)
+    everywhere("count memory", &[(REFUSED_MAPS, "2")], |_| "0 failed, 0 are gone")?;
+    everywhere("count memory", &[(REFUSED_MAPS, "1")], |_| "8 failed, 0 are gone")
 }
 
 /// The backend asks twice. Also of rights that the kernel refuses.
@@ -375,14 +391,11 @@ fn leaking_descriptors() -> Result<Completion, Failed> {
 }
 
 /// Ends a broken capture three times, and says what is said of the last two and of a begin.
-fn end_twice() -> Result<String, String> {
-    let text = |error: cachette_hal::Error| error.to_string();
-    let backend = HipBackend::load().map_err(|error| error.to_string())?;
-    let device = backend.open(Ordinal(0)).map_err(text)?;
-    let capture = device.capture().map_err(|missing| missing.to_string())?;
-    let stream = device.create_stream().map_err(text)?;
+fn end_twice() -> Said {
+    let device = first_device()?;
+    let (capture, stream) = (device.capture()?, device.create_stream()?);
     // SAFETY: 1. the stream was created above.
-    unsafe { capture.begin_capture(stream.borrow(), CaptureMode::Relaxed) }.map_err(text)?;
+    unsafe { capture.begin_capture(stream.borrow(), CaptureMode::Relaxed) }?;
     // SAFETY: 1. as above.
     let broken = unsafe { device.synchronize(stream.borrow()) };
     broken.expect_err("a captured stream cannot be waited for");
@@ -393,23 +406,20 @@ fn end_twice() -> Result<String, String> {
     };
     // SAFETY: 1. as above.
     let begin = || unsafe { capture.begin_capture(stream.borrow(), CaptureMode::Relaxed) };
-    let said = [end(), end(), begin().map_or_else(text, |()| "begun".to_owned())];
+    let said = [end(), end(), begin().map_or_else(|error| error.to_string(), |()| "begun".to_owned())];
     Ok(said.join("\n"))
 }
 
 /// Whether or not the driver lets its streams go.
 fn second_end() -> Result<Completion, Failed> {
+    const FIRST: &str = "hipStreamEndCapture failed: the capture was broken (status 901); end the capture or use relaxed \
+        capture mode, then try again";
+    const WRONG: &str = "failed: invalid value (status 401); the call was wrong; change the caller";
     for version in Personality::ALL {
-        let library = install(version)?;
-        let first = "hipStreamEndCapture failed: the capture was broken (status 901); end the capture or use \
-                     relaxed capture mode, then try again";
-        let second = "hipStreamEndCapture failed: invalid value (status 401); the call was wrong; change the caller";
-        let said = child("end twice", &library, &[])?;
-        expect(&said, &format!("{first}\n{second}\nbegun"))?;
-        let stay = ("CACHETTE_EMULATED_CAPTURES_STAY", "1");
-        let refused = "hipStreamBeginCapture failed: invalid value (status 401); the call was wrong; change the caller";
-        let said = child("end twice", &library, &[stay])?;
-        expect(&said, &format!("{first}\n{refused}\n{refused}"))?;
+        let said = child("end twice", &install(version)?, &[])?;
+        expect(&said, &format!("{FIRST}\nhipStreamEndCapture {WRONG}\nbegun"))?;
+        let said = child("end twice", &install(version)?, &[("CACHETTE_EMULATED_CAPTURES_STAY", "1")])?;
+        expect(&said, &format!("{FIRST}\nhipStreamBeginCapture {WRONG}\nhipStreamBeginCapture {WRONG}"))?;
     }
     Ok(Completion::Completed)
 }
@@ -426,48 +436,32 @@ fn no_descriptors() -> Result<Completion, Failed> {
 }
 
 fn refused_right() -> Result<Completion, Failed> {
-    for version in Personality::ALL {
-        let library = install(version)?;
-        expect(&child("grant both", &library, &[])?, "both were granted")?;
-        let apart = child("grant both", &library, &[("CACHETTE_EMULATED_PEERS", "0")])?;
-        let promised = "hipMemSetAccess failed: invalid value (status 1); the call was wrong; change the caller";
-        expect(&apart, promised)?;
-    }
-    Ok(Completion::Completed)
+    everywhere("grant both", &[], |_| "both were granted")?;
+    everywhere(
+        "grant both",
+        &[APART],
+        |_| "hipMemSetAccess failed: invalid value (status 1); the call was wrong; change the caller",
+    )
 }
 
 fn refused_peer() -> Result<Completion, Failed> {
-    for version in Personality::ALL {
-        let said = child("grant the other", &install(version)?, &[("CACHETTE_EMULATED_PEERS", "0")])?;
-        expect(&said, "granted: false, written: false")?;
-    }
-    Ok(Completion::Completed)
+    everywhere("grant the other", &[APART], |_| "granted: false, written: false")
 }
 
 fn taken_back() -> Result<Completion, Failed> {
-    for version in Personality::ALL {
-        let library = install(version)?;
-        expect(&child("grant two mappings", &library, &[])?, "true [(0, 3), (0, 3)]")?;
-        let apart = child("grant two mappings", &library, &[("CACHETTE_EMULATED_PEERS", "0")])?;
-        expect(&apart, "false [(0, 1), (0, 0)]")?;
-    }
-    Ok(Completion::Completed)
+    everywhere("grant two mappings", &[], |_| "true [(0, 3), (0, 3)]")?;
+    everywhere("grant two mappings", &[APART], |_| "false [(0, 1), (0, 0)]")
 }
 
 /// Before 7.14 such an unmap reports success, and a second would take a reference that the backing still needs. A second
 /// release of the addresses would crash.
 fn refused_unmap() -> Result<Completion, Failed> {
-    for version in Personality::ALL {
-        let said = child("end a mapping", &install(version)?, &[("CACHETTE_EMULATED_REFUSED_ENDS", "2")])?;
-        let stays = matches!(version, Personality::V6_4 | Personality::V7_2);
-        let promised = if stays {
+    everywhere("end a mapping", &[("CACHETTE_EMULATED_REFUSED_ENDS", "2")], |version| match version {
+        Personality::V6_4 | Personality::V7_2 => {
             "Other, InvalidValue, InvalidValue, OutOfMemory, Other, Other, InvalidValue, InvalidValue"
-        } else {
-            "Other, InvalidValue, InvalidValue, done, done, InvalidValue, Other, Other"
-        };
-        expect(&said, promised)?;
-    }
-    Ok(Completion::Completed)
+        }
+        _ => "Other, InvalidValue, InvalidValue, done, done, InvalidValue, Other, Other",
+    })
 }
 
 fn lost_mapping() -> Result<Completion, Failed> {
@@ -479,29 +473,23 @@ fn lost_mapping() -> Result<Completion, Failed> {
 
 /// The driver does not tell of the range after the second map, or after the second unmap.
 fn untold_range() -> Result<Completion, Failed> {
-    for version in Personality::ALL {
-        let asks = matches!(version, Personality::V6_4 | Personality::V7_2);
-        let (after_map, after_unmap) = if asks {
-            ("done, done, InvalidValue, OutOfMemory", "Other, InvalidValue, InvalidValue, OutOfMemory")
-        } else {
-            ("done, done, InvalidValue, done", "done, done, InvalidValue, done")
-        };
-        for (every, first) in [("4:2", after_map), ("5:2", after_unmap)] {
-            let said = child("end a mapping", &install(version)?, &[(REFUSED_RANGES, every)])?;
-            expect(&said, &format!("{first}, done, InvalidValue, done, InvalidValue"))?;
+    everywhere("end a mapping", &[(REFUSED_RANGES, "4:2")], |version| match version {
+        Personality::V6_4 | Personality::V7_2 => {
+            "done, done, InvalidValue, OutOfMemory, done, InvalidValue, done, InvalidValue"
         }
-    }
-    Ok(Completion::Completed)
+        _ => "done, done, InvalidValue, done, done, InvalidValue, done, InvalidValue",
+    })?;
+    everywhere("end a mapping", &[(REFUSED_RANGES, "5:2")], |version| match version {
+        Personality::V6_4 | Personality::V7_2 => {
+            "Other, InvalidValue, InvalidValue, OutOfMemory, done, InvalidValue, done, InvalidValue"
+        }
+        _ => "done, done, InvalidValue, done, done, InvalidValue, done, InvalidValue",
+    })
 }
 
 fn refused_map() -> Result<Completion, Failed> {
-    for version in Personality::ALL {
-        let said = child("end a mapping", &install(version)?, &[("CACHETTE_EMULATED_REFUSED_MAPS", "1")])?;
-        expect(&said, "OutOfMemory, done")?;
-        let said = child("end a mapping", &install(version)?, &[("CACHETTE_EMULATED_REFUSED_RIGHTS", "1")])?;
-        expect(&said, "done, OutOfMemory, done, done")?;
-    }
-    Ok(Completion::Completed)
+    everywhere("end a mapping", &[(REFUSED_MAPS, "1")], |_| "OutOfMemory, done")?;
+    everywhere("end a mapping", &[(REFUSED_RIGHTS, "1")], |_| "done, OutOfMemory, done, done")
 }
 
 fn promised() -> Result<Completion, Failed> {

@@ -14,16 +14,10 @@ use crate::hip::{Hip, call};
 pub(crate) const ROWS: &[super::Row] = &[
     ("no_bytes_and_null", no_bytes),
     ("a_pending_event_and_the_last_error", pending_event),
-    ("a_null_and_a_destroyed_event", bad_events),
     ("a_destroyed_stream_and_calls_that_do_not_crash", destroyed_stream),
     ("destroying_a_stream_waits_for_its_work", destroy_waits),
     ("calls_for_memory_while_a_stream_is_busy", busy_streams),
     ("a_query_blocks_while_a_thread_waits_for_the_event", query_while_waiting),
-    ("peers_and_the_device_itself", peers),
-    ("a_fill_past_the_end", fill_past_end),
-    ("a_pool_counts_what_it_gives_out", pool_counts),
-    ("a_copy_goes_where_its_addresses_say", copy),
-    ("a_stream_has_the_flags_and_priority_of_its_creation", stream_kind),
 ];
 
 unsafe extern "C" fn pass(open: *mut c_void) {
@@ -101,14 +95,6 @@ fn query_while_waiting(hip: &Hip) {
     });
     destroy_event(hip, event);
     hip.destroy_stream(stream);
-}
-
-fn bad_events(hip: &Hip) {
-    assert_eq!(query(hip, 0), 400);
-    let event = event(hip);
-    destroy_event(hip, event);
-    assert_eq!(call!(hip.core.hipEventDestroy(event)), 709);
-    take_last_error(hip);
 }
 
 fn destroyed_stream(hip: &Hip) {
@@ -201,70 +187,4 @@ fn busy_streams(hip: &Hip) {
     }
     hip.destroy_stream(alone);
     hip.destroy_stream(blocking);
-}
-
-fn peers(hip: &Hip) {
-    let mut can = -1;
-    assert_eq!(call!(hip.peer_access.hipDeviceCanAccessPeer(&raw mut can, 0, 0)), 0);
-    assert_eq!(can, 0);
-    hip.set_device(0);
-    for (peer, promised) in [(0, 101), (1, 0), (1, 704)] {
-        assert_eq!(call!(hip.peer_access.hipDeviceEnablePeerAccess(peer, 0)), promised);
-    }
-    for promised in [0, 705] {
-        assert_eq!(call!(hip.peer_access.hipDeviceDisablePeerAccess(1)), promised);
-    }
-}
-
-fn copy(hip: &Hip) {
-    const BY_ADDRESS: i32 = 4;
-    let (there, from, mut to) = (hip.malloc(8), [7_u8; 8], [0_u8; 8]);
-    let device = ptr::with_exposed_provenance_mut::<c_void>(usize::try_from(there).expect("64 bits"));
-    let copy = |to: *mut c_void, from: *const c_void, bytes, kind| call!(hip.extra.copy(to, from, bytes, kind));
-    assert_eq!(copy(device, from.as_ptr().cast(), 8, BY_ADDRESS), 0);
-    // The wrong direction is not noticed.
-    assert_eq!(copy(to.as_mut_ptr().cast(), device, 8, 1), 0);
-    assert_eq!(to, from);
-    assert_eq!(copy(device, from.as_ptr().cast(), 9, BY_ADDRESS), 1);
-    assert_eq!(copy(device, ptr::null(), 8, BY_ADDRESS), 1);
-    assert_eq!(copy(device, from.as_ptr().cast(), 8, 17), 21);
-    hip.free(there);
-}
-
-fn stream_kind(hip: &Hip) {
-    let (mut stream, mut flags, mut priority) = (0, 0, 0);
-    assert_eq!(call!(hip.extra.create_stream(&raw mut stream, 1, -9)), 0);
-    assert_eq!(call!(hip.extra.flags(stream, &raw mut flags)), 0);
-    assert_eq!(call!(hip.extra.priority(stream, &raw mut priority)), 0);
-    assert_eq!((flags, priority), (1, -1));
-    hip.destroy_stream(stream);
-}
-
-fn fill_past_end(hip: &Hip) {
-    let at = hip.malloc(64);
-    for (address, bytes) in [(at, 65), (at + 60, 8), (0x1000, 8)] {
-        assert_eq!(call!(hip.transfer.hipMemsetAsync(address, 0, bytes, 0)), 1);
-    }
-    hip.free(at);
-    take_last_error(hip);
-}
-
-fn pool_counts(hip: &Hip) {
-    const USED: i32 = 7;
-    // Pinned memory of device 0 without handles.
-    let (properties, mut pool, mut at) = ([1, 0, 1, 0], 0, 0);
-    assert_eq!(call!(hip.extra.create_pool(&raw mut pool, properties.as_ptr().cast())), 0);
-    let used = || {
-        let mut bytes = 0_u64;
-        assert_eq!(call!(hip.extra.pool_attribute(pool, USED, (&raw mut bytes).cast())), 0);
-        bytes
-    };
-    assert_eq!(call!(hip.stream_ordered.hipMallocFromPoolAsync(&raw mut at, 4096, pool, 0)), 0);
-    assert_eq!(used(), 4096);
-    assert_eq!(call!(hip.stream_ordered.hipFreeAsync(at, 0)), 0);
-    assert_eq!(used(), 0);
-    let unknown = 0x1234_5678;
-    assert_eq!(call!(hip.stream_ordered.hipMallocFromPoolAsync(&raw mut at, 64, pool, unknown)), 400);
-    assert_eq!(call!(hip.extra.destroy_pool(pool)), 0);
-    take_last_error(hip);
 }

@@ -9,14 +9,10 @@ use crate::calls::{destroy_event, event, query};
 use crate::hip::{Hip, call};
 
 pub(crate) const ROWS: &[super::Row] = &[
-    ("what_breaks_a_capture", breaking),
-    ("what_leaves_a_capture_alone", harmless),
     ("a_broken_capture_stays_on_its_streams", broken_stays),
     ("an_unjoined_capture_stays_on_its_streams", unjoined_stays),
-    ("a_joined_stream_breaks_it_in_silence", broken_by_joined),
     ("destroying_the_origin_frees_the_others", origin_destroyed),
     ("an_event_of_a_stream_that_is_captured_since", event_before_capture),
-    ("no_graph_is_an_invalid_value", no_graph),
 ];
 
 pub(crate) fn begin_as(hip: &Hip, stream: StreamHandle, mode: c_int) -> Status {
@@ -41,54 +37,6 @@ fn state(hip: &Hip, stream: StreamHandle) -> c_int {
 /// Fills memory in a stream.
 pub(crate) fn fill(hip: &Hip, at: u64, stream: StreamHandle) -> Status {
     call!(hip.transfer.hipMemsetAsync(at, 1, 64, stream))
-}
-
-/// Does something during a capture of a stream in the global mode; the capture then ends with a status.
-fn during(hip: &Hip, ended: Status, act: impl FnOnce(StreamHandle)) {
-    let stream = hip.stream();
-    assert_eq!(begin_as(hip, stream, 0), 0);
-    act(stream);
-    assert_eq!(end(hip, stream), ended);
-    hip.destroy_stream(stream);
-}
-
-fn breaking(hip: &Hip) {
-    let (mut at, event) = (0, event(hip));
-    during(hip, 901, |_| assert_eq!(call!(hip.core.hipMalloc(&raw mut at, 4096)), 900));
-    during(hip, 901, |stream| {
-        assert_eq!(call!(hip.core.hipEventRecord(event, stream)), 0);
-        assert_eq!(query(hip, event), 907, "a captured event has a status for itself");
-    });
-    destroy_event(hip, event);
-}
-
-fn harmless(hip: &Hip) {
-    during(hip, 0, |stream| {
-        assert_eq!((state(hip, 0), state(hip, stream)), (0, 1));
-        assert_eq!(begin_as(hip, 0, 0), 900, "the default stream is not captured");
-        assert_eq!(call!(hip.extra.query(stream)), 900, "a query does not answer");
-    });
-    let (from, mut to) = ([1_u8; 8], [0_u8; 8]);
-    during(hip, 0, |_| {
-        let status = call!(hip.extra.copy(to.as_mut_ptr().cast(), from.as_ptr().cast(), 8, 0));
-        assert_eq!(status, 906, "a copy that waits is implicit");
-    });
-    let exchange = |mut mode: c_int| {
-        assert_eq!(call!(hip.capture.hipThreadExchangeStreamCaptureMode(&raw mut mode)), 0);
-        mode
-    };
-    during(hip, 0, |_| {
-        assert_eq!(exchange(2), 0, "the mode before comes back in place");
-        hip.free(hip.malloc(4096));
-        hip.destroy(hip.create(2 << 20));
-        let (mut at, mut pool, mut pooled) = (ptr::null_mut(), 0, 0);
-        assert_eq!(call!(hip.host_memory.hipHostMalloc(&raw mut at, 4096, 0)), 0);
-        assert_eq!(call!(hip.host_memory.hipHostFree(at)), 0);
-        assert_eq!(call!(hip.stream_ordered.hipDeviceGetDefaultMemPool(&raw mut pool, 0)), 0);
-        assert_eq!(call!(hip.stream_ordered.hipMallocFromPoolAsync(&raw mut pooled, 4096, pool, 0)), 0);
-        assert_eq!(call!(hip.stream_ordered.hipFreeAsync(pooled, 0)), 0);
-        assert_eq!(exchange(0), 2);
-    });
 }
 
 /// Makes a stream join the capture of another.
@@ -145,15 +93,6 @@ fn unjoined_stays(hip: &Hip) {
     take_off(hip, origin, stray, at);
 }
 
-fn broken_by_joined(hip: &Hip) {
-    let (origin, joined, at) = fork(hip);
-    assert_eq!(hip.synchronize(joined), 900);
-    assert_eq!((state(hip, origin), state(hip, joined)), (1, 2));
-    assert_eq!(end(hip, origin), 904);
-    assert_eq!(state(hip, origin), 1);
-    take_off(hip, origin, joined, at);
-}
-
 fn origin_destroyed(hip: &Hip) {
     let (origin, stray, at) = fork(hip);
     assert_eq!(end(hip, origin), 904);
@@ -174,9 +113,4 @@ fn event_before_capture(hip: &Hip) {
     assert_eq!(end(hip, stream), hip.seen([901, 901, 0]));
     hip.destroy_stream(stream);
     destroy_event(hip, event);
-}
-
-fn no_graph(hip: &Hip) {
-    assert_eq!(call!(hip.capture.hipGraphLaunch(0, 0)), 1);
-    assert_eq!(call!(hip.capture.hipGraphExecDestroy(0)), 1);
 }

@@ -13,7 +13,6 @@ use crate::hip::{Hip, call};
 pub(crate) const ROWS: &[super::Row] = &[
     ("a_descriptor_is_imported_as_the_version_wants_it", import),
     ("a_descriptor_of_something_else_is_refused", foreign),
-    ("a_token_is_opened_elsewhere_with_one_flag_alone", token_flags),
     ("an_interior_address_has_a_token", interior_token),
     ("what_is_known_of_an_address", attributes),
 ];
@@ -71,16 +70,6 @@ pub(crate) fn token(hip: &Hip, at: u64) -> Result<IpcMemHandle, Status> {
     let mut token = IpcMemHandle { reserved: [0; 64] };
     let status = call!(hip.ipc.hipIpcGetMemHandle(&raw mut token, at));
     if status == 0 { Ok(token) } else { Err(status) }
-}
-
-fn token_flags(hip: &Hip) {
-    let at = hip.malloc(CHUNK);
-    // This process may not open its own, and no process with other flags.
-    for (flags, promised) in [(1, 201), (0, 1), (2, 1)] {
-        let (token, mut opened) = (token(hip, at).expect("it is plain memory"), 0);
-        assert_eq!(call!(hip.ipc.hipIpcOpenMemHandle(&raw mut opened, token, flags)), promised, "flags {flags}");
-    }
-    hip.free(at);
 }
 
 fn interior_token(hip: &Hip) {

@@ -44,17 +44,9 @@ symbol_table! {
             retain as "hipMemRetainAllocationHandle":
                 fn(handle: *mut BackingHandle, address: Address) -> Status;
             version as "hipRuntimeGetVersion": fn(version: *mut c_int) -> Status;
-            copy as "hipMemcpy": fn(to: *mut c_void, from: *const c_void, bytes: usize, kind: c_int) -> Status;
             create_stream as "hipStreamCreateWithPriority":
                 fn(stream: *mut StreamHandle, flags: c_uint, priority: c_int) -> Status;
-            create_pool as "hipMemPoolCreate": fn(pool: *mut PoolHandle, properties: *const c_void) -> Status;
-            destroy_pool as "hipMemPoolDestroy": fn(pool: PoolHandle) -> Status;
-            pool_attribute as "hipMemPoolGetAttribute":
-                fn(pool: PoolHandle, attribute: c_int, value: *mut c_void) -> Status;
             flags as "hipStreamGetFlags": fn(stream: StreamHandle, flags: *mut c_uint) -> Status;
-            priority as "hipStreamGetPriority": fn(stream: StreamHandle, priority: *mut c_int) -> Status;
-            access as "hipMemGetAccess":
-                fn(flags: *mut c_ulonglong, location: *const MemLocation, address: Address) -> Status;
         }
         optional {}
     }

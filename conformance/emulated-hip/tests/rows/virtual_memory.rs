@@ -5,10 +5,7 @@ use cachette_hal_hip::types::{BackingHandle, MemLocation, Status};
 use crate::hip::{Hip, call, properties};
 
 pub(crate) const ROWS: &[super::Row] = &[
-    ("granularities", granularities),
-    ("sizes_of_physical_memory", sizes_of_physical_memory),
     ("odd_and_huge_reservations", odd_reservations),
-    ("a_map_with_an_offset", offset),
     ("a_map_over_a_mapping", map_over_mapping),
     ("a_map_outside_a_reservation", map_outside),
     ("a_map_of_less_than_the_handle", map_of_less),
@@ -17,35 +14,12 @@ pub(crate) const ROWS: &[super::Row] = &[
     ("rights_to_mappings_of_several_sizes", rights_by_size),
     ("rights_after_a_failed_map", rights_after_failure),
     ("one_unmap_of_two_mappings", unmap_of_two),
-    ("the_range_of_a_mapped_address", address_range),
     ("the_device_that_is_named", location),
     ("a_mapping_keeps_its_handle", retain),
-    ("the_rights_of_a_device", rights_of_device),
 ];
 
 const PAGE: u64 = 4 << 10;
 const CHUNK: u64 = 2 << 20;
-
-fn granularities(hip: &Hip) {
-    // A kind of handle that is not known does not matter.
-    for kind in [0, 77] {
-        for (option, promised) in [(0, PAGE), (1, hip.seen([PAGE, PAGE, CHUNK]))] {
-            let (wanted, mut found) = (properties(0, kind), 0);
-            let (out, wanted) = (&raw mut found, &raw const wanted);
-            assert_eq!(call!(hip.virtual_memory.hipMemGetAllocationGranularity(out, wanted, option)), 0);
-            assert_eq!(found, promised, "option {option} of kind {kind}");
-        }
-    }
-}
-
-fn sizes_of_physical_memory(hip: &Hip) {
-    for bytes in [0, 1, 6912] {
-        assert_eq!(hip.create_on(0, bytes, 0), Err(1), "{bytes} bytes");
-    }
-    assert_eq!(hip.create_on(0, 2048, 0), Err(hip.seen([2, 2, 1])));
-    assert_eq!(hip.create_on(0, PAGE, 77), Err(1));
-    hip.destroy(hip.create(PAGE));
-}
 
 fn odd_reservations(hip: &Hip) {
     let refused = Err(hip.seen([2, 1, 1]));
@@ -55,13 +29,6 @@ fn odd_reservations(hip: &Hip) {
     let at = hip.reserve(PAGE, 0).expect("there are addresses");
     assert!(at.is_multiple_of(CHUNK), "{at:#x}");
     assert_eq!(hip.release(at, PAGE), 0);
-}
-
-fn offset(hip: &Hip) {
-    let (at, handle) = (hip.reserve(CHUNK, 0).expect("there are addresses"), hip.create(CHUNK));
-    assert_eq!(call!(hip.virtual_memory.hipMemMap(at, PAGE, PAGE, handle, 0)), 1);
-    hip.destroy(handle);
-    assert_eq!(hip.release(at, CHUNK), 0);
 }
 
 fn retained(hip: &Hip, at: u64) -> Result<BackingHandle, Status> {
@@ -167,14 +134,6 @@ fn unmap_of_two(hip: &Hip) {
     }
 }
 
-fn address_range(hip: &Hip) {
-    let (at, handles) = hip.mapped(&[CHUNK; 2]);
-    let (mut base, mut bytes) = (0, 0);
-    let status = call!(hip.addresses.hipMemGetAddressRange(&raw mut base, &raw mut bytes, at + CHUNK + PAGE));
-    assert_eq!((status, base, bytes), (0, at + CHUNK, CHUNK), "the mapping, and no more");
-    hip.unmapped(at, &[CHUNK; 2], &handles);
-}
-
 fn location(hip: &Hip) {
     const LARGE: u64 = 64 << 20;
     let free = |device| {
@@ -202,20 +161,4 @@ fn retain(hip: &Hip) {
         assert_eq!(retained(hip, nothing), Err(1));
     }
     assert_eq!(hip.release(at, CHUNK), 0);
-}
-
-fn rights_of_device(hip: &Hip) {
-    let at = hip.reserve(CHUNK, 0).expect("there are addresses");
-    let ask = || {
-        let (mut flags, location) = (77, MemLocation::device(0));
-        let status = call!(hip.extra.access(&raw mut flags, &raw const location, at));
-        (status, flags)
-    };
-    assert_eq!(ask(), (1, 77));
-    let handle = hip.create(CHUNK);
-    assert_eq!(hip.map(at, CHUNK, handle), 0);
-    assert_eq!(ask(), (0, 0));
-    assert_eq!(hip.grant(at, CHUNK), 0);
-    assert_eq!(ask(), (0, 3));
-    hip.unmapped(at, &[CHUNK], &[handle]);
 }
