@@ -6,9 +6,8 @@
 
 mod bed;
 mod captures;
-mod distinct;
 mod elsewhere;
-mod marks;
+mod findings;
 mod streams;
 mod threads;
 

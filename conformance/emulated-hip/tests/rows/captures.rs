@@ -1,7 +1,6 @@
 //! Rows about captures.
 
 use std::ffi::c_int;
-use std::ptr;
 
 use cachette_hal_hip::types::{Status, StreamHandle};
 

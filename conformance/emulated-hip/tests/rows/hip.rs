@@ -1,6 +1,6 @@
 //! The library under test, with what most rows need of it.
 
-use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
 use cachette_emulated_hip::{Personality, install};
@@ -8,8 +8,8 @@ use cachette_hal::load::{Candidate, Library};
 use cachette_hal::symbol_table;
 use cachette_hal_hip::symbols::Symbols;
 use cachette_hal_hip::types::{
-    Address, BackingHandle, EventHandle, MemAccessDesc, MemAllocationFlags, MemAllocationProp, MemLocation, PoolHandle,
-    Status, StreamHandle,
+    Address, BackingHandle, EventHandle, MemAccessDesc, MemAllocationFlags, MemAllocationProp, MemLocation, Status,
+    StreamHandle,
 };
 
 /// Calls a function of the library: `call!(hip.GROUP.FUNCTION(ARGUMENTS))`.
@@ -132,7 +132,14 @@ impl Hip {
 
     /// Makes physical memory.
     pub(crate) fn create_on(&self, device: c_int, bytes: u64, kind: c_int) -> Result<BackingHandle, Status> {
-        let (wanted, mut handle) = (properties(device, kind), 0);
+        let mut handle = 0;
+        let wanted = MemAllocationProp {
+            kind: 1,
+            requested_handle_type: kind,
+            location: MemLocation { kind: 1, id: device },
+            win32_handle_meta_data: ptr::null_mut::<c_void>(),
+            flags: MemAllocationFlags::default(),
+        };
         let status = call!(self.virtual_memory.hipMemCreate(&raw mut handle, bytes, &raw const wanted, 0));
         if status == 0 { Ok(handle) } else { Err(status) }
     }
@@ -181,16 +188,5 @@ impl Hip {
     pub(crate) fn grant(&self, at: Address, bytes: u64) -> Status {
         let access = MemAccessDesc { location: MemLocation { kind: 1, id: 0 }, flags: 3 };
         call!(self.virtual_memory.hipMemSetAccess(at, bytes, &raw const access, 1))
-    }
-}
-
-/// What physical memory of a device is made like.
-pub(crate) fn properties(device: c_int, kind: c_int) -> MemAllocationProp {
-    MemAllocationProp {
-        kind: 1,
-        requested_handle_type: kind,
-        location: MemLocation { kind: 1, id: device },
-        win32_handle_meta_data: ptr::null_mut::<c_void>(),
-        flags: MemAllocationFlags::default(),
     }
 }

@@ -1,8 +1,8 @@
 //! Rows about reservations, physical memory and mappings.
 
-use cachette_hal_hip::types::{BackingHandle, MemLocation, Status};
+use cachette_hal_hip::types::{BackingHandle, Status};
 
-use crate::hip::{Hip, call, properties};
+use crate::hip::{Hip, call};
 
 pub(crate) const ROWS: &[super::Row] = &[
     ("odd_and_huge_reservations", odd_reservations),
