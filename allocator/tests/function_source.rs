@@ -38,20 +38,6 @@ fn allocate(source: &dyn Source, bytes: u64) -> Result<DevicePtr, SourceError> {
 }
 
 #[test]
-fn an_unaligned_address_is_freed_and_an_error() {
-    let log = Log::default();
-    let source = logged(&log, 0x4100);
-    let error = allocate(&source, 4096).unwrap_err();
-    assert_eq!(error.kind(), SourceErrorKind::Other);
-    assert_eq!(
-        error.to_string(),
-        "logged returned 0x4100, which is not a multiple of 512; it was freed; align the addresses that it returns"
-    );
-    assert_eq!(*log.lock().unwrap(), ["allocate 4096 on 0", "free 0x4100 of 4096 on 0"]);
-    assert!(allocate(&source.aligned_to(256), 4096).is_ok());
-}
-
-#[test]
 fn an_unaligned_address_that_cannot_be_freed_is_leaked() {
     let at = DevicePtr::new(0x4001).unwrap();
     let stuck = || SourceError::other("it is stuck", "restart");
@@ -93,16 +79,9 @@ fn impossible_sizes_do_not_reach_the_functions() {
 }
 
 #[test]
-fn the_base_of_an_address_is_that_of_the_function() {
+fn a_source_has_the_alignment_of_blocks() {
     let source = logged(&Log::default(), 0x4000);
     assert_eq!((source.alignment(), source.name()), (ALIGNMENT, "logged"));
-    let ptr = DevicePtr::new(0x4200).unwrap();
-    // SAFETY: there is no hook.
-    assert_eq!(unsafe { source.base_allocation(ptr) }, None);
-    let source = source.with_base_allocation(|ptr| Some((DevicePtr::new(ptr.address() & !0xfff)?, 4096)));
-    // SAFETY: the hook computes.
-    let base = unsafe { source.base_allocation(ptr) };
-    assert_eq!(base, DevicePtr::new(0x4000).map(|start| (start, 4096)));
 }
 
 /// P10: pools with a source have no elastic segments, unless the source permits it.

@@ -1,12 +1,13 @@
 //! Every wrong request gives exit code 2 and says what is allowed.
 
 mod program;
+#[expect(dead_code, reason = "part of it serves other tests")]
+mod scratch;
 
-use std::env::temp_dir;
 use std::fs;
-use std::process;
 
 use program::{NO_LIBRARY, run};
+use scratch::Scratch;
 
 /// Asserts that the request is refused, with `expected` in the message and nothing on the standard output.
 #[track_caller]
@@ -94,11 +95,8 @@ fn a_report_that_cannot_be_written() {
 
 #[test]
 fn a_wrong_request_leaves_an_older_report_alone() {
-    let path = temp_dir().join(format!("cachette-cli-{}-older", process::id()));
-    fs::write(&path, "older").unwrap();
-    let file = path.to_str().unwrap();
-    refused_by_host(&["--output", file, "--filter", "nonsense"], "no case matches");
-    refused_by_host(&["--output", file, "--device", "9"], "no device host:9");
-    assert_eq!(fs::read_to_string(&path).unwrap(), "older");
-    fs::remove_file(&path).unwrap();
+    let older = Scratch::holding("older", ".xml");
+    refused_by_host(&["--output", older.path(), "--filter", "nonsense"], "no case matches");
+    refused_by_host(&["--output", older.path(), "--device", "9"], "no device host:9");
+    assert_eq!(fs::read_to_string(older.path()).unwrap(), "older");
 }

@@ -1,13 +1,14 @@
 //! `cachette conformance` runs the suite and reports it in three forms.
 
 mod program;
+#[expect(dead_code, reason = "part of it serves other tests")]
+mod scratch;
 
-use std::env::temp_dir;
 use std::fs;
-use std::path::PathBuf;
-use std::process::{self, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use program::{Ran, run};
+use scratch::Scratch;
 use serde_json::Value;
 
 /// A group that is quick and needs no feature.
@@ -17,11 +18,6 @@ fn conformance(more: &[&str]) -> Ran {
     let mut arguments = vec!["conformance", "--backend", "host"];
     arguments.extend_from_slice(more);
     run(&arguments)
-}
-
-/// A path of this test's own.
-fn scratch(name: &str) -> PathBuf {
-    temp_dir().join(format!("cachette-cli-{}-{name}", process::id()))
 }
 
 #[test]
@@ -66,11 +62,9 @@ fn isolated_cases_have_the_same_outcomes() {
 
 #[test]
 fn the_junit_report_goes_to_the_file_and_the_text_to_the_terminal() {
-    let path = scratch("report.xml");
-    let file = path.to_str().unwrap();
-    let ran = conformance(&["--filter", GROUP, "--format", "junit", "--output", file]);
-    let xml = fs::read_to_string(&path).unwrap();
-    fs::remove_file(&path).unwrap();
+    let file = Scratch::new(".xml");
+    let ran = conformance(&["--filter", GROUP, "--format", "junit", "--output", file.path()]);
+    let xml = fs::read_to_string(file.path()).unwrap();
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(xml.starts_with("<?xml version=\"1.0\""), "{xml}");
     let cases = ran.stdout.lines().filter(|line| line.starts_with("  errors::"));
@@ -79,13 +73,10 @@ fn the_junit_report_goes_to_the_file_and_the_text_to_the_terminal() {
 
 #[test]
 fn cases_with_a_second_process_find_their_way_back_into_the_program() {
-    let path = scratch("ipc.json");
-    let file = path.to_str().unwrap();
-    let ran = conformance(&["--filter", "ipc::", "--format", "json", "--output", file]);
-    let report: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    fs::remove_file(&path).unwrap();
+    let file = Scratch::new(".json");
+    let ran = conformance(&["--filter", "ipc::", "--format", "json", "--output", file.path()]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(report["totals"]["passed"].as_u64().unwrap() > 0, "{ran:?}");
+    assert!(file.json()["totals"]["passed"].as_u64().unwrap() > 0, "{ran:?}");
 }
 
 /// Runs a group of cases with one descriptor to spare, so that the system refuses a second allocation.

@@ -206,18 +206,6 @@ fn buffers_of_two_allocators_are_not_copied() {
 }
 
 #[test]
-fn memory_past_the_cache_serves_as_well() {
-    let (test, [stream, side]) = TestAllocator::with("caching:False").with_streams();
-    let from = test.buffer(&stream, &[1_u64, 2, 3]);
-    let mut to = test.buffer(&side, &[0_u64; 3]);
-    to.copy_from(&from).unwrap();
-    drop(from);
-    assert_eq!(to.read().unwrap(), [1, 2, 3]);
-    drop((to, stream, side));
-    test.assert_returns_everything();
-}
-
-#[test]
 fn t7_the_gauges_follow_a_buffer() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     assert_eq!(test.allocator.allocated_bytes(), 0);
@@ -230,21 +218,6 @@ fn t7_the_gauges_follow_a_buffer() {
     assert_eq!(test.allocator.reserved_bytes(), 2 << 20);
     test.allocator.empty_cache().unwrap();
     assert_eq!(test.allocator.reserved_bytes(), 0);
-}
-
-#[test]
-fn a_dropped_buffer_serves_the_next_one_at_once() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    let address = test.buffer(&stream, &[1_u8; 100]).ptr();
-    let calls = test.device.total_calls();
-    let next = test.allocator.allocate_buffer::<u8>(100, &stream).unwrap();
-    assert_eq!(next.ptr(), address);
-    let memory = next.into_allocation();
-    assert_eq!(memory.ptr(), address);
-    assert_eq!(test.device.total_calls(), calls);
-    assert_eq!(test.allocator.allocated_bytes(), 512);
-    drop((memory, stream));
-    test.assert_returns_everything();
 }
 
 /// Writes, copies, writes again and reads, so that the source ends as 9 and the target as 1.

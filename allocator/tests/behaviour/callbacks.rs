@@ -164,21 +164,6 @@ fn m18_an_observer_may_use_the_allocator() {
     assert!(test.allocator.allocate(50 * MIB, &stream).is_ok());
 }
 
-#[test]
-fn m3_a_helper_may_drop_allocations_of_any_stream() {
-    let (test, [stream, side]) = TestAllocator::of(64 * MIB, "").with_streams();
-    let kept = Arc::new(Mutex::new(vec![test.allocate(40 * MIB, &side)]));
-    let drops = Arc::clone(&kept);
-    test.allocator.on_pressure(move || {
-        let mut kept = drops.lock().unwrap();
-        let any = !kept.is_empty();
-        kept.clear();
-        any
-    });
-    assert!(test.allocator.allocate(40 * MIB, &stream).is_ok());
-    assert_eq!(test.stats().num_ooms, 0);
-}
-
 /// A tracker that panics at every `action`, until the switch is off.
 fn panic_at(test: &TestAllocator, action: TraceAction) -> Arc<AtomicBool> {
     let armed = Arc::new(AtomicBool::new(true));
@@ -252,19 +237,6 @@ fn h14_a_tracker_that_panics_as_memory_goes_loses_none() {
         test.allocator.check().unwrap();
         drop(stream);
         test.assert_returns_everything();
-    }
-}
-
-#[test]
-fn h15_an_observer_of_leaks_that_panics_keeps_no_other_memory() {
-    for text in ["", "expandable_segments:True"] {
-        let (test, [stream, side]) = TestAllocator::with(text).with_streams();
-        test.allocator.on_leak(|_| panic!("the observer panics"));
-        test.allocate_raw(12 * MIB, &stream);
-        drop(test.allocate(30 * MIB, &side));
-        let device = test.device.clone();
-        assert!(panics(|| drop((stream, side, test))));
-        assert_eq!(device.physical_bytes(), 12 * MIB, "{text}: only the leak stays");
     }
 }
 

@@ -125,25 +125,6 @@ fn p12_other_threads_and_streams_go_on_meanwhile() {
 }
 
 #[test]
-fn p12_a_graph_of_any_pool_does_what_was_captured_every_time() {
-    for test in TestAllocator::both("") {
-        let stream = test.stream();
-        for pool in [test.allocator.create_pool(), test.allocator.create_capture_pool()] {
-            let (graph, memory) = test.filling(&pool, &stream, 7);
-            assert_eq!(graph.pool().id(), pool.id());
-            for byte in [1, 2, 3] {
-                test.fill(&memory, byte, &stream);
-                assert_eq!(test.content(&memory, &stream), Some(byte));
-                run(&graph, &stream);
-                assert_eq!(test.content(&memory, &stream), Some(7));
-            }
-            drop((graph, memory));
-        }
-        test.assert_sound();
-    }
-}
-
-#[test]
 fn p12_memory_freed_in_a_capture_serves_it_again() {
     for test in TestAllocator::both("") {
         let stream = test.stream();

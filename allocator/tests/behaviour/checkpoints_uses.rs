@@ -68,20 +68,6 @@ fn p15_a_block_in_use_elsewhere_stays_if_it_was_saved() {
 }
 
 #[test]
-fn p15_a_saved_place_in_use_elsewhere_is_refused() {
-    let test = TestAllocator::new();
-    let (stream, side, pool) = (test.stream(), test.stream(), test.allocator.create_pool());
-    let small = raw(&test, &pool, 6 * MIB, &stream);
-    let saved = pool.checkpoint().unwrap();
-    test.allocator.free_raw(small).unwrap();
-    let (address, hold) = used_block(&test, &pool, &stream, &side);
-    assert_eq!(address, small, "it takes the place of the saved block");
-    assert_eq!(problem(pool.restore(&saved)), PoolProblem::Waiting { address });
-    assert!(pool.check_live_allocations(&[address]), "nothing has changed");
-    let_pass(hold, &side);
-}
-
-#[test]
 fn p15_a_saved_place_behind_a_guard_is_refused() {
     for config in CONFIGS {
         let test = TestAllocator::with(config);

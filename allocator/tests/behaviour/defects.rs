@@ -65,23 +65,6 @@ fn d1_a_segment_freed_on_another_stream_is_released_and_serves() {
 }
 
 #[test]
-fn d2_only_the_blocks_that_are_enough_are_waited_for() {
-    let (test, [stream, quick, stuck]) =
-        TestAllocator::on(HostConfig::default().capacity(24 * MIB).stepped(7), "").with_streams();
-    let (first, second) = (test.allocate(12 * MIB, &stream), test.allocate(12 * MIB, &stream));
-    let address = first.address();
-    free_in_use(&test, first, &quick);
-    let hold = test.hold(&stuck);
-    free_in_use(&test, second, &stuck);
-    // Stepped, a wait for the stuck stream would fail, since nothing could ever end it.
-    let next = test.allocator.allocate(12 * MIB, &stream).unwrap();
-    assert_eq!(next.address(), address);
-    assert_eq!(test.stats().num_sync_all_streams, 1);
-    hold.release();
-    test.device.run_until_idle();
-}
-
-#[test]
 fn d2_of_several_segments_only_the_sufficient_one_is_waited_for() {
     let (test, [stream, stuck]) =
         TestAllocator::on(HostConfig::default().capacity(40 * MIB).stepped(7), "").with_streams();

@@ -173,19 +173,6 @@ fn x9_small_and_large_requests_count_by_their_own_size() {
 }
 
 #[test]
-fn x9_a_chunk_that_moves_between_streams_is_reserved_once() {
-    let (test, [one, two]) = TestAllocator::elastic("").with_streams();
-    drop(test.allocate(8 * MIB, &one));
-    let memory = test.allocate(6 * MIB, &two);
-    let stats = test.stats();
-    assert_eq!(stats.reserved_bytes.all.current, 8 * MIB);
-    assert_eq!(stats.reserved_bytes.all.peak, 8 * MIB);
-    assert_eq!((stats.num_device_alloc, stats.num_device_free), (4, 0));
-    test.assert_elastic_sound();
-    drop(memory);
-}
-
-#[test]
 fn x12_every_stream_says_what_it_has() {
     let (test, [one, two, idle]) = TestAllocator::elastic("").with_streams();
     assert_eq!(test.allocator.elastic_segments(), []);

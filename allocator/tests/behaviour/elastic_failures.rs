@@ -268,28 +268,6 @@ fn d3_a_rollback_that_fails_too_is_finished_later() {
 }
 
 #[test]
-fn d4_d5_chunks_and_mappings_are_counted_after_every_step() {
-    let test = ElasticTest::new();
-    let mut live = Vec::new();
-    for round in 0..30_u64 {
-        let stream = usize::try_from(round % 3).expect("it is small");
-        live.push(test.allocate(1 + round * 5 % 7, stream));
-        if live.len() > 5 {
-            live.remove(usize::try_from(round).expect("it is small") * 7 % live.len());
-        }
-        if round % 10 == 9 {
-            test.assert_sound();
-        }
-        let stats = test.allocator.stats();
-        let held = stats.num_device_alloc - stats.num_device_free;
-        assert_eq!(test.device.live().backings as u64, held);
-    }
-    drop(live);
-    test.assert_sound();
-    test.close();
-}
-
-#[test]
 fn a_destructor_tries_again_what_failed() {
     for kind in KINDS {
         for nth in 1..40 {

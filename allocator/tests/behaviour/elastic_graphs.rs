@@ -3,7 +3,7 @@
 use cachette::snapshot::{BlockState, SegmentKind};
 use cachette::{PoolOptions, StatArray};
 
-use crate::checkpoints::{CONFIGS, raw};
+use crate::checkpoints::raw;
 use crate::fixture::{MIB, Pool, Stream, TestAllocator, begin_capture};
 
 /// A pool as PyTorch's graphs get it.
@@ -97,33 +97,6 @@ fn a_state_from_before_a_pool_grew_comes_back() {
     assert_eq!(large_blocks(&test), [(2, Allocated), (38, Free)]);
     test.assert_elastic_sound();
     drop(outside);
-}
-
-#[test]
-fn a_pool_looks_the_same_after_its_state_came_back() {
-    for config in CONFIGS {
-        let test = TestAllocator::with(config);
-        let (stream, pool) = (test.stream(), graphs_pool(&test));
-        let capture = begin_capture(&pool, &stream);
-        let sizes = [8 * MIB, 8 * MIB, MIB, MIB, MIB, 512, 512, MIB, 30 * MIB, 512];
-        let all = sizes.map(|bytes| test.allocate_raw(bytes, &stream));
-        for freed in [0, 2, 3, 5, 7] {
-            test.allocator.free_raw(all[freed]).expect("it is live");
-        }
-        drop(capture.end().expect("it is whole"));
-        let segments = || {
-            let mut segments = pool.snapshot().segments;
-            let blocks = segments.iter_mut().flat_map(|segment| &mut segment.blocks);
-            // What was asked for before a block was free is no part of the state.
-            blocks.filter(|block| block.state == BlockState::Free).for_each(|block| block.requested = 0);
-            segments
-        };
-        let before = segments();
-        let saved = pool.checkpoint().expect("it is saved");
-        pool.restore(&saved).expect("it comes back");
-        assert_eq!(segments(), before, "{config}");
-        test.allocator.check().expect("every invariant holds");
-    }
 }
 
 #[test]

@@ -144,13 +144,3 @@ fn a_lower_limit_binds_what_comes_after() {
     test.assert_elastic_sound();
     drop((first, third));
 }
-
-#[test]
-fn a_request_for_the_whole_device_is_served() {
-    let (test, [stream]) =
-        TestAllocator::elastic_on(HostConfig::default().stepped(5).capacity(64 * MIB), "").with_streams();
-    let whole = test.allocate(64 * MIB, &stream);
-    assert_eq!(test.device.physical_bytes(), 64 * MIB);
-    assert_eq!(test.stats().num_alloc_retries, 0, "nothing was in the way");
-    drop(whole);
-}

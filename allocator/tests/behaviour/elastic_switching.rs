@@ -2,7 +2,7 @@
 
 use cachette::Allocator;
 
-use crate::fixture::{ELASTIC, KIB, MIB, TestAllocator, assert_consistent, config};
+use crate::fixture::{ELASTIC, MIB, TestAllocator, assert_consistent, config};
 
 const OFF: &str = "expandable_segments:False";
 
@@ -46,44 +46,5 @@ fn x8_a_stream_that_enters_a_pool_after_a_switch_has_the_new_kind_there() {
     let again = pool.allocate(30 * MIB, &stream).expect("there is room");
     assert_eq!(pool.stats().segments, 2, "the pool is used already");
     drop((memory, direct, again, pool, stream));
-    test.assert_returns_everything();
-}
-
-#[test]
-fn x8_switching_to_and_fro_loses_nothing() {
-    let test = TestAllocator::elastic("");
-    let mut streams = Vec::new();
-    let mut live = Vec::new();
-    for round in 0..24_u64 {
-        let settings = match round % 4 {
-            0 => ELASTIC,
-            2 => "expandable_segments:True",
-            _ => OFF,
-        };
-        set(&test.allocator, settings);
-        if round % 3 == 0 {
-            streams.push(test.stream());
-        }
-        for (at, stream) in streams.iter().enumerate() {
-            let bytes = (1 + round % 7) * 700 * KIB + at as u64;
-            let memory = test.allocate(bytes, stream);
-            let byte = u8::try_from(live.len() + 1).expect("few are made");
-            test.fill(&memory, byte, stream);
-            live.push((memory, byte, at));
-        }
-        if round % 3 == 2 {
-            let (memory, byte, at) = live.remove(live.len() / 2);
-            assert_eq!(test.content(&memory, &streams[at]), Some(byte));
-        }
-        assert_consistent(&test.allocator);
-        assert_eq!(test.device.physical_bytes(), test.stats().reserved_bytes.all.current);
-    }
-    assert!(test.stats().segment.all.current > 0 && !test.allocator.elastic_segments().is_empty());
-    for (memory, byte, at) in live {
-        assert_eq!(test.content(&memory, &streams[at]), Some(byte));
-    }
-    test.allocator.empty_cache().expect("nothing fails");
-    assert_eq!(test.device.physical_bytes(), 0);
-    drop(streams);
     test.assert_returns_everything();
 }

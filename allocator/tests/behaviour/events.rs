@@ -62,21 +62,6 @@ fn e4_there_are_as_many_events_as_uses_wait_at_once() {
 }
 
 #[test]
-fn e3_nothing_is_asked_when_nothing_waits() {
-    let (test, [stream, side]) = TestAllocator::new().with_streams();
-    let memory = test.allocate(KIB, &stream);
-    memory.record_stream(&side);
-    drop(memory);
-    drop(test.allocate(KIB, &stream));
-    let calls = test.calls_during(|| {
-        for bytes in [KIB, 2 * KIB, 100 * KIB, KIB] {
-            drop(test.allocate(bytes, &stream));
-        }
-    });
-    assert_eq!(calls, 0);
-}
-
-#[test]
 fn e3_one_streams_waiting_blocks_cost_another_stream_nothing() {
     let (test, [stream, side, busy]) = TestAllocator::new().with_streams();
     drop(test.allocate(KIB, &side));
@@ -138,16 +123,6 @@ fn e3_the_last_freed_block_serves_without_a_driver_call() {
     });
     assert_eq!(calls, 0);
     hold.release();
-}
-
-#[test]
-fn e3_one_poll_frees_all_blocks_that_a_stream_used() {
-    let (test, [stream, side]) = TestAllocator::on(HostConfig::default().stepped(3), "").with_streams();
-    free_pending(&test, 8, &stream, &[&side]);
-    assert_eq!(test.stats().active.all.current, 8);
-    test.device.run_until_idle();
-    assert_eq!(test.calls_of(Call::Poll, || drop(test.allocate(64 * KIB, &stream))), 1);
-    assert_eq!(test.stats().active.all.current, 0);
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! What a failed request advises: each hint where it applies, and not where it does not (D9).
 
-use cachette::hal::{Call, ErrorKind};
 use cachette::{Error, OomHint, OutOfMemory, PoolId, PoolOptions};
 use cachette_hal_host::HostConfig;
 
@@ -126,15 +125,6 @@ fn d9_others_are_named_where_they_use_enough() {
     assert_eq!(report(&test, 65 * MIB).elsewhere, Some(40 * MIB));
     other.allocator.empty_cache().unwrap();
     assert_eq!(report(&test, 65 * MIB).elsewhere, Some(0));
-}
-
-#[test]
-fn d11_no_process_is_blamed_without_figures_of_the_driver() {
-    let test = TestAllocator::of(64 * MIB, "");
-    test.device.fail_next(Call::MemoryInfo, 1, ErrorKind::Unsupported);
-    let report = report(&test, 100 * MIB);
-    assert_eq!(report.elsewhere, None);
-    assert_eq!(report.hints(), [OomHint::AskForLess]);
 }
 
 #[test]

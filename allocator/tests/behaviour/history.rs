@@ -6,7 +6,7 @@ use cachette::TraceAction;
 use cachette::history::HistoryOptions;
 use cachette::snapshot::{self, Event};
 
-use crate::fixture::{Allocation, MIB, TestAllocator, let_pass};
+use crate::fixture::{Allocation, MIB, TestAllocator};
 
 /// Events without stacks, the last thousand.
 pub(crate) fn events_only() -> HistoryOptions {
@@ -57,22 +57,6 @@ fn h4_h6_every_event_is_kept_with_what_was_asked_for_or_held() {
     );
     let raw = stream.handle().raw() as u64;
     assert!(events(&test).iter().all(|event| event.stream == raw));
-}
-
-#[test]
-fn h4_the_end_of_a_free_is_kept_when_other_streams_are_done() {
-    let (test, [stream, side]) = TestAllocator::new().with_streams();
-    let memory = test.allocate(MIB, &stream);
-    let at = memory.address();
-    test.allocator.record_history(events_only());
-    let hold = test.hold(&side);
-    memory.record_stream(&side);
-    drop(memory);
-    assert_eq!(told(&test), [(TraceAction::FreeRequested, at, MIB)]);
-    let_pass(hold, &side);
-    let again = test.allocate(MIB, &stream);
-    assert_eq!(told(&test)[1..], [(TraceAction::FreeCompleted, at, MIB), (TraceAction::Alloc, at, MIB)]);
-    drop(again);
 }
 
 #[test]

@@ -1,27 +1,14 @@
 //! The order in which allocators, streams, allocations and threads may end.
 
-use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::sync::{Barrier, Mutex, mpsc};
 use std::thread;
 
 use cachette::hal::Device;
-use cachette::{Allocator, LeakedAllocation, TraceAction};
+use cachette::{Allocator, TraceAction};
 use cachette_hal_host::Live;
 
 use crate::fixture::threads::{is_waiting, start};
 use crate::fixture::{Allocation, KIB, MIB, Stream, TestAllocator};
-
-#[test]
-fn everything_goes_back_with_the_allocator() {
-    let (test, [stream, side]) = TestAllocator::new().with_streams();
-    for bytes in [512, MIB, 3 * MIB, 12 * MIB] {
-        let memory = test.allocate(bytes, &stream);
-        memory.record_stream(&side);
-        drop(memory);
-        test.allocate(bytes, &side).release_after(&[&stream]).unwrap();
-    }
-    drop((stream, side));
-    test.assert_returns_everything();
-}
 
 #[test]
 fn allocations_outlive_the_allocator() {
@@ -41,24 +28,6 @@ fn allocations_outlive_the_allocator() {
     assert_eq!(keeper.live().allocations, 2);
     drop(live);
     assert_eq!(keeper.live(), Live::default());
-}
-
-#[test]
-fn the_last_of_several_allocations_ends_the_heap() {
-    let test = TestAllocator::new();
-    let device = test.device.clone();
-    let mut live: Vec<_> = {
-        let stream = test.stream();
-        (0..10).map(|_| test.allocate(KIB, &stream)).collect()
-    };
-    drop(test);
-    while live.len() > 1 {
-        live.pop();
-        assert_eq!(device.live().allocations, 1);
-        assert_eq!(device.live().streams, 1);
-    }
-    drop(live);
-    assert_eq!(device.live(), Live::default());
 }
 
 #[test]
@@ -112,88 +81,6 @@ fn an_adopted_stream_is_not_destroyed() {
     assert_eq!(device.live().streams, 1);
     owned.close().unwrap();
     assert_eq!(device.live(), Live::default());
-}
-
-#[test]
-fn allocations_are_dropped_on_any_thread() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    let (send, receive) = mpsc::sync_channel::<Allocation>(64);
-    let dropper = thread::spawn(move || receive.into_iter().map(drop).count());
-    for step in 0..2000_u64 {
-        let bytes = 1 + step * 7919 % (4 * MIB);
-        send.send(test.allocate(bytes, &stream)).unwrap();
-    }
-    drop(send);
-    assert_eq!(dropper.join().unwrap(), 2000);
-    assert_eq!(test.stats().allocation.all.current, 0);
-    assert_eq!(test.stats().allocation.all.freed, 2000);
-    test.assert_sound();
-    drop(stream);
-    test.assert_returns_everything();
-}
-
-#[test]
-fn threads_on_one_stream_never_get_the_same_memory() {
-    let (test, [stream]) = TestAllocator::phantom(1 << 33, "").with_streams();
-    let live = Mutex::new(std::collections::BTreeMap::<u64, u64>::new());
-    thread::scope(|scope| {
-        for thread in 0..4_u64 {
-            let (test, stream, live) = (&test, &stream, &live);
-            scope.spawn(move || {
-                for step in 0..500_u64 {
-                    let memory = test.allocate(1 + (step * 31 + thread) * 509 % (2 * MIB), stream);
-                    claim(live, &memory);
-                    live.lock().unwrap().remove(&memory.address());
-                }
-            });
-        }
-    });
-    test.assert_sound();
-}
-
-/// Notes a live range; it must overlap none.
-fn claim(live: &Mutex<std::collections::BTreeMap<u64, u64>>, memory: &Allocation) {
-    let (start, end) = (memory.address(), memory.address() + memory.bytes());
-    let mut live = live.lock().expect("no claim failed before");
-    let before = live.range(..end).next_back().map(|(_, end)| *end);
-    assert!(before.is_none_or(|before| before <= start), "memory overlaps");
-    live.insert(start, end);
-}
-
-#[test]
-fn raw_memory_is_reported_as_leaked_with_the_allocators_drop() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    let reported: Arc<Mutex<Vec<LeakedAllocation>>> = Arc::default();
-    let log = Arc::clone(&reported);
-    test.allocator.on_leak(move |leaks| log.lock().unwrap().extend_from_slice(leaks));
-    let first = test.allocate_raw(1000, &stream);
-    let second = test.allocate(12 * MIB, &stream).into_raw();
-    let freed = test.allocate_raw(KIB, &stream);
-    let owned = test.allocate(KIB, &stream);
-    test.allocator.free_raw(freed).unwrap();
-    assert_eq!(test.allocator.raw_allocations().len(), 2);
-    assert!(reported.lock().unwrap().is_empty());
-    let clone = test.allocator.clone();
-    let on = stream.handle();
-    drop((test, stream));
-    assert!(reported.lock().unwrap().is_empty());
-    drop(clone);
-    let leaks: Vec<_> =
-        reported.lock().unwrap().iter().map(|leak| (leak.address, leak.requested, leak.stream)).collect();
-    assert_eq!(leaks, [(first, 1000, on), (second, 12 * MIB, on)]);
-    drop(owned);
-}
-
-#[test]
-fn an_allocator_without_leaks_reports_none() {
-    let test = TestAllocator::new();
-    test.allocator.on_leak(|leaks| panic!("{leaks:?}"));
-    let stream = test.stream();
-    let owned = test.allocate(KIB, &stream);
-    let raw = test.allocate_raw(KIB, &stream);
-    test.allocator.free_raw(raw).unwrap();
-    drop((test, stream));
-    drop(owned);
 }
 
 #[test]

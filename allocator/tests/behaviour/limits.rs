@@ -20,20 +20,6 @@ fn m15_a_fraction_outside_0_to_1_is_refused() {
 }
 
 #[test]
-fn m15_a_fraction_bounds_what_is_held() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    test.allocator.set_memory_fraction(0.5).unwrap();
-    drop(test.allocate(512 * MIB, &stream));
-    test.allocator.empty_cache().unwrap();
-    let rest = test.allocate(2 * MIB, &stream);
-    assert!(test.allocator.allocate(512 * MIB, &stream).is_err());
-    drop(test.allocate(492 * MIB, &stream));
-    assert!(test.device.calls(Call::Allocate) > 0);
-    drop(rest);
-    test.assert_sound();
-}
-
-#[test]
 fn m15_the_whole_is_no_bound_and_nothing_is_one() {
     let (test, [stream]) = TestAllocator::of(64 * MIB, "").with_streams();
     test.allocator.set_memory_fraction(1.0).unwrap();

@@ -27,44 +27,6 @@ impl TestAllocator {
 }
 
 #[test]
-fn n1_sizes_round_up_to_powers_of_two() {
-    let test = TestAllocator::new();
-    for (bytes, block) in [(1, 1), (3, 4), (40 * KIB, 64 * KIB), (64 * KIB, 64 * KIB)] {
-        let memory = test.pin(bytes);
-        assert_eq!((memory.requested(), memory.bytes()), (bytes, block));
-        assert!(!memory.is_empty());
-    }
-    test.assert_returns_everything();
-}
-
-#[test]
-fn n1_freed_blocks_serve_again_the_last_first_without_a_call() {
-    let test = TestAllocator::new();
-    let [one, two, three] = [(); 3].map(|()| test.pin(KIB));
-    let [first, second] = [one.ptr(), two.ptr()];
-    drop(one);
-    drop(two);
-    let calls = test.calls_during(|| {
-        let again = test.pin(600);
-        assert_eq!(again.ptr(), second, "the block freed last");
-        assert_eq!(test.pin(KIB).ptr(), first, "then the one before");
-    });
-    assert_eq!(calls, 0);
-    drop(three);
-    test.assert_returns_everything();
-}
-
-#[test]
-fn n1_blocks_are_neither_split_nor_merged() {
-    let test = TestAllocator::new();
-    let big = test.pin(4 * KIB).ptr();
-    let small = test.pin(KIB);
-    assert_ne!(small.ptr(), big);
-    assert_eq!(test.pin(4 * KIB).ptr(), big);
-    assert_eq!(test.device.calls(Call::AllocatePinned), 2);
-}
-
-#[test]
 fn n1_no_bytes_are_no_memory_and_too_many_are_refused() {
     let test = TestAllocator::new();
     let pinned = test.allocator.pinned();
@@ -195,13 +157,11 @@ fn memory_is_known_by_its_address_alone() {
     let test = TestAllocator::new();
     let pinned = test.allocator.pinned();
     let raw = pinned.allocate_raw(KIB).expect("there is room");
-    assert_eq!(test.allocator.raw_allocations().len(), 1);
     assert_eq!(pinned.free_raw(raw), Ok(()));
     let owned = test.pin(KIB);
     assert_eq!(owned.ptr().as_ptr(), raw, "both serve from one cache");
     let raw = owned.into_raw();
     assert_eq!(pinned.free_raw(raw), Ok(()));
-    assert!(test.allocator.raw_allocations().is_empty());
     test.assert_returns_everything();
 }
 

@@ -40,21 +40,6 @@ fn n4_small_blocks_do_not_share_a_page() {
 }
 
 #[test]
-fn n4_threads_register_side_by_side() {
-    let test = TestAllocator::with(REGISTER);
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                for round in 0..20 {
-                    drop(test.pin((64 * KIB) << (round % 3)));
-                }
-            });
-        }
-    });
-    test.assert_returns_everything();
-}
-
-#[test]
 fn n4_the_switch_may_be_turned_between_allocation_and_free() {
     let test = TestAllocator::with(REGISTER);
     let registered = test.pin(KIB);

@@ -62,28 +62,6 @@ fn p4_a_guard_for_every_stream_includes_the_default_one() {
 }
 
 #[test]
-fn p4_every_thread_has_the_pool_it_entered() {
-    let test = TestAllocator::new();
-    let pools: Vec<Pool> = (0..4).map(|_| test.allocator.create_pool()).collect();
-    thread::scope(|scope| {
-        for pool in &pools {
-            let test = &test;
-            scope.spawn(move || {
-                let stream = test.stream();
-                let _inside = pool.enter(&stream).expect("it is there");
-                for _ in 0..100 {
-                    let held = [test.allocate(MIB, &stream), test.allocate(3 * MIB, &stream)];
-                    assert_eq!(pool.stats().allocations, 2);
-                    drop(held);
-                }
-            });
-        }
-    });
-    test.assert_sound();
-    assert!(pools.iter().all(|pool| pool.stats().segments == 2));
-}
-
-#[test]
 fn p7_guards_nest_and_the_innermost_serves() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let [outer, inner] = [test.allocator.create_pool(), test.allocator.create_pool()];

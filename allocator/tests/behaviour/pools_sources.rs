@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use cachette::hal::{Device, DevicePtr, ErrorKind};
 use cachette::pool::Filter;
 use cachette::source::{AllocContext, FunctionSource, SourceError, SourceErrorKind, SourceEvent};
-use cachette::{Error, PoolOptions, TraceAction};
+use cachette::{Error, PoolOptions};
 use cachette_hal_host::HostDevice;
 
 use crate::fixture::{MIB, Pool, Stream, TestAllocator, config};
@@ -265,26 +265,6 @@ fn m8_a_source_that_fails_to_free_loses_nothing() {
     drop(again);
     assert_eq!(pool.empty_cache().expect("nothing fails"), 12 * MIB);
     test.assert_sound();
-}
-
-#[test]
-fn m14_segments_of_a_source_are_told_to_trackers() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let tracker = Arc::clone(&seen);
-    test.allocator.track(move |event| {
-        if matches!(event.action, TraceAction::SegmentAlloc | TraceAction::SegmentFree) {
-            let mut seen = tracker.lock().expect("no thread panicked");
-            seen.push((event.action, event.address, event.bytes, event.stream));
-        }
-    });
-    let (pool, _calls) = pool_over(&test);
-    let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
-    let address = memory.address();
-    drop((memory, pool));
-    let told = |action| (action, address, 12 * MIB, stream.handle());
-    let expected = [told(TraceAction::SegmentAlloc), told(TraceAction::SegmentFree)];
-    assert_eq!(*seen.lock().expect("no thread panicked"), expected);
 }
 
 /// Checks that the pool and its allocator are as if nothing had been asked.

@@ -78,54 +78,13 @@ fn m20_figures_are_written_in_the_unit_that_suits_them() {
 }
 
 #[test]
-fn d9_only_hints_that_apply_are_given() {
-    let hints = |test: &TestAllocator, bytes| {
-        let hints = report(test, bytes).hints().into_iter();
-        hints.map(|hint| hint.to_string()).collect::<Vec<_>>().join("; ")
-    };
-    let plain = hints(&TestAllocator::of(64 * MIB, ""), 100 * MIB);
-    for other in ["limit", "streams", "pieces", "expandable", "never_block"] {
-        assert!(!plain.contains(other), "{plain}");
-    }
-    assert!(!plain.is_empty());
-    let limited = hints(&TestAllocator::of(64 * MIB, "memory_limit:30M"), 40 * MIB);
-    assert!(limited.contains("limit"), "{limited}");
-    for other in ["streams", "pieces", "expandable", "never_block"] {
-        assert!(!limited.contains(other), "{limited}");
-    }
-    // A limit that is not in the way is not blamed.
-    let beyond = hints(&TestAllocator::of(64 * MIB, "memory_limit:900M"), 100 * MIB);
-    assert!(!beyond.contains("limit"), "{beyond}");
-}
-
-#[test]
-fn d9_fragmentation_is_named_only_where_there_is_some() {
-    let (test, [stream]) = TestAllocator::of(60 * MIB, "").with_streams();
-    let parts: Vec<_> = (0..3).map(|_| (test.allocate(9 * MIB, &stream), test.allocate(9 * MIB, &stream))).collect();
-    let full = report(&test, 30 * MIB).hints();
-    assert!(!full.contains(&OomHint::Fragmented), "{full:?}");
-    let kept: Vec<_> = parts.into_iter().map(|(kept, _)| kept).collect();
-    let fragmented = report(&test, 30 * MIB).hints();
-    assert!(fragmented.contains(&OomHint::Fragmented), "{fragmented:?}");
-    drop(kept);
-}
-
-#[test]
-fn d9_other_streams_are_blamed_only_where_memory_waits_for_them() {
-    let (test, [stream]) = TestAllocator::of(64 * MIB, "never_block:True").with_streams();
-    drop(test.allocate(40 * MIB, &stream));
-    let report = report(&test, 40 * MIB);
-    assert_eq!(report.pending, 0);
-    assert!(!report.hints().contains(&OomHint::Pending));
-}
-
-#[test]
 fn d11_a_device_that_does_not_say_what_is_free_breaks_nothing() {
     for kind in [ErrorKind::Unsupported, ErrorKind::Other, ErrorKind::Fault] {
         let test = TestAllocator::of(64 * MIB, "");
         test.device.fail_next(Call::MemoryInfo, 1, kind);
         let report = report(&test, 100 * MIB);
-        assert_eq!((report.total, report.free), (None, None));
+        assert_eq!((report.total, report.free, report.elsewhere), (None, None, None));
+        assert_eq!(report.hints(), [OomHint::AskForLess], "no process is blamed");
         let message = report.to_string();
         assert!(message.contains("does not say"), "{message}");
         assert!(message.contains("100.00 MiB"), "{message}");

@@ -12,14 +12,6 @@ use crate::fixture::threads::{in_time, is_waiting, start};
 use crate::fixture::{ELASTIC, KIB, MIB, TestAllocator};
 
 #[test]
-fn m1_a_hit_asks_neither_helpers_nor_the_device() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    drop(test.allocate(MIB, &stream));
-    test.allocator.on_pressure(|| panic!("nothing is short of memory"));
-    assert_eq!(test.calls_during(|| drop(test.allocate(MIB, &stream))), 0);
-}
-
-#[test]
 fn m1_m3_helpers_are_asked_before_the_device() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let kept = Arc::new(Mutex::new(Some(test.allocate(12 * MIB, &stream))));
@@ -124,17 +116,6 @@ fn m13_only_segments_that_are_wholly_free_are_given_back() {
     assert_eq!(test.allocator.empty_cache(), Ok(0));
     assert_eq!(test.device.physical_bytes(), 0);
     test.assert_sound();
-}
-
-#[test]
-fn m10_emptying_the_cache_reaches_every_stream() {
-    let test = TestAllocator::new();
-    let streams = test.streams::<5>();
-    for stream in &streams {
-        drop((test.allocate(512, stream), test.allocate(2 * MIB, stream)));
-    }
-    assert_eq!(test.allocator.empty_cache(), Ok(110 * MIB));
-    assert_eq!(test.stats().segment.all.current, 0);
 }
 
 #[test]

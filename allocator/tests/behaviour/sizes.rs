@@ -252,30 +252,6 @@ fn s9_the_smallest_sufficient_block_serves() {
 }
 
 #[test]
-fn s9_equal_blocks_serve_in_the_order_of_their_segments() {
-    let served = |order: [usize; 4]| {
-        let (test, [stream]) = TestAllocator::new().with_streams();
-        let blocks = [0; 4].map(|_| test.allocate(12 * MIB, &stream));
-        let addresses = blocks.each_ref().map(Allocation::address);
-        let mut blocks = blocks.map(Some);
-        for index in order {
-            blocks[index] = None;
-        }
-        // A request of another size, so that none of them is merely the one freed last.
-        let other = test.allocate(64 * MIB, &stream);
-        let again = [0; 4].map(|_| test.allocate(12 * MIB, &stream));
-        drop(other);
-        again.map(|memory| addresses.iter().position(|at| *at == memory.address()))
-    };
-    let first = served([0, 1, 2, 3]);
-    assert!(first.iter().all(Option::is_some), "{first:?}");
-    assert!(first.is_sorted() || first.iter().rev().is_sorted(), "{first:?}");
-    for order in [[3, 2, 1, 0], [2, 0, 3, 1], [1, 3, 0, 2]] {
-        assert_eq!(served(order), first, "{order:?}");
-    }
-}
-
-#[test]
 fn s19_the_size_of_large_segments_is_a_setting() {
     let (test, [stream]) = TestAllocator::with("large_segment_size_mb:32").with_streams();
     let memory = test.allocate(2 * MIB, &stream);

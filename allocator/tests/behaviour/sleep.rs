@@ -9,6 +9,13 @@ use cachette_hal_host::HostConfig;
 use crate::fixture::threads::{Stop, is_waiting, start};
 use crate::fixture::{Allocation, ELASTIC, GIB, MIB, Pool, Stream, TestAllocator, config};
 
+/// The pool of [`filled`], of an allocator with elastic segments.
+fn filled_pool() -> (TestAllocator, Stream, Pool, [Allocation; 3]) {
+    let test = TestAllocator::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&test);
+    (test, stream, pool, memory)
+}
+
 /// A pool with three pieces of memory, filled with 1, 2 and 3.
 pub(crate) fn filled(test: &TestAllocator) -> (Stream, Pool, [Allocation; 3]) {
     filled_with(test, [5 * MIB, MIB / 2, 9 * MIB])
@@ -73,8 +80,7 @@ fn a_sleeping_pool_has_no_memory_and_wakes_unchanged() {
 
 #[test]
 fn a_hundred_nights_keep_every_byte_and_leave_no_growth() {
-    let test = TestAllocator::elastic_on(HostConfig::default(), "");
-    let (stream, pool, memory) = filled(&test);
+    let (test, stream, pool, memory) = filled_pool();
     let mut held = Vec::new();
     for _ in 0..100 {
         pool.sleep(Contents::Keep).expect("it can sleep");
@@ -94,8 +100,7 @@ fn a_hundred_nights_keep_every_byte_and_leave_no_growth() {
 
 #[test]
 fn contents_that_are_dropped_need_no_host_memory_and_no_copies() {
-    let test = TestAllocator::elastic_on(HostConfig::default(), "");
-    let (stream, pool, memory) = filled(&test);
+    let (test, stream, pool, memory) = filled_pool();
     let copies = test.calls_of(Call::Download, || {
         let slept = pool.sleep(Contents::Discard).expect("it can sleep");
         assert_eq!(slept.saved, 0);
@@ -107,23 +112,8 @@ fn contents_that_are_dropped_need_no_host_memory_and_no_copies() {
 }
 
 #[test]
-fn memory_of_other_pools_is_not_touched() {
-    let test = TestAllocator::elastic_on(HostConfig::default(), "");
-    let (stream, pool, memory) = filled(&test);
-    let other = test.allocate(4 * MIB, &stream);
-    test.fill(&other, 9, &stream);
-    pool.sleep(Contents::Keep).expect("it can sleep");
-    assert_eq!(test.content(&other, &stream), Some(9));
-    let more = test.allocate(20 * MIB, &stream);
-    pool.wake().expect("there is memory");
-    assert_filled(&test, &memory, &stream);
-    drop((other, more));
-}
-
-#[test]
 fn work_under_way_ends_before_memory_goes() {
-    let test = TestAllocator::elastic_on(HostConfig::default(), "");
-    let (stream, pool, memory) = filled(&test);
+    let (test, stream, pool, memory) = filled_pool();
     let side = test.stream();
     stream.synchronize().expect("nothing holds it");
     let hold = test.hold(&side);
@@ -141,8 +131,7 @@ fn work_under_way_ends_before_memory_goes() {
 
 #[test]
 fn sleep_and_wake_are_idempotent() {
-    let test = TestAllocator::elastic_on(HostConfig::default(), "");
-    let (stream, pool, memory) = filled(&test);
+    let (test, stream, pool, memory) = filled_pool();
     assert_eq!(pool.wake().expect("it is awake"), 0);
     pool.sleep(Contents::Keep).expect("it can sleep");
     let again = pool.sleep(Contents::Discard).expect("it sleeps");
@@ -154,8 +143,7 @@ fn sleep_and_wake_are_idempotent() {
 
 #[test]
 fn a_sleeping_pool_refuses_requests_with_an_error() {
-    let test = TestAllocator::elastic_on(HostConfig::default(), "");
-    let (stream, pool, memory) = filled(&test);
+    let (test, stream, pool, memory) = filled_pool();
     drop(pool.allocate(MIB, &stream).unwrap());
     pool.sleep(Contents::Keep).expect("it can sleep");
     assert_eq!(problem(pool.allocate(MIB, &stream)), PoolProblem::Asleep);
@@ -175,8 +163,7 @@ fn a_sleeping_pool_refuses_requests_with_an_error() {
 
 #[test]
 fn memory_may_be_freed_while_its_pool_sleeps() {
-    let test = TestAllocator::elastic_on(HostConfig::default(), "");
-    let (stream, pool, [first, second, third]) = filled(&test);
+    let (test, stream, pool, [first, second, third]) = filled_pool();
     pool.sleep(Contents::Keep).expect("it can sleep");
     drop(first);
     let raw = second.into_raw();
@@ -194,8 +181,7 @@ fn memory_may_be_freed_while_its_pool_sleeps() {
 
 #[test]
 fn a_pool_may_go_while_it_sleeps() {
-    let test = TestAllocator::elastic_on(HostConfig::default(), "");
-    let (stream, pool, memory) = filled(&test);
+    let (test, stream, pool, memory) = filled_pool();
     let id = pool.id();
     pool.sleep(Contents::Keep).expect("it can sleep");
     drop(pool);
@@ -221,8 +207,7 @@ fn a_pool_may_go_while_it_sleeps() {
 
 #[test]
 fn an_allocator_may_go_while_a_pool_sleeps() {
-    let test = TestAllocator::elastic_on(HostConfig::default(), "");
-    let (stream, pool, memory) = filled(&test);
+    let (test, stream, pool, memory) = filled_pool();
     pool.sleep(Contents::Keep).expect("it can sleep");
     drop((pool, stream));
     let TestAllocator { device, allocator, .. } = test;
@@ -301,8 +286,7 @@ fn a_pool_with_segments_of_the_device_cannot_sleep() {
 
 #[test]
 fn progress_is_told_up_to_the_end() {
-    let test = TestAllocator::elastic_on(HostConfig::default(), "");
-    let (_stream, pool, _memory) = filled(&test);
+    let (test, _stream, pool, _memory) = filled_pool();
     let held = test.device.physical_bytes();
     let check = |told: Vec<Progress>| {
         assert!(told.windows(2).all(|pair| pair[0].done < pair[1].done));

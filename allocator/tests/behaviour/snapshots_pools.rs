@@ -44,28 +44,6 @@ fn p8_h11_a_pool_shows_its_own_segments_and_events() {
 }
 
 #[test]
-fn p8_a_pool_snapshot_can_leave_the_traces_out() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    test.allocator.record_history(events_only());
-    let pool = test.allocator.create_pool();
-    let memory = pool.allocate(700, &stream).unwrap();
-    let bare = pool.snapshot_with(SnapshotOptions::new().traces(false));
-    assert!(bare.traces.is_empty());
-    assert_eq!(bare.segments.len(), 1);
-    drop(memory);
-}
-
-#[test]
-fn p8_a_pool_that_holds_nothing_shows_nothing() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    let pool = test.allocator.create_pool();
-    drop(pool.allocate(700, &stream).unwrap());
-    assert_eq!(pool.snapshot().segments.len(), 1);
-    pool.empty_cache().unwrap();
-    assert!(pool.snapshot().segments.is_empty());
-}
-
-#[test]
 fn h5_a_heap_that_changes_pools_names_the_one_it_serves() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     test.allocator.record_history(events_only());

@@ -38,45 +38,6 @@ fn t1_t3_an_allocation_moves_every_figure_by_what_it_is() {
 }
 
 #[test]
-fn t1_large_and_small_are_counted_apart() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    let small = test.allocate(MIB, &stream);
-    let large = test.allocate(MIB + 1, &stream);
-    let stats = test.stats();
-    assert_eq!(stats.reserved_bytes.small_pool.current, 2 * MIB);
-    assert_eq!(stats.reserved_bytes.large_pool.current, 20 * MIB);
-    assert_eq!(stats.allocated_bytes.all.current, 2 * MIB + 512);
-    assert_eq!(stats.requested_bytes.large_pool.current, MIB + 1);
-    assert_eq!(stats.inactive_split_bytes.large_pool.current, 19 * MIB - 512);
-    drop((small, large));
-    test.assert_sound();
-}
-
-#[test]
-fn t4_a_free_part_counts_until_its_segment_is_whole() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    let split = || {
-        let stats = test.stats();
-        (stats.inactive_split.all.current, stats.inactive_split_bytes.all.current)
-    };
-    let blocks: Vec<_> = (0..4).map(|_| test.allocate(512 * KIB, &stream)).collect();
-    assert_eq!(split(), (0, 0));
-    let mut blocks = blocks.into_iter();
-    let (first, second) = (blocks.next(), blocks.next());
-    let (third, fourth) = (blocks.next(), blocks.next());
-    drop(first);
-    assert_eq!(split(), (1, 512 * KIB));
-    drop(third);
-    assert_eq!(split(), (2, MIB));
-    drop(second);
-    assert_eq!(split(), (1, 3 * MIB / 2));
-    drop(fourth);
-    assert_eq!(split(), (0, 0));
-    assert_eq!(test.stats().inactive_split.all.peak, 2);
-    test.assert_sound();
-}
-
-#[test]
 fn t4_a_free_part_that_is_reused_at_once_counts_meanwhile() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let first = test.allocate(KIB, &stream);
@@ -87,51 +48,6 @@ fn t4_a_free_part_that_is_reused_at_once_counts_meanwhile() {
     let stats = test.stats().inactive_split.all;
     assert_eq!((stats.current, stats.peak), (1, 2));
     drop((second, third));
-}
-
-#[test]
-fn t1_peaks_are_exact_over_several_streams() {
-    let test = TestAllocator::new();
-    let streams = test.streams::<3>();
-    let (mut now, mut peak) = (0_u64, 0_u64);
-    let mut live: Vec<Vec<_>> = streams.iter().map(|_| Vec::new()).collect();
-    // The streams rise and fall against each other, so that no stream's own peak is the peak of the sum.
-    for step in 0_u64..600 {
-        let at = usize::try_from(step % 3).unwrap();
-        let rises = (step / 50 + step % 3).is_multiple_of(2);
-        if rises {
-            live[at].push(test.allocate(KIB * (1 + step % 7), &streams[at]));
-            now += KIB * (1 + step % 7);
-        } else if let Some(memory) = live[at].pop() {
-            now -= memory.bytes();
-        }
-        peak = peak.max(now);
-        let stats = test.stats();
-        assert_eq!(stats.allocated_bytes.all.current, now);
-        assert_eq!(stats.allocated_bytes.all.peak, peak, "step {step}");
-        assert_eq!(stats.active_bytes.all.peak, peak, "step {step}");
-    }
-    assert!(peak > now);
-}
-
-#[test]
-fn t1_peaks_are_exact_without_reads_between() {
-    let test = TestAllocator::new();
-    let streams = test.streams::<4>();
-    let mut peak = 0;
-    for round in 0..20_u64 {
-        let live: Vec<_> = streams
-            .iter()
-            .zip(1..)
-            .map(|(stream, share)| test.allocate(512 * share * (1 + round * 7 % 13), stream))
-            .collect();
-        let sum = live.iter().map(cachette::Allocation::bytes).sum::<u64>();
-        peak = peak.max(sum);
-    }
-    let stats = test.stats();
-    assert_eq!(stats.allocated_bytes.all.peak, peak);
-    assert_eq!(stats.allocation.all.peak, 4);
-    assert_eq!(stats.requested_bytes.all.peak, peak);
 }
 
 #[test]

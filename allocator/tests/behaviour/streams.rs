@@ -8,7 +8,7 @@ use cachette_hal_host::HostConfig;
 
 use crate::fixture::memory::Interface;
 use crate::fixture::threads::{PATIENCE, is_waiting, start};
-use crate::fixture::{GIB, KIB, MIB, Stream, TestAllocator, let_pass};
+use crate::fixture::{KIB, MIB, Stream, TestAllocator, let_pass};
 
 #[test]
 fn s10_s18_a_freed_block_serves_its_stream_without_a_call() {
@@ -29,21 +29,6 @@ fn s10_s18_a_freed_block_serves_its_stream_without_a_call() {
         }
         test.assert_sound();
     }
-}
-
-#[test]
-fn s10_work_of_one_stream_keeps_its_order_on_reused_memory() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    let hold = test.hold(&stream);
-    let first = test.allocate(MIB, &stream);
-    test.fill(&first, 1, &stream);
-    let address = first.address();
-    drop(first);
-    let second = test.allocate(MIB, &stream);
-    assert_eq!(second.address(), address);
-    test.fill(&second, 2, &stream);
-    hold.release();
-    assert_eq!(test.content(&second, &stream), Some(2));
 }
 
 #[test]
@@ -271,29 +256,6 @@ fn a_handle_that_the_driver_does_not_know_is_refused() {
     test.allocator.free_raw(address).unwrap();
     assert!(test.allocator.empty_cache().unwrap() > 0);
     test.assert_sound();
-}
-
-#[test]
-fn a_stream_destroyed_too_early_costs_nothing_but_a_wait() {
-    for text in ["", "expandable_segments:True"] {
-        let (test, [stream]) = TestAllocator::of(64 * MIB, text).with_streams();
-        let early = test.device.create_stream().unwrap();
-        let used = test.allocate_raw(12 * MIB, &stream);
-        // SAFETY: 1. the stream is live. 2. is broken below, on purpose.
-        unsafe { test.allocator.record_stream_raw(used, early.borrow()) }.unwrap();
-        // SAFETY: as above.
-        let own = unsafe { test.allocator.allocate_raw(24 * MIB, early.borrow()) }.unwrap();
-        // SAFETY: 1. the stream was created above.
-        unsafe { test.device.destroy_stream(early) }.unwrap();
-        test.allocator.free_raw(used).unwrap();
-        test.allocator.free_raw(own).unwrap();
-        // The memory of the destroyed stream serves where it is needed.
-        drop(test.allocate(48 * MIB, &stream));
-        test.allocator.empty_cache().unwrap();
-        assert_eq!(test.stats().reserved_bytes.all.current, 0, "{text}");
-        let report = test.allocator.allocate(2 * GIB, &stream);
-        assert!(matches!(report, Err(Error::OutOfMemory(_))), "{report:?}");
-    }
 }
 
 #[test]

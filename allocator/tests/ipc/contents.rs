@@ -7,6 +7,20 @@ use crate::bytes::{holds, put};
 use crate::second::Second;
 use crate::{DIRECT, ELASTIC, MIB, TestAllocator, eventually, sharing};
 
+/// I2: the segment's token, and the offset in it. I3, D4: the chunks that the block touches by their descriptors, or by
+/// their names in the fabric, and where it begins in the first.
+#[test]
+fn memory_is_the_same_in_both_processes() {
+    let host = HostConfig::default;
+    for (host, config, mib) in
+        [(host(), DIRECT, 20), (host(), ELASTIC, 20), (host().without_sharing(Sharing::FileDescriptor), ELASTIC, 6)]
+    {
+        let test = TestAllocator::on(host, config);
+        assert_shared_both_ways(&test, mib * MIB);
+        test.assert_returns_everything();
+    }
+}
+
 /// Shares memory with a second process, which reads it and writes it anew.
 fn assert_shared_both_ways(test: &TestAllocator, bytes: u64) {
     let memory = test.allocate(bytes);
@@ -22,31 +36,6 @@ fn assert_shared_both_ways(test: &TestAllocator, bytes: u64) {
     assert_eq!(second.ask("holds it 3").as_deref(), Ok("true"));
     second.ask("close it").expect("it closes");
     assert!(holds(&test.device, memory.address(), memory.bytes(), 3));
-}
-
-/// I2: the segment's token, and the offset in it.
-#[test]
-fn memory_in_one_piece_is_the_same_in_both_processes() {
-    let test = TestAllocator::new(DIRECT);
-    assert_shared_both_ways(&test, 20 * MIB);
-    test.assert_returns_everything();
-}
-
-/// I3: the chunks that the block touches, and where it begins in the first.
-#[test]
-fn memory_in_chunks_is_the_same_in_both_processes() {
-    let test = TestAllocator::new(ELASTIC);
-    assert_shared_both_ways(&test, 20 * MIB);
-    test.assert_returns_everything();
-}
-
-/// I3, D4: chunks that have a name in the fabric instead of a descriptor.
-#[test]
-fn memory_that_the_fabric_names_is_the_same_in_both_processes() {
-    let host = HostConfig::default().without_sharing(Sharing::FileDescriptor);
-    let test = TestAllocator::on(host, ELASTIC);
-    assert_shared_both_ways(&test, 6 * MIB);
-    test.assert_returns_everything();
 }
 
 /// I3: many more chunks than come at once.

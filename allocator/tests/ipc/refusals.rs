@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use cachette::hal::{Call, ErrorKind, Feature, Sharing};
+use cachette::hal::{Feature, Sharing};
 use cachette::ipc::{IpcError, OpenError};
 use cachette::{Error, PointerProblem};
 use cachette_hal_host::HostConfig;
@@ -50,18 +50,6 @@ fn a_wrong_key_is_rejected() {
     }
 }
 
-#[test]
-fn the_refusal_of_a_token_says_what_the_driver_said() {
-    let test = TestAllocator::new(DIRECT);
-    let memory = test.allocate(4 * MIB);
-    test.device.fail_next(Call::ExportToken, 1, ErrorKind::InvalidValue);
-    let why = test.allocator.share(&memory).unwrap_err();
-    let said = cachette::hal::Error::new(ErrorKind::InvalidValue, Call::ExportToken.name());
-    assert!(matches!(&why, Error::Ipc(IpcError::NoToken(found)) if *found == said), "{why:?}");
-    assert!(why.to_string().contains(&said.to_string()), "{why}");
-    test.allocator.share(&memory).expect("the next one works");
-}
-
 /// I1.
 #[test]
 fn bytes_that_are_no_whole_handle_are_refused() {
@@ -80,19 +68,6 @@ fn bytes_that_are_no_whole_handle_are_refused() {
     let why = test.allocator.open_shared(&newer).unwrap_err().to_string();
     assert!(why.contains("future version 5"), "{why}");
     assert!(why.contains("update the reader"), "{why}");
-}
-
-/// A handle that claims too much, with a correct checksum.
-#[test]
-fn an_extent_that_is_not_true_is_noticed() {
-    let (test, memory, shared) = sharing(ELASTIC, 4 * MIB);
-    for extent in [6 * MIB, 64 * MIB] {
-        let mut wider = shared.handle();
-        wider[88..96].copy_from_slice(&extent.to_le_bytes());
-        assert_eq!(problem(&test, &sealed(wider)), IpcError::Open(OpenError::Damaged));
-    }
-    drop((shared, memory));
-    test.assert_returns_everything();
 }
 
 #[test]

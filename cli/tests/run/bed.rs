@@ -7,23 +7,7 @@ use std::process::{self, Command, Output};
 use std::sync::OnceLock;
 use std::{env, fs};
 
-/// A driver library that is not there.
-pub(crate) const NO_LIBRARY: &str = "/no/such/library.so";
-
-/// What a finished run left behind.
-#[derive(Debug)]
-pub(crate) struct Ran {
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-}
-
-impl Ran {
-    pub(crate) fn of(output: &Output) -> Self {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Self { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
-    }
-}
+pub(crate) use crate::program::{NO_LIBRARY, Ran};
 
 /// Whose driver a program uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

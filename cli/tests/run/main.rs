@@ -2,5 +2,8 @@
 
 mod bad_input;
 mod bed;
+#[expect(dead_code, reason = "part of it serves other tests")]
+#[path = "../program/mod.rs"]
+mod program;
 mod programs;
 mod same;

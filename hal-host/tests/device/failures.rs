@@ -1,6 +1,6 @@
 //! Calls that fail on demand.
 
-use cachette_hal::{Call, Device, ErrorKind, Sharing, VirtualMemory};
+use cachette_hal::{Call, Device, ErrorKind};
 
 use crate::rig::{MIB, rig, rigs, threaded};
 
@@ -36,23 +36,4 @@ fn failures_are_a_devices_own_and_can_be_cleared() {
     other.allocate(8).unwrap();
     device.clear_failures();
     device.allocate(8).unwrap();
-}
-
-#[test]
-fn every_call_of_a_transaction_can_fail() {
-    let calls = [Call::Reserve, Call::CreateBacking, Call::Map, Call::SetAccess];
-    for call in calls {
-        let device = rig(threaded());
-        device.fail_next(call, 1, ErrorKind::OutOfMemory);
-        let chunk = device.granularity().minimum;
-        let transaction = || {
-            let at = device.reserve(chunk, None)?;
-            let backing = device.create_backing(chunk, Sharing::Private, false)?;
-            device.map(at, &backing)?;
-            device.grant(at, chunk)
-        };
-        let error = transaction().unwrap_err();
-        assert_eq!((error.kind(), error.call()), (ErrorKind::OutOfMemory, call.name()));
-        transaction().unwrap();
-    }
 }

@@ -26,17 +26,6 @@ fn a_device_dropped_with_work_queued_does_not_hang() {
 }
 
 #[test]
-fn a_device_keeps_its_backend() {
-    let device = rig(threaded());
-    let clone = device.clone();
-    let memory = device.allocate(8).unwrap();
-    drop(device);
-    let stream = clone.stream();
-    clone.fill(memory, 4, 8, stream.borrow()).unwrap();
-    assert_eq!(clone.read_on(memory, 8, stream.borrow()).unwrap(), [4; 8]);
-}
-
-#[test]
 fn the_last_owner_may_be_dropped_by_a_host_function() {
     let device = rig(threaded());
     let (sender, receiver) = mpsc::channel();

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use cachette_hal::{Backend, Device, ErrorKind, Feature, HostMemory, Ordinal, Reason, StreamOrdered, StreamRef};
+use cachette_hal::{Backend, Device, ErrorKind, Feature, HostMemory, Ordinal, Reason, StreamRef};
 use cachette_hal_host::{HostBackend, HostConfig};
 
 use crate::rig::{MIB, rig, rigs, threaded};
@@ -59,22 +59,6 @@ fn memory_is_charged_in_pages_up_to_the_capacity() {
 }
 
 #[test]
-fn the_pool_keeps_what_is_freed_until_it_is_trimmed() {
-    let device = rig(threaded());
-    let stream = StreamRef::DEFAULT;
-    let memory = device.allocate_on(MIB, stream).unwrap();
-    device.free_on(memory, stream).unwrap();
-    device.synchronize(stream).unwrap();
-    assert_eq!((device.physical_bytes(), device.live().allocations), (MIB, 0));
-    device.trim(MIB).unwrap();
-    assert_eq!(device.physical_bytes(), MIB);
-    device.trim(0).unwrap();
-    assert_eq!(device.physical_bytes(), 0);
-    let twice = device.free_on(memory, stream).unwrap_err();
-    assert_eq!(twice.kind(), ErrorKind::InvalidValue);
-}
-
-#[test]
 fn a_pool_gives_up_other_sizes_before_it_fails() {
     let device = rig(HostConfig::default().capacity(4 * MIB));
     let stream = StreamRef::DEFAULT;
@@ -85,16 +69,6 @@ fn a_pool_gives_up_other_sizes_before_it_fails() {
     let error = device.allocate_on(1, stream).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     device.free_on(large, stream).unwrap();
-}
-
-#[test]
-fn work_on_freed_pool_memory_is_a_fault() {
-    let device = rig(threaded());
-    let memory = device.allocate_on(MIB, StreamRef::DEFAULT).unwrap();
-    device.free_on(memory, StreamRef::DEFAULT).unwrap();
-    device.fill(memory, 1, MIB, StreamRef::DEFAULT).unwrap();
-    let error = device.synchronize_device().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Fault);
 }
 
 #[test]

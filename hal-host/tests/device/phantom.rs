@@ -1,6 +1,6 @@
 //! Phantom memory: accounting without bytes.
 
-use cachette_hal::{CaptureMode, Device, DevicePtr, ErrorKind, Feature, Reason, Sharing, StreamRef, VirtualMemory};
+use cachette_hal::{CaptureMode, Device, ErrorKind, Feature, Reason, Sharing, StreamRef, VirtualMemory};
 
 use crate::rig::{MIB, Rig, rig, threaded};
 
@@ -69,22 +69,6 @@ fn what_needs_bytes_is_missing() {
 }
 
 #[test]
-fn streams_wait_for_each_other_all_the_same() {
-    let device = card();
-    let memory = device.allocate(GIB).unwrap();
-    let (busy, waiting) = (device.stream(), device.stream());
-    let (event, end) = (device.event(), device.event());
-    let hold = device.hold(busy.borrow()).unwrap();
-    device.record(&event, busy.borrow()).unwrap();
-    device.stream_wait(waiting.borrow(), &event).unwrap();
-    device.fill(memory, 1, GIB, waiting.borrow()).unwrap();
-    device.record(&end, waiting.borrow()).unwrap();
-    assert!(!device.poll(&end).unwrap().is_done());
-    hold.release();
-    device.wait(&end).unwrap();
-}
-
-#[test]
 fn graphs_and_the_pool_need_no_bytes_either() {
     let device = card();
     let stream = device.stream();
@@ -99,12 +83,4 @@ fn graphs_and_the_pool_need_no_bytes_either() {
     device.launch(&graph, stream).unwrap();
     let error = device.synchronize(stream).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Fault, "the memory is the pool's again");
-}
-
-#[test]
-fn a_wish_for_addresses_is_honoured_where_it_can_be() {
-    let device = card();
-    let first = device.reserve(GIB, None).unwrap();
-    let wish = DevicePtr::new(first.address() + 64 * GIB);
-    assert_eq!(device.reserve(GIB, wish).ok(), wish);
 }

@@ -3,7 +3,6 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr;
-use std::thread;
 
 use cachette::hal::{Call, ErrorKind};
 use cachette_torch::{
@@ -19,7 +18,6 @@ pub(crate) const CASES: &[Case] = &[
     ("a_pair_reuses_its_block_and_counts", pairs),
     ("a_hit_calls_no_driver_and_allocates_nothing", quiet),
     ("s3_m4_exhaustion_leaves_all_usable", exhaustion),
-    ("threads_share_the_devices", threads),
     ("s18_an_unknown_address_is_counted_and_never_thrown", unknown_free),
     ("a_driver_that_is_shut_down_is_not_complained_about", shut_down),
     ("a_failing_driver_is_counted", failing),
@@ -99,31 +97,6 @@ fn exhaustion() {
     }
     free(most, 0);
     assert!(!allocate(100 * MIB, 0, DEFAULT).is_null());
-    assert_eq!(counters(), cachette_torch::Counters::default());
-}
-
-fn threads() {
-    bed::start("");
-    thread::scope(|scope| {
-        for number in 0..8 {
-            scope.spawn(move || {
-                let device: i32 = number % 2;
-                let own = bed::stream(device.unsigned_abs());
-                for round in 0..500 {
-                    let bytes = 512 << (round % 12);
-                    // Every other block is of the stream that all threads share.
-                    let stream = if round % 2 == 0 { own.handle() } else { DEFAULT };
-                    let memory = allocate(bytes, device, stream);
-                    assert!(!memory.is_null());
-                    free(memory, device);
-                }
-            });
-        }
-    });
-    for device in [0, 1] {
-        assert_eq!(bed::allocator(device).allocated_bytes(), 0);
-        bed::allocator(device).check().unwrap();
-    }
     assert_eq!(counters(), cachette_torch::Counters::default());
 }
 

@@ -19,7 +19,6 @@ use super::bed::{self, DEFAULT, MIB, allocate, call, free};
 pub(crate) const CASES: &[Case] = &[
     ("p6_memory_of_a_pool_stays_until_its_last_user_is_gone", stays),
     ("p6_memory_of_a_pool_stays_at_its_addresses_in_elastic_segments", stays_elastic),
-    ("p2_every_begin_is_one_more_user", users),
     ("p3_a_pool_is_begun_once_at_a_time", begun_twice),
     ("p3_the_end_of_a_refused_filter_may_ask_for_pools", refused_filter),
     ("p6_a_pool_without_users_is_counted_and_not_thrown", no_user),
@@ -79,21 +78,6 @@ fn stays_elastic() {
     assert!(allocate(100 * MIB, 0, bed::stream(0).handle()).is_null(), "one user is left");
     release(0, POOL);
     assert!(!allocate(100 * MIB, 0, bed::stream(0).handle()).is_null(), "now they do");
-}
-
-fn users() {
-    bed::start("");
-    for _ in 0..2 {
-        begin(0, POOL);
-        free(allocate(30 * MIB, 0, DEFAULT), 0);
-        end(0, POOL);
-    }
-    release(0, POOL);
-    reset();
-    assert_eq!(bed::allocator(0).reserved_bytes(), 30 * MIB);
-    release(0, POOL);
-    reset();
-    assert_eq!(bed::allocator(0).reserved_bytes(), 0);
 }
 
 fn begun_twice() {

@@ -1,6 +1,5 @@
 //! How the plug-in starts, and what it is then.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use cachette::Config;
@@ -17,7 +16,6 @@ pub(crate) const CASES: &[Case] = &[
     ("a_device_that_is_not_there_is_told_with_their_number", no_such_device),
     ("without_a_driver_it_does_not_start_by_itself", nothing_loaded),
     ("it_starts_by_itself_with_the_driver_that_is_loaded", by_itself),
-    ("m18_observers_see_exhaustion_on_devices_opened_before_and_after", observers),
 ];
 
 fn once() {
@@ -84,18 +82,4 @@ fn by_itself() {
     assert_eq!(cachette_process::backend(), Some("cuda"));
     assert!(error.contains("'cuda' cannot be used here"), "{error}");
     assert!(error.contains("cuInit"), "it is the loaded copy: {error}");
-}
-
-fn observers() {
-    static SEEN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-    bed::start("");
-    bed::allocator(0);
-    cachette_process::on_out_of_memory(|figures| {
-        SEEN[figures.device.0 as usize].store(figures.requested, Relaxed);
-    });
-    for device in [0, 1] {
-        assert!(allocate(bed::CAPACITY + MIB, device, DEFAULT).is_null());
-    }
-    let seen = SEEN.each_ref().map(|seen| seen.load(Relaxed));
-    assert_eq!(seen, [bed::CAPACITY + MIB; 2]);
 }

@@ -190,13 +190,3 @@ fn counts_are_kept_per_call() {
     assert_eq!(counts.total(), 3);
     assert_eq!(counts.to_string(), "allocate: 2, 0 failed\nsynchronize_device: 1, 1 failed\n");
 }
-
-#[test]
-fn a_closure_observes() {
-    let (sender, heard) = std::sync::mpsc::channel();
-    let device = Traced::new(Fake::new(), move |call: &DriverCall| {
-        sender.send(call.call).expect("the test outlives its device");
-    });
-    device.memory_info().unwrap();
-    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [Call::MemoryInfo]);
-}
