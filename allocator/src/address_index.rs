@@ -41,7 +41,6 @@ impl SegmentRef {
     }
 }
 
-/// The segments that touch one page.
 #[derive(Debug, Default)]
 struct IndexPage {
     /// The segment that covers the page's first byte.

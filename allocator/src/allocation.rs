@@ -227,10 +227,8 @@ pub(crate) trait Answer<D: Device>: Sized {
     /// The result for a request of no bytes.
     fn empty(stream: StreamRef) -> Self;
 
-    /// A block that was allocated from `heap` for `stream`.
     fn of_block(heap: &Arc<Heap<D>>, block: &Allocated, requested: u64, stream: StreamRef) -> Self;
 
-    /// Memory that bypasses the cache.
     fn of_device(memory: Uncached<D>, requested: u64, stream: StreamRef) -> Self;
 }
 

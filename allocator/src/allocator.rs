@@ -126,7 +126,7 @@ impl<D: Device> Allocator<D> {
     pub fn allocate(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
         let heap = &stream.heap;
         if !Arc::ptr_eq(&heap.shared, self.shared()) {
-            return Err(Error::ForeignStream);
+            return foreign_stream();
         }
         if thread::entered_pools() > 0 {
             self.allocate_inside(bytes, stream)
@@ -209,7 +209,7 @@ impl<D: Device> Allocator<D> {
             return Err(Error::TooLarge { bytes });
         }
         self.shared().origin.check()?;
-        let allocate = || Uncached::allocate(self.shared(), bytes, stream);
+        let allocate = || Uncached::allocate(self.shared(), bytes);
         // The cache that was switched off may have idle memory, and so may frees that the driver has failed before.
         let waits = !self.shared().settings.never_block.load(Relaxed);
         let released = || waits && self.empty_cache().is_ok_and(|bytes| bytes > 0);
@@ -219,6 +219,13 @@ impl<D: Device> Allocator<D> {
         };
         Ok(A::of_device(made?, bytes, stream))
     }
+}
+
+/// A separate function, so that the fast path shares no instruction with this result.
+#[cold]
+#[inline(never)]
+const fn foreign_stream<D: Device>() -> Result<Allocation<D>, Error> {
+    Err(Error::ForeignStream)
 }
 
 impl<D: Device> Drop for Allocator<D> {

@@ -15,7 +15,6 @@ use crate::heap_policy::HeapPolicy;
 use crate::in_flight::{InFlight, Reservation};
 use crate::observe::callbacks::Callbacks;
 use crate::observe::history::History;
-use crate::observe::tracing;
 use crate::stats::{PeakTracker, Stat};
 use crate::sync::{Mutex, RwLock};
 use crate::uncached::UncachedTable;
@@ -68,11 +67,11 @@ impl<D: Device> DeviceState<D> {
             origin: ProcessGuard::here(),
             peaks: PeakTracker::default(),
             index: Index::default(),
-            callbacks: tracing::callbacks(),
+            callbacks: Callbacks::new(),
             history: History::default(),
             totals: Totals { max_split: HeapPolicy::of(config).max_split, ..Totals::default() },
             settings: Settings::new(config, total),
-            uncached: UncachedTable::default(),
+            uncached: UncachedTable(Mutex::default()),
             chunks: ChunkTable::default(),
             in_flight: InFlight::default(),
             routed: AtomicBool::new(false),

@@ -15,17 +15,14 @@
 //! A chunk that moves is mapped at its new address first. The old mapping stays for queued work. It is removed after an
 //! event that was recorded at the move has passed, so no step waits for the device.
 
-pub(crate) mod addresses;
 pub(crate) mod blocks;
 pub(crate) mod chunk_map;
 pub(crate) mod chunk_table;
 pub(crate) mod donors;
-pub(crate) mod elastic_state;
 pub(crate) mod grow;
 pub(crate) mod map;
 pub(crate) mod placement;
 pub(crate) mod policy;
-pub(crate) mod turn;
 pub(crate) mod unmap;
 
 pub(crate) use chunk_map::{SMALLEST_PAGE, page};

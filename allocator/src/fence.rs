@@ -38,21 +38,29 @@ impl<D: Device> Fence<D> {
 
     /// Does the same, but returns `None` if the stream is captured: the event would become part of its graph.
     pub(crate) fn try_record(stream: &Arc<StreamState<D>>) -> Result<Option<Self>> {
-        if stream.ask_capturing()? {
-            return Ok(None);
-        }
-        // Another thread may have begun a capture in the meantime.
-        none_after(Self::record(stream), &[ErrorKind::CaptureForbids])
+        Self::none_if_captured(stream, || Self::record(stream), &[ErrorKind::CaptureForbids])
     }
 
     /// Does the same, and also returns `None` if the stream no longer exists. A wait for the device would delay the
     /// requests of all streams.
     pub(crate) fn try_record_at_once(stream: &Arc<StreamState<D>>) -> Result<Option<Self>> {
+        let record = || Self::record_end(stream).and_then(Self::unless_captured);
+        Self::none_if_captured(stream, record, &[ErrorKind::CaptureForbids, ErrorKind::InvalidHandle])
+    }
+
+    /// Turns errors of these kinds into `None`: another thread may begin a capture after the query.
+    fn none_if_captured(
+        stream: &StreamState<D>,
+        record: impl FnOnce() -> Result<Self>,
+        kinds: &[ErrorKind],
+    ) -> Result<Option<Self>> {
         if stream.ask_capturing()? {
             return Ok(None);
         }
-        let fence = Self::record_end(stream).and_then(Self::unless_captured);
-        none_after(fence, &[ErrorKind::CaptureForbids, ErrorKind::InvalidHandle])
+        match record() {
+            Err(error) if kinds.contains(&error.kind()) => Ok(None),
+            fence => fence.map(Some),
+        }
     }
 
     /// Makes later work in `to` wait for all work that is queued in `from`. Both may be captured.
@@ -197,14 +205,6 @@ impl<D: Device> Fence<D> {
     }
 }
 
-/// Turns errors of these kinds into `None`.
-fn none_after<T>(result: Result<T>, kinds: &[ErrorKind]) -> Result<Option<T>> {
-    match result {
-        Err(error) if kinds.contains(&error.kind()) => Ok(None),
-        result => result.map(Some),
-    }
-}
-
 /// Returns which of the points have passed, according to a short poll of all of them together. It ends when none passes
 /// any more.
 pub(crate) fn passed_soon<D: Device>(fences: &[Fence<D>]) -> Vec<bool> {
@@ -228,7 +228,6 @@ pub(crate) fn passed_soon<D: Device>(fences: &[Fence<D>]) -> Vec<bool> {
 enum PollBudget {
     /// Until a time, and once after it: the thread may have been suspended since the last poll.
     Until(Instant),
-    /// This number of times.
     Polls(u32),
 }
 

@@ -26,7 +26,6 @@ pub(crate) struct HeapPolicy {
 }
 
 impl HeapPolicy {
-    /// Returns the policy of a configuration.
     pub(crate) fn of(config: &Config) -> Self {
         Self {
             divides: config.roundup_divisions().iter().any(|steps| *steps > 1),

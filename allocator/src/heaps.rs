@@ -37,7 +37,6 @@ impl<D: Device> Default for Heaps<D> {
 }
 
 impl<D: Device> Heaps<D> {
-    /// The heap with this number.
     #[inline]
     pub(crate) fn get(&self, number: u32) -> Option<&Arc<Heap<D>>> {
         if let Some(slot) = self.first.get(number as usize) {

@@ -34,7 +34,6 @@
 
 mod error;
 pub(crate) mod export;
-mod heap;
 pub(crate) mod import;
 
 use std::sync::Arc;

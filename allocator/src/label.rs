@@ -27,7 +27,6 @@ impl Label {
     pub const TORCH: Self = Self(2);
     /// The label of the first name.
     const FIRST: u8 = 2;
-    /// The names of labels that are constants.
     const CONSTANTS: [&'static str; 1] = ["torch"];
 
     /// The label with a name; [`NONE`](Self::NONE) after 254 different names.

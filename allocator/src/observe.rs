@@ -4,7 +4,6 @@ pub(crate) mod callbacks;
 pub mod history;
 mod metrics;
 pub mod snapshot;
-pub(crate) mod tracing;
 
-pub use callbacks::{LeakedAllocation, TraceAction, TraceEvent};
+pub use callbacks::{TraceAction, TraceEvent};
 pub use metrics::Metrics;

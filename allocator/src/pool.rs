@@ -26,7 +26,6 @@
 
 mod capture;
 mod checkpoint;
-mod id;
 mod operations;
 mod options;
 pub(crate) mod pool_state;
@@ -44,6 +43,7 @@ use cachette_hal::{AnyDevice, Device};
 use crate::allocation::Allocation;
 use crate::allocator::Allocator;
 use crate::allocator::allocator_state::AllocatorState;
+use crate::blocks::BlockState;
 use crate::error::Error;
 use crate::heap::Heap;
 use crate::label::Label;
@@ -54,8 +54,7 @@ use pool_state::PoolState;
 
 pub use capture::{Capture, Graph};
 pub use checkpoint::{Checkpoint, Restored};
-pub use id::PoolId;
-pub use options::PoolOptions;
+pub use options::{PoolId, PoolOptions};
 pub use problem::PoolProblem;
 pub(crate) use registry::Pools;
 pub use route::Filter;
@@ -118,7 +117,6 @@ impl<D: Device> Allocator<D> {
         Ok(Pool { allocator: self.clone(), state: self.inner().pools.open(id)? })
     }
 
-    /// Adds a user to every pool with a tag.
     pub(crate) fn pools_tagged(&self, tag: &str) -> Result<Vec<Pool<D>>, Error> {
         let tagged = self.inner().pools.select(|state| state.is_used() && state.tag == tag);
         if tag.is_empty() || tagged.is_empty() {
@@ -254,7 +252,7 @@ impl<D: Device> Pool<D> {
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         let heaps = self.inner().heaps_of(&self.state);
-        let sum = |counted| heaps.iter().map(|heap| heap.count(Row::All, counted)).sum();
+        let sum = |counted| heaps.iter().map(|heap| heap.counters.now(Row::All, counted)).sum();
         PoolStats {
             allocations: sum(Counted::Allocations),
             allocated_bytes: sum(Counted::AllocatedBytes),
@@ -267,7 +265,12 @@ impl<D: Device> Pool<D> {
     #[must_use]
     pub fn live_allocations(&self) -> Vec<u64> {
         let heaps = self.inner().heaps_of(&self.state);
-        let mut live: Vec<u64> = heaps.iter().flat_map(|heap| heap.live()).collect();
+        let of_heap = |heap: &Arc<Heap<D>>| {
+            let state = heap.state.lock();
+            let blocks = state.blocks.iter().filter(|(_, block)| block.state == BlockState::Allocated);
+            blocks.map(|(_, block)| block.address).collect::<Vec<u64>>()
+        };
+        let mut live: Vec<u64> = heaps.iter().flat_map(of_heap).collect();
         live.sort_unstable();
         live
     }

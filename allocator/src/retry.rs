@@ -39,7 +39,7 @@ use crate::fence::Fence;
 use crate::heap::{Allocated, Heap, NewSegment, Request};
 use crate::heap_policy::HeapPolicy;
 use crate::in_flight::Ended;
-use crate::observe::tracing;
+use crate::observe::callbacks::waiting;
 use crate::out_of_memory::OutOfMemory;
 use crate::pool::pool_state::PoolState;
 use crate::retry::release::release_whole;
@@ -137,7 +137,7 @@ impl<'a, D: Device> Retry<'a, D> {
             }
             // An operation in flight may need the heap: a source may allocate memory during its own call.
             drop(alone);
-            tracing::waiting(|| self.shared.in_flight.wait(tried));
+            waiting(|| self.shared.in_flight.wait(tried));
         }
     }
 

@@ -4,7 +4,6 @@
 pub(crate) const UNIT: u64 = 512;
 /// The largest rounded size that a small segment serves.
 pub(crate) const SMALL_LIMIT: u64 = 1 << 20;
-/// The size of a small segment.
 pub(crate) const SMALL_SEGMENT: u64 = 2 << 20;
 /// Requests of this size or more get a segment as large as the rounded request.
 pub(crate) const OWN_SEGMENT: u64 = 10 << 20;

@@ -53,7 +53,6 @@ mod heap;
 pub(crate) mod offload;
 mod pool_ops;
 pub(crate) mod staging;
-mod values;
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -64,8 +63,8 @@ use crate::error::Error;
 use crate::pool::{Pool, PoolId, PoolProblem};
 
 pub(crate) use offload::OffloadState;
+pub use offload::{Contents, Progress, SleepStats};
 pub(crate) use staging::StagingStore;
-pub use values::{Contents, Progress, SleepStats};
 
 impl<D: Device> Pool<D> {
     /// Returns all memory of the pool to the device, and keeps every address.

@@ -111,15 +111,6 @@ pub unsafe trait Source: Debug + Send + Sync {
         false
     }
 
-    /// The start and the size of the allocation that contains `ptr`; `None` if unknown.
-    ///
-    /// # Safety
-    ///
-    /// 1. `ptr` lies in live memory of this source.
-    unsafe fn base_allocation(&self, ptr: DevicePtr) -> Option<(DevicePtr, u64)> {
-        None
-    }
-
     /// Receives an event.
     ///
     /// # Safety

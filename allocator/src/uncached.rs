@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cachette_hal::owned::RelaxedCapture;
-use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
+use cachette_hal::{self as hal, Device, DevicePtr};
 
 use crate::device_state::DeviceState;
 use crate::error::sum_all;
-use crate::observe::callbacks::LeakedAllocation;
 use crate::sync::Mutex;
 
 #[derive(Debug)]
@@ -20,17 +19,14 @@ pub(crate) struct Uncached<D: Device> {
 }
 
 impl<D: Device> Uncached<D> {
-    pub(crate) fn allocate(shared: &Arc<DeviceState<D>>, bytes: u64, stream: StreamRef) -> hal::Result<Self> {
+    pub(crate) fn allocate(shared: &Arc<DeviceState<D>>, bytes: u64) -> hal::Result<Self> {
         // A stream may be captured, which forbids the call.
         let ptr = {
             let _relaxed = shared.relax_capture();
             shared.device.allocate(bytes)?
         };
-        shared
-            .uncached
-            .0
-            .lock()
-            .insert(ptr.address(), Record { ptr, bytes, stream, held: HeldBy::Owner, users: Vec::new() });
+        let record = Record { ptr, bytes, held: HeldBy::Owner, users: Vec::new() };
+        shared.uncached.0.lock().insert(ptr.address(), record);
         Ok(Self { shared: Arc::clone(shared), ptr: Some(ptr) })
     }
 
@@ -74,19 +70,12 @@ impl<D: Device> Drop for Uncached<D> {
 
 /// All memory of a device that bypasses the cache, by address.
 #[derive(Debug)]
-pub(crate) struct UncachedTable<D: Device>(Mutex<HashMap<u64, Record<D>>>);
-
-impl<D: Device> Default for UncachedTable<D> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
+pub(crate) struct UncachedTable<D: Device>(pub(crate) Mutex<HashMap<u64, Record<D>>>);
 
 #[derive(Debug)]
-struct Record<D: Device> {
+pub(crate) struct Record<D: Device> {
     ptr: DevicePtr,
     bytes: u64,
-    stream: StreamRef,
     held: HeldBy,
     /// Other devices with streams that use the memory.
     users: Vec<Arc<DeviceState<D>>>,
@@ -108,7 +97,6 @@ impl<D: Device> Record<D> {
     }
 }
 
-/// The owner of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum HeldBy {
     Owner,
@@ -131,17 +119,6 @@ impl<D: Device> UncachedTable<D> {
 
     pub(crate) fn bytes(&self) -> u64 {
         self.0.lock().values().map(|record| record.bytes).sum()
-    }
-
-    pub(crate) fn raw(&self) -> Vec<LeakedAllocation> {
-        let records = self.0.lock();
-        let raw = records.values().filter(|record| record.held == HeldBy::Address);
-        raw.map(|record| LeakedAllocation {
-            address: record.ptr.address(),
-            requested: record.bytes,
-            stream: record.stream,
-        })
-        .collect()
     }
 
     /// Frees raw memory at `address`. Returns `None` if there is none. If the driver fails, a later call frees it.

@@ -34,7 +34,6 @@ pub(crate) struct AllocatorState<D: Device> {
     pub(crate) pinned: Arc<PinnedCache<D>>,
     /// The streams in which graphs were launched, by the pool of their memory.
     pub(crate) launches: Mutex<HashMap<PoolId, Launches<D>>>,
-    /// The offloaded state of every sleeping pool.
     pub(crate) offloads: Mutex<HashMap<PoolId, Arc<Mutex<OffloadState<D>>>>>,
     /// Host memory for the contents of sleeping pools.
     pub(crate) store: StagingStore<D>,
@@ -45,16 +44,11 @@ pub(crate) struct AllocatorState<D: Device> {
 
 impl<D: Device> Drop for AllocatorState<D> {
     fn drop(&mut self) {
-        let leaks = self.leaks();
         #[cfg(feature = "ipc")]
         self.ipc.exporter.close();
         for heap in self.heaps.all() {
             heap.close();
         }
         self.pinned.close();
-        // The last step, since an observer may panic.
-        if !leaks.is_empty() {
-            self.shared.callbacks.report_leaks(&leaks);
-        }
     }
 }

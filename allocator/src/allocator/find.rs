@@ -62,7 +62,6 @@ impl<D: Device> AllocatorState<D> {
         }
     }
 
-    /// Finds a block in the heap's pool.
     fn find_in_pool(&self, heap: &Arc<Heap<D>>, request: Request) -> Result<FoundBlock<D>, Error> {
         Self::check_awake(heap)?;
         if let Some(direct) = heap.direct.get().and_then(|number| self.heaps.get(*number))

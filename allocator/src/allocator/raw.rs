@@ -308,7 +308,6 @@ impl<D: Device> Allocator<D> {
 }
 
 impl<D: Device> AllocatorState<D> {
-    /// The segments that can contain an address.
     fn homes(&self, address: u64) -> impl Iterator<Item = SegmentRef> {
         let index = &self.shared.index;
         index.find(address).into_iter().chain([index.find_other(address)]).flatten()

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::device_state::fraction_of;
 use crate::error::Error;
 use crate::heap_policy::HeapPolicy;
-use crate::observe::callbacks::{LeakedAllocation, TraceEvent};
+use crate::observe::callbacks::TraceEvent;
 use crate::out_of_memory::OutOfMemory;
 use crate::source::SourceEvent;
 
@@ -93,11 +93,5 @@ impl<D: Device> Allocator<D> {
             // Its drop derives the fast-path flag again.
             drop(heap.state.lock());
         }
-    }
-
-    /// Calls `observer` if raw memory is still allocated when the allocator is dropped. The program can no longer free
-    /// that memory. Memory of an [`Allocation`](crate::Allocation) is not reported, since its owner still frees it.
-    pub fn on_leak(&self, observer: impl Fn(&[LeakedAllocation]) + Send + Sync + 'static) {
-        self.shared().callbacks.leaks.write().push(Arc::new(observer));
     }
 }

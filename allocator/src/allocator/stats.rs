@@ -1,4 +1,4 @@
-//! Inspects an allocator: statistics, available memory, leaks and consistency.
+//! Inspects an allocator: statistics, available memory and consistency.
 
 #![forbid(unsafe_code)]
 
@@ -7,8 +7,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::{self as hal, Device, StreamRef};
 
 use super::Allocator;
-use crate::allocator::allocator_state::AllocatorState;
-use crate::observe::callbacks::LeakedAllocation;
 use crate::stats::{Counted, Stats};
 
 /// The elastic segments of a stream.
@@ -109,12 +107,6 @@ impl<D: Device> Allocator<D> {
         segments.filter(|segment| segment.addresses > 0).collect()
     }
 
-    /// Raw memory that is not freed yet.
-    #[must_use]
-    pub fn raw_allocations(&self) -> Vec<LeakedAllocation> {
-        self.inner.leaks()
-    }
-
     /// Walks every structure and checks every invariant. The error names the violated one.
     ///
     /// For tests: each heap stays locked during its walk.
@@ -124,20 +116,5 @@ impl<D: Device> Allocator<D> {
         let held: u64 = heaps.iter().map(|heap| heap.reserved()).sum();
         let reserved = self.shared().totals.reserved.load(Relaxed);
         if held == reserved { Ok(()) } else { Err(format!("{held} bytes are held and {reserved} are counted")) }
-    }
-}
-
-impl<D: Device> AllocatorState<D> {
-    /// Returns all raw memory: of every stream, uncached and pinned.
-    pub(crate) fn leaks(&self) -> Vec<LeakedAllocation> {
-        let mut leaks = Vec::new();
-        for heap in self.heaps.all() {
-            let stream = heap.stream_state.handle();
-            let raw = heap.raw_blocks().into_iter();
-            leaks.extend(raw.map(|(address, requested)| LeakedAllocation { address, requested, stream }));
-        }
-        leaks.extend(self.shared.uncached.raw());
-        leaks.extend(self.pinned.raw());
-        leaks
     }
 }

@@ -93,7 +93,7 @@ impl<D: Device> AllocatorState<D> {
         let heaps = stream.stream_state.heaps.lock().clone();
         let mut heaps = heaps.into_iter().filter_map(|number| self.heaps.get(number));
         let counted = [Counted::Allocations, Counted::Pending];
-        let is_free = |heap: &Arc<Heap<D>>| counted.iter().all(|counted| heap.count(Row::All, *counted) == 0);
+        let is_free = |heap: &Arc<Heap<D>>| counted.iter().all(|counted| heap.counters.now(Row::All, *counted) == 0);
         let _relaxed = self.shared.relax_capture();
         heaps.all(is_free) && !self.routes.names(stream.handle()) && matches!(stream.heap.is_idle(), Ok(true))
     }

@@ -12,7 +12,6 @@ pub(crate) struct HeapBlocksCopy {
     pub(crate) blocks: Vec<Block>,
     /// In order of address; empty if the segments are not elastic.
     chunks: Vec<Chunk>,
-    /// Whether the segments are elastic.
     pub(crate) elastic: bool,
 }
 
@@ -45,7 +44,6 @@ impl HeapBlocksCopy {
         if small { SegmentKind::Small } else { segment.kind }
     }
 
-    /// Every block of every segment.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (BlockId, &Block)> {
         self.segments.iter().flat_map(|segment| self.blocks_of(segment))
     }
@@ -71,7 +69,6 @@ impl<G> HeapBlocks<G> {
         segments.into_iter()
     }
 
-    /// Every block of every segment.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (BlockId, &Block)> {
         self.segments().flat_map(|segment| self.blocks_of(segment))
     }

@@ -3,7 +3,10 @@
 mod guards;
 mod raw;
 mod segments;
-mod split;
+
+pub(crate) use guards::{ReuseGuard, add_guards};
+pub(crate) use segments::IdleSegment;
+pub(crate) use segments::rank_of;
 
 use std::collections::HashMap;
 
@@ -14,11 +17,6 @@ use crate::blocks::table::{Block, BlockTable};
 use crate::blocks::{BlockId, BlockState, ChunkMap, Segment, SegmentId};
 use crate::heap_policy::HeapPolicy;
 use crate::size::{SegmentKind, UNIT};
-
-pub(crate) use guards::{ReuseGuard, add_guards};
-pub(crate) use segments::IdleSegment;
-pub(crate) use segments::rank_of;
-pub(crate) use split::Split;
 
 /// The segments and blocks of one heap.
 ///
@@ -53,23 +51,6 @@ pub(crate) struct HeapBlocks<G> {
     pub(crate) guards: HashMap<BlockId, Vec<G>>,
     /// The chunks under the blocks, if the segments are elastic.
     pub(crate) chunk_map: Option<Box<ChunkMap>>,
-}
-
-/// The last-freed block, which a request can allocate as it is.
-pub(crate) struct LastFreed<'a> {
-    pub(crate) id: BlockId,
-    pub(crate) block: &'a mut Block,
-    slot: &'a mut BlockId,
-}
-
-impl<'a> LastFreed<'a> {
-    /// Allocates the block.
-    #[inline(always)]
-    pub(crate) fn take(self) -> &'a mut Block {
-        *self.slot = BlockId::NONE;
-        self.block.state = BlockState::Allocated;
-        self.block
-    }
 }
 
 impl<G> Default for HeapBlocks<G> {
@@ -107,15 +88,6 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             }
         }
         self.search(policy, rounded, units)
-    }
-
-    /// Returns the last-freed block, if a search for its size would find it.
-    #[inline(always)]
-    pub(crate) fn last_freed(&mut self) -> Option<LastFreed<'_>> {
-        let id = self.last_freed;
-        let block = self.blocks.get_mut(id)?;
-        let slot = &mut self.last_freed;
-        (id == self.last_found).then_some(LastFreed { id, block, slot })
     }
 
     #[inline(always)]
@@ -294,7 +266,6 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 }
 
 impl<G> HeapBlocks<G> {
-    /// Returns a block.
     #[inline]
     pub(crate) fn block(&self, id: BlockId) -> &Block {
         &self.blocks[id]
@@ -306,8 +277,54 @@ impl<G> HeapBlocks<G> {
         &mut self.blocks[id]
     }
 
-    /// Returns the segment that contains a block.
     pub(crate) fn segment_of(&self, id: BlockId) -> Option<&Segment> {
         self.segments.get(self.blocks[id].segment)
+    }
+}
+
+/// Free blocks that are only a part of their segment: memory that cannot be released.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Split {
+    pub(crate) blocks: u64,
+    pub(crate) bytes: u64,
+}
+
+impl<G> HeapBlocks<G> {
+    /// Counts new free parts of segments.
+    #[inline]
+    pub(crate) fn split_grows(&mut self, kind: SegmentKind, blocks: u64, bytes: u64) {
+        let split = &mut self.split[kind as usize];
+        split.blocks += blocks;
+        split.bytes += bytes;
+        let watermark = &self.watermark[kind as usize];
+        if split.blocks > watermark.blocks || split.bytes > watermark.bytes {
+            let peak_since_flush = &mut self.peak_since_flush[kind as usize];
+            peak_since_flush.blocks = peak_since_flush.blocks.max(split.blocks);
+            peak_since_flush.bytes = peak_since_flush.bytes.max(split.bytes);
+            self.above_watermark = true;
+        }
+    }
+
+    /// Returns whether the free parts of segments may have exceeded a peak.
+    #[inline]
+    pub(crate) const fn is_above_watermark(&self) -> bool {
+        self.above_watermark
+    }
+
+    /// Returns the free parts of segments, by kind: the current value, and the highest since the last call.
+    pub(crate) fn take_split(&mut self) -> [(Split, Split); 2] {
+        self.above_watermark = false;
+        let peak_since_flush = std::mem::take(&mut self.peak_since_flush);
+        std::array::from_fn(|kind| {
+            let now = self.split[kind];
+            let blocks = peak_since_flush[kind].blocks.max(now.blocks);
+            let bytes = peak_since_flush[kind].bytes.max(now.bytes);
+            (now, Split { blocks, bytes })
+        })
+    }
+
+    /// Sets the value up to which the free parts of segments exceed no peak.
+    pub(crate) const fn set_watermark(&mut self, watermark: [Split; 2]) {
+        self.watermark = watermark;
     }
 }

@@ -84,7 +84,6 @@ impl LargeBins {
         Some(word * 64 + self.words[word].trailing_zeros() as usize)
     }
 
-    /// Inserts a free block.
     pub(crate) fn insert(&mut self, blocks: &mut BlockTable, id: BlockId) {
         let block = &mut blocks[id];
         let bin = bin_of(block.units);
@@ -125,7 +124,6 @@ impl LargeBins {
         self.set_link(blocks, after, BlockId::NONE);
     }
 
-    /// Removes a block.
     pub(crate) fn remove(&mut self, blocks: &mut BlockTable, id: BlockId) {
         let block = &blocks[id];
         let (mut left, mut right) = (block.left, block.right);
@@ -195,7 +193,6 @@ impl LargeBins {
         found
     }
 
-    /// Returns whether the bits match the bins.
     pub(crate) fn bits_agree(&self) -> bool {
         bits_agree(self.summary.into(), &self.words, &*self.roots)
     }

@@ -82,7 +82,6 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         Some(found)
     }
 
-    /// The block that contains an address.
     pub(crate) fn around(&self, at: u64) -> Option<(BlockId, &Block)> {
         let mut segments = self.segments.iter().map(|(_, segment)| segment);
         let segment = segments.find(|segment| (segment.base..segment.base + segment.bytes).contains(&at))?;

@@ -9,7 +9,6 @@ use crate::size::SegmentKind;
 pub(crate) struct SegmentId(pub(crate) u32);
 
 impl SegmentId {
-    /// The first index of a heap.
     pub(crate) const FIRST: Self = Self(0);
 }
 
@@ -32,7 +31,6 @@ pub(crate) struct Segment {
     pub(crate) starts: StartIndex,
 }
 
-/// The segments of one heap.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
     slots: Vec<Option<Segment>>,

@@ -91,7 +91,6 @@ impl SmallBins {
         heads.flat_map(move |head| std::iter::successors(head.get(), move |id| blocks[*id].right.get()))
     }
 
-    /// Returns whether the bits match the lists.
     pub(crate) fn bits_agree(&self) -> bool {
         bits_agree(self.summary, &self.words, &*self.heads)
     }

@@ -42,7 +42,6 @@ pub(crate) struct FewStarts {
 }
 
 impl FewStarts {
-    /// The entry of an offset.
     #[inline]
     fn entry(&self, at: usize) -> Option<usize> {
         (0..FEW).find(|entry| usize::from(self.offsets[*entry]) == at && self.ids[*entry].is_some())
@@ -138,7 +137,6 @@ fn note_in_part(parts: &mut Vec<StartPart>, blocks: &BlockTable, offset: u32, id
     }
 }
 
-/// The offset in its part.
 #[inline]
 const fn within(offset: u32) -> usize {
     offset as usize & (PART - 1)

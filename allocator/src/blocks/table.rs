@@ -10,7 +10,6 @@ use crate::size::{SegmentKind, UNIT};
 pub(crate) struct BlockId(u32);
 
 impl BlockId {
-    /// No block.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
     /// Returns the id of the block at this position of the table.
@@ -19,7 +18,6 @@ impl BlockId {
         Self(index)
     }
 
-    /// Returns whether this is the id of a block.
     #[inline]
     pub(crate) const fn is_some(self) -> bool {
         self.0 != u32::MAX
@@ -31,7 +29,6 @@ impl BlockId {
         if self.is_some() { Some(self) } else { None }
     }
 
-    /// Position in the table.
     #[inline]
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
@@ -44,7 +41,6 @@ impl BlockId {
     }
 }
 
-/// The state of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockState {
     /// The index is not in use.
@@ -53,7 +49,6 @@ pub(crate) enum BlockState {
     Free,
     /// Free, but neither merged nor listed: the last-freed block.
     LastFreed,
-    /// Allocated by a caller.
     Allocated,
     /// Freed by its caller, but another stream still uses it.
     Pending,
@@ -134,7 +129,6 @@ impl Block {
         self.place() + self.units as u64 - 1
     }
 
-    /// Size in bytes.
     #[inline]
     pub(crate) const fn bytes(&self) -> u64 {
         self.units as u64 * UNIT
@@ -158,7 +152,6 @@ pub(crate) fn chain(blocks: &[Block], first: BlockId) -> impl Iterator<Item = (B
     std::iter::successors(at(first), move |(_, block)| at(block.after))
 }
 
-/// The table of blocks.
 #[derive(Debug)]
 pub(crate) struct BlockTable {
     blocks: Vec<Block>,

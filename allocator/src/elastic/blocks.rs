@@ -186,7 +186,6 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
-    /// Removes the chunk at an address.
     pub(crate) fn remove_chunk(&mut self, at: u64) {
         if let Some(chunk_map) = &mut self.chunk_map {
             chunk_map.chunks.remove(&at);

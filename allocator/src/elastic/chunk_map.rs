@@ -20,7 +20,6 @@ pub(crate) fn page(memory: &dyn VirtualMemory) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ChunkId(pub(crate) u32);
 
-/// A chunk and where it is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
     pub(crate) id: ChunkId,

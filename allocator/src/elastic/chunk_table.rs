@@ -11,7 +11,7 @@ use crate::sync::Mutex;
 #[derive(Debug, Default)]
 pub(crate) struct ChunkTable {
     table: Mutex<ChunkSlots>,
-    /// Held by the [`MappingTurn`](crate::elastic::turn::MappingTurn).
+    /// Held by the [`MappingTurn`](crate::elastic::map::MappingTurn).
     pub(crate) turns: Mutex<()>,
     /// Bytes of all chunks. Relaxed, since no reader combines it with another value.
     bytes: AtomicU64,
@@ -73,7 +73,6 @@ struct ChunkSlots {
     vacant: Vec<ChunkId>,
 }
 
-/// The memory of one chunk.
 #[derive(Debug)]
 struct Physical {
     backing: Backing,
@@ -202,7 +201,6 @@ impl ChunkTable {
         Ok(bytes)
     }
 
-    /// Creates memory for a suspended chunk.
     pub(crate) fn resume(&self, memory: &dyn VirtualMemory, id: ChunkId, bytes: u64, rdma: bool) -> hal::Result<()> {
         let backing = self.create_backing(memory, bytes, rdma)?;
         self.bytes.fetch_add(bytes, Relaxed);
@@ -210,7 +208,6 @@ impl ChunkTable {
         Ok(())
     }
 
-    /// Whether a chunk has memory.
     pub(crate) fn has_memory(&self, id: ChunkId) -> bool {
         let table = self.table.lock();
         table.slots.get(id.0 as usize).is_some_and(Option::is_some)
@@ -255,7 +252,6 @@ impl ChunkTable {
     }
 }
 
-/// An address for the driver.
 pub(crate) fn pointer(address: u64) -> hal::Result<DevicePtr> {
     DevicePtr::new(address).ok_or(hal::Error::new(ErrorKind::InvalidValue, "map"))
 }

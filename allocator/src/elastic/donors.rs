@@ -10,8 +10,8 @@ use cachette_hal::{self as hal, Device, Progress};
 
 use crate::blocks::{Chunk, ChunkId, ReservedBlock};
 use crate::elastic::SMALLEST_PAGE;
-use crate::elastic::elastic_state::PendingUnmap;
 use crate::elastic::map::Leftover;
+use crate::elastic::map::PendingUnmap;
 use crate::elastic::policy::Plan;
 use crate::fence::{Fence, passed_soon};
 use crate::heap::{Heap, HeapState};
@@ -158,11 +158,10 @@ impl<D: Device> Heap<D> {
     /// Returns whether a chunk may be idle, now or after the events of pending blocks: the smallest would fit into what
     /// is not allocated.
     pub(crate) fn may_have_idle_chunks(&self) -> bool {
-        let spare = self.reserved().saturating_sub(self.count(Row::All, Counted::AllocatedBytes));
+        let spare = self.reserved().saturating_sub(self.counters.now(Row::All, Counted::AllocatedBytes));
         spare >= SMALLEST_PAGE
     }
 
-    /// The allocations of the heap so far.
     fn allocations(&self) -> u64 {
         self.counters.total(Row::All, Counted::Allocations)
     }

@@ -17,10 +17,10 @@ use cachette_hal::{self as hal, Device, ErrorKind};
 use crate::address_index::SegmentRef;
 use crate::blocks::{BlockId, Chunk, FreeRange, ReservedBlock};
 use crate::elastic::donors::{DonorOffer, HeldChunks, borrow};
-use crate::elastic::elastic_state::PendingUnmap;
+use crate::elastic::map::MappingTurn;
+use crate::elastic::map::PendingUnmap;
 use crate::elastic::map::{self, Filled, Leftover, Unfilled};
 use crate::elastic::policy::{self, Facts, Obstacle, Plan};
-use crate::elastic::turn::MappingTurn;
 use crate::elastic::{self, ChunkDonors, Tuning};
 use crate::fence::Fence;
 use crate::heap::{Allocated, Heap, HeapState, Request};
@@ -51,9 +51,9 @@ impl<D: Device> Drop for HeldPlan<'_, D> {
     }
 }
 
-/// How far a request has come.
+/// What one attempt to serve a request may use.
 #[derive(Clone, Copy, Debug)]
-struct Stage {
+struct Attempt {
     /// Whether memory is short, so that every idle chunk must be used.
     pressed: bool,
     /// Whether the events of other heaps were processed before the turn.
@@ -113,8 +113,8 @@ impl<D: Device> Heap<D> {
                 }
             }
             let turn = MappingTurn::begin(&self.shared);
-            let stage = Stage { pressed, asked, patient: early < TRIES };
-            let tried = self.search_and_fill(request, &others, tuning, stage);
+            let attempt = Attempt { pressed, asked, patient: early < TRIES };
+            let tried = self.search_and_fill(request, &others, tuning, attempt);
             let told = turn.end();
             match tried? {
                 Tried::Served(allocated) => {
@@ -141,20 +141,20 @@ impl<D: Device> Heap<D> {
         request: Request,
         others: &impl Fn() -> ChunkDonors<D>,
         mut tuning: Tuning,
-        stage: Stage,
+        attempt: Attempt,
     ) -> hal::Result<Tried> {
         if let Some(allocated) = self.allocate_slow_locked(self.state.lock(), request) {
             return Ok(Tried::Served(allocated));
         }
         let others = others();
-        let donors = others.heaps.iter().filter(|_| stage.pressed);
-        if stage.patient && donors.chain([self]).any(|heap| heap.has_passed_events().unwrap_or(false)) {
+        let donors = others.heaps.iter().filter(|_| attempt.pressed);
+        if attempt.patient && donors.chain([self]).any(|heap| heap.has_passed_events().unwrap_or(false)) {
             return Ok(Tried::TooEarly);
         }
         tuning.recycles &= !self.stream_state.ask_capturing()?;
         // A chunk of this heap that must be unmapped before it moves is no use while the stream is busy.
         let single = self.shared.chunks.has_single() && self.is_idle()?;
-        self.fill(request, &others, tuning, stage, single)
+        self.fill(request, &others, tuning, attempt, single)
     }
 
     /// Serves a request with one plan.
@@ -163,7 +163,7 @@ impl<D: Device> Heap<D> {
         request: Request,
         others: &ChunkDonors<D>,
         tuning: Tuning,
-        Stage { pressed, asked, .. }: Stage,
+        Attempt { pressed, asked, .. }: Attempt,
         single: bool,
     ) -> hal::Result<Tried> {
         let mut offers: Option<Vec<DonorOffer<'_, D>>> = None;

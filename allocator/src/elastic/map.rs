@@ -1,14 +1,18 @@
-//! Mapping chunks at unmapped addresses: all of them or none.
+//! Mapping chunks at unmapped addresses: all of them or none, by one request at a time.
 
 use std::slice;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, MutexGuard};
 
-use cachette_hal::{self as hal, Access, Device, ErrorKind, VirtualMemory};
+use cachette_hal::{self as hal, Access, Device, DevicePtr, ErrorKind, VirtualMemory};
 
-use crate::blocks::{Chunk, ChunkId};
+use crate::blocks::{BlockId, Chunk, ChunkId};
 use crate::device_state::DeviceState;
 use crate::elastic::chunk_table::pointer;
+use crate::fence::Fence;
+use crate::observe::callbacks::{CallbackOutcome, Callbacks};
 use crate::size::SegmentKind;
+use crate::sync::{Mutex, RwLock};
 
 /// An unmapped range that one chunk fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +60,6 @@ impl From<hal::Error> for Unfilled {
     }
 }
 
-/// The chunks of filled ranges.
 #[derive(Debug)]
 pub(crate) struct Filled {
     /// The chunks at their new addresses.
@@ -161,4 +164,76 @@ pub(crate) unsafe fn clear<D: Device>(
         left.mapped = false;
     }
     if left.last { shared.chunks.destroy(memory, left.chunk.id) } else { Ok(0) }
+}
+
+/// The state of an elastic heap besides its blocks.
+#[derive(Debug)]
+pub(crate) struct ElasticState<D: Device> {
+    pub(crate) ranges: Mutex<Vec<(DevicePtr, u64)>>,
+    /// The closed ranges without memory that the driver refused to release.
+    pub(crate) unused_ranges: Mutex<Vec<(DevicePtr, u64)>>,
+    pub(crate) pending_unmaps: Mutex<Vec<PendingUnmap<D>>>,
+    /// Locked for reading by every thread that moves or releases chunks. During that time neither the heap's blocks nor
+    /// its address lists contain these chunks. A pool locks it for writing before it sleeps, to wait for them.
+    pub(crate) moves: RwLock<()>,
+    /// Bytes of chunks that have no memory because their pool sleeps; changed under the heap's lock.
+    pub(crate) slept: AtomicU64,
+}
+
+impl<D: Device> Default for ElasticState<D> {
+    fn default() -> Self {
+        Self {
+            ranges: Mutex::default(),
+            unused_ranges: Mutex::default(),
+            pending_unmaps: Mutex::default(),
+            moves: RwLock::default(),
+            slept: AtomicU64::new(0),
+        }
+    }
+}
+
+/// Addresses whose chunk has moved or is being released, still mapped.
+#[derive(Debug)]
+pub(crate) struct PendingUnmap<D: Device> {
+    pub(crate) block: BlockId,
+    pub(crate) left: Vec<Leftover>,
+    /// The fences that must pass before the addresses are unmapped.
+    pub(crate) fences: Vec<Arc<Fence<D>>>,
+}
+
+/// The turn of one request. Hits do not wait for it.
+pub(crate) struct MappingTurn<'a> {
+    /// `None` after the end.
+    turn: Option<MutexGuard<'a, ()>>,
+    callbacks: &'a Callbacks,
+}
+
+impl<'a> MappingTurn<'a> {
+    /// Waits for the turn.
+    pub(crate) fn begin<D: Device>(shared: &'a DeviceState<D>) -> Self {
+        let turn = Some(shared.chunks.turns.lock());
+        Callbacks::postpone();
+        Self { turn, callbacks: &shared.callbacks }
+    }
+
+    /// Ends the turn, and tells its events.
+    pub(crate) fn end(mut self) -> CallbackOutcome {
+        self.tell()
+    }
+
+    fn tell(&mut self) -> CallbackOutcome {
+        match self.turn.take() {
+            Some(turn) => {
+                drop(turn);
+                self.callbacks.tell_postponed()
+            }
+            None => CallbackOutcome::default(),
+        }
+    }
+}
+
+impl Drop for MappingTurn<'_> {
+    fn drop(&mut self) {
+        let _told = self.tell();
+    }
 }

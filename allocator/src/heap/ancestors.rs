@@ -19,7 +19,6 @@ pub(crate) struct Ancestors {
 }
 
 impl Ancestors {
-    /// The capture that contains the nodes.
     pub(crate) const fn capture(&self) -> Option<CaptureId> {
         self.capture
     }

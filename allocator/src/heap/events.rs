@@ -94,7 +94,7 @@ impl<D: Device> Heap<D> {
         if bytes >= self.shared.totals.max_split {
             self.shared.totals.oversize_allocations.lower();
         }
-        state.note_free_requested(id, address, requested);
+        state.note_free(TraceAction::FreeRequested, id, address, requested);
         (address, requested)
     }
 
@@ -170,7 +170,7 @@ impl<D: Device> Heap<D> {
             let (kind, requested) = (block.kind, block.requested);
             let address = block.address;
             freed.push((address, requested));
-            state.note_free_completed(id, address, requested);
+            state.note_free(TraceAction::FreeCompleted, id, address, requested);
             self.counters.lower(Counted::Pending, kind, 1);
             self.counters.lower(Counted::PendingBytes, kind, bytes);
             self.counters.lower(Counted::RequestedBytes, kind, requested);

@@ -1,6 +1,6 @@
 //! The fast path: a hit and a free that change nothing but one block.
 //!
-//! A hit locks with [`HeapLock::enter`] and tests one flag. The guard that it gets cannot change what the flag depends
+//! A hit locks with [`lock::enter`] and tests one flag. The guard that it gets cannot change what the flag depends
 //! on. All other code gets a [`HeapGuard`], which derives the flag again when it is dropped. `slow_path.rs` continues
 //! where the flag is false.
 
@@ -9,21 +9,19 @@ use std::sync::Arc;
 
 use cachette_hal::{self as hal, Device};
 
-use crate::blocks::{Block, BlockId, HeapBlocks, SegmentId};
+use crate::blocks::{Block, BlockId, BlockState, HeapBlocks, SegmentId};
 use crate::fence::Fence;
-use crate::fork::ProcessGuard;
 use crate::heap::{Heap, HeapState};
 use crate::label::Label;
 use crate::size;
 use crate::sync::lock::{self, Lock, LockGuard};
 
-/// The lock of a heap's state.
 #[derive(Debug)]
 pub(crate) struct HeapLock<D: Device>(Lock<Gated<D>>);
 
 /// A heap's state behind the flag that lets a hit pass.
 #[derive(Debug)]
-struct Gated<D: Device> {
+pub(crate) struct Gated<D: Device> {
     /// What the state permits. A hit tests only this field.
     fast_path: FastPath,
     state: HeapState<D>,
@@ -31,7 +29,7 @@ struct Gated<D: Device> {
 
 /// What may be done without a look at the rest of a heap's state.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct FastPath {
+pub(crate) struct FastPath {
     /// Frees, and hits of the last-freed block.
     pub(super) last_freed: bool,
     /// Hits by a search. While blocks are pending, it must poll their events first.
@@ -44,47 +42,31 @@ impl<D: Device> HeapLock<D> {
         Self(Lock::new(Gated { fast_path: FastPath::default(), state }))
     }
 
-    /// Locks the state for any change.
     #[inline]
     pub(crate) fn lock(&self) -> HeapGuard<'_, D> {
-        let mut guard = self.lock_parked();
-        guard.unpark();
-        guard
+        HeapGuard::unparked(self.0.lock())
     }
 
     /// Locks the state of a heap that may be parked, and stays so.
     pub(super) fn lock_parked(&self) -> HeapGuard<'_, D> {
         HeapGuard(self.0.lock())
     }
-
-    /// Locks the state for a hit, if this thread owns the lock's bias.
-    #[inline(always)]
-    pub(super) fn enter(&self) -> Option<FastGuard<'_, D>> {
-        lock::enter(&self.0).map(FastGuard)
-    }
-
-    /// Locks the state for a hit, except in a forked child.
-    #[inline(always)]
-    pub(super) fn share(&self, origin: &ProcessGuard) -> Option<FastGuard<'_, D>> {
-        lock::share(&self.0, origin).map(FastGuard)
-    }
 }
 
 /// The locked state of a heap, for a hit or a free. This file changes nothing but blocks by it.
-pub(crate) struct FastGuard<'a, D: Device>(LockGuard<'a, Gated<D>>);
+pub(crate) type FastGuard<'a, D> = LockGuard<'a, Gated<D>>;
 
-impl<'a, D: Device> FastGuard<'a, D> {
-    /// Continues with a guard for any change.
+/// The locked state of a heap, for any change. Its drop derives the fast-path flag.
+pub(crate) struct HeapGuard<'a, D: Device>(LockGuard<'a, Gated<D>>);
+
+impl<'a, D: Device> HeapGuard<'a, D> {
     #[inline]
-    fn slow(self) -> HeapGuard<'a, D> {
-        let mut guard = HeapGuard(self.0);
+    fn unparked(state: FastGuard<'a, D>) -> Self {
+        let mut guard = Self(state);
         guard.unpark();
         guard
     }
 }
-
-/// The locked state of a heap, for any change. Its drop derives the fast-path flag.
-pub(crate) struct HeapGuard<'a, D: Device>(LockGuard<'a, Gated<D>>);
 
 impl<D: Device> Deref for HeapGuard<'_, D> {
     type Target = HeapState<D>;
@@ -106,7 +88,6 @@ impl<D: Device> Drop for HeapGuard<'_, D> {
     }
 }
 
-/// A caller's request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     /// Bytes. The slow path checks that they are not zero and not too many.
@@ -126,7 +107,6 @@ pub(crate) struct Allocated {
 }
 
 impl Allocated {
-    /// Writes a request into its block.
     #[inline(always)]
     fn note(block: &mut Block, id: BlockId, request: Request) -> Self {
         block.requested = request.requested;
@@ -193,21 +173,24 @@ impl<D: Device> Heap<D> {
     /// Otherwise nothing changes, and [`allocate_search`](Self::allocate_search) continues with the lock, if it is held.
     #[inline(always)]
     pub(crate) fn allocate_fast(&self, request: Request) -> Result<Allocated, Option<FastGuard<'_, D>>> {
-        let mut state = self.state.enter().ok_or(None)?;
-        let Gated { fast_path, state: HeapState { blocks, policy, .. } } = &mut *state.0;
+        let mut state = lock::enter(&self.state.0).ok_or(None)?;
+        let Gated { fast_path, state: HeapState { blocks, policy, .. } } = &mut *state;
         if !fast_path.last_freed || policy.divides {
             return Err(Some(state));
         }
         // The previous request was neither empty nor too large, so this one is neither, if it passes both comparisons.
-        if let Some(last_freed) = blocks.last_freed()
-            && request.requested <= last_freed.block.requested
-            && size::whole_units(request.requested) == u64::from(last_freed.block.units)
-            && !last_freed.block.guarded
-            && (last_freed.block.indexed || !request.label.is_raw())
-            && self.counters.allocated_again(last_freed.block.kind, last_freed.block.bytes(), request.requested)
+        let id = blocks.last_freed;
+        if let Some(block) = blocks.blocks.get_mut(id)
+            && id == blocks.last_found
+            && request.requested <= block.requested
+            && size::whole_units(request.requested) == u64::from(block.units)
+            && !block.guarded
+            && (block.indexed || !request.label.is_raw())
+            && self.counters.allocated_again(block.kind, block.bytes(), request.requested)
         {
-            let id = last_freed.id;
-            return Ok(Allocated::note(last_freed.take(), id, request));
+            blocks.last_freed = BlockId::NONE;
+            block.state = BlockState::Allocated;
+            return Ok(Allocated::note(block, id, request));
         }
         Err(Some(state))
     }
@@ -221,15 +204,15 @@ impl<D: Device> Heap<D> {
     ) -> Option<Allocated> {
         let mut state = match held {
             Some(state) => state,
-            None => self.state.share(&self.shared.origin)?,
+            None => lock::share(&self.state.0, &self.shared.origin)?,
         };
-        if !state.0.fast_path.search {
+        if !state.fast_path.search {
             // Taken apart, so that the hot path has these fields in registers. In memory, a load of two of them at once
             // would stall until both stores had ended.
-            let Allocated { address, bytes, id, guarded } = self.allocate_slow(state.slow(), request)?;
+            let Allocated { address, bytes, id, guarded } = self.allocate_slow(HeapGuard::unparked(state), request)?;
             return Some(Allocated { address, bytes, id, guarded });
         }
-        let HeapState { blocks, policy, .. } = &mut state.0.state;
+        let HeapState { blocks, policy, .. } = &mut state.state;
         let id = blocks.allocate(policy, policy.round(request.requested));
         if !id.is_some() {
             return None;
@@ -263,7 +246,7 @@ impl<D: Device> Heap<D> {
     /// call does nothing.
     #[inline(always)]
     pub(crate) fn free(&self, id: BlockId) -> Freed<D> {
-        match self.state.enter() {
+        match lock::enter(&self.state.0) {
             Some(state) => self.free_locked(state, id),
             None => self.free_shared(id),
         }
@@ -271,7 +254,7 @@ impl<D: Device> Heap<D> {
 
     #[inline(never)]
     fn free_shared(&self, id: BlockId) -> Freed<D> {
-        match self.state.share(&self.shared.origin) {
+        match lock::share(&self.state.0, &self.shared.origin) {
             Some(state) => self.free_locked(state, id),
             None => Freed::DONE,
         }
@@ -283,8 +266,8 @@ impl<D: Device> Heap<D> {
     /// Otherwise nothing changes, and [`free_at_locked`](Self::free_at_locked) continues with the lock, if it is held.
     #[inline(always)]
     pub(crate) fn free_last_found(&self, address: u64) -> Result<(), Option<FastGuard<'_, D>>> {
-        let mut state = self.state.enter().ok_or(None)?;
-        let Gated { fast_path, state: HeapState { blocks, .. } } = &mut *state.0;
+        let mut state = lock::enter(&self.state.0).ok_or(None)?;
+        let Gated { fast_path, state: HeapState { blocks, .. } } = &mut *state;
         match blocks.last_found_raw(address) {
             Some(id) if fast_path.last_freed && self.set_last_freed(blocks, id) => Ok(()),
             _ => Err(Some(state)),
@@ -302,7 +285,7 @@ impl<D: Device> Heap<D> {
     /// Frees the raw block that begins at `address`, if there is one; not in a forked child.
     #[inline(always)]
     pub(crate) fn free_at(&self, segment: SegmentId, address: u64) -> Option<Freed<D>> {
-        match self.state.enter() {
+        match lock::enter(&self.state.0) {
             Some(state) => self.free_at_locked(state, segment, address),
             None => self.free_at_shared(segment, address),
         }
@@ -311,18 +294,18 @@ impl<D: Device> Heap<D> {
     /// Does the same for any thread.
     #[inline(never)]
     pub(crate) fn free_at_shared(&self, segment: SegmentId, address: u64) -> Option<Freed<D>> {
-        self.free_at_locked(self.state.share(&self.shared.origin)?, segment, address)
+        self.free_at_locked(lock::share(&self.state.0, &self.shared.origin)?, segment, address)
     }
 
     #[inline(always)]
     pub(crate) fn free_at_locked(&self, state: FastGuard<'_, D>, segment: SegmentId, address: u64) -> Option<Freed<D>> {
-        let id = state.0.state.blocks.find_raw(segment, address)?;
+        let id = state.state.blocks.find_raw(segment, address)?;
         Some(self.free_locked(state, id))
     }
 
     #[inline(always)]
     fn free_locked(&self, mut state: FastGuard<'_, D>, id: BlockId) -> Freed<D> {
-        let Gated { fast_path, state: HeapState { blocks, .. } } = &mut *state.0;
+        let Gated { fast_path, state: HeapState { blocks, .. } } = &mut *state;
         if fast_path.last_freed && self.set_last_freed(blocks, id) {
             return Freed::DONE;
         }
@@ -331,10 +314,10 @@ impl<D: Device> Heap<D> {
 
     #[inline(never)]
     fn free_coalesced(&self, mut state: FastGuard<'_, D>, id: BlockId) -> Freed<D> {
-        let Gated { fast_path, state: HeapState { blocks, .. } } = &mut *state.0;
+        let Gated { fast_path, state: HeapState { blocks, .. } } = &mut *state;
         let block = blocks.block(id);
         if block.slow_free || !fast_path.last_freed {
-            return self.free_slow(state.slow(), id);
+            return self.free_slow(HeapGuard::unparked(state), id);
         }
         self.counters.freed(block.kind, block.bytes(), block.requested);
         blocks.free(id);

@@ -11,7 +11,6 @@ use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::observe::history::{Gathered, HistoryWriter, Level, Recording, gathered};
 use crate::pool::PoolId;
 
-/// The history state of a heap.
 #[derive(Debug)]
 pub(crate) struct HeapHistory {
     recording: Arc<Recording>,
@@ -28,7 +27,6 @@ pub(crate) struct Stacks {
 }
 
 impl Stacks {
-    /// The stack of a block.
     pub(crate) fn of(&self, id: BlockId) -> u32 {
         self.blocks.get(id.index()).copied().unwrap_or(0)
     }
@@ -62,7 +60,6 @@ impl<D: Device> HeapState<D> {
         gathered() == 0 && self.history_state.as_deref().is_some_and(asks)
     }
 
-    /// Records an allocation.
     #[inline]
     pub(crate) fn note_alloc(&mut self, id: BlockId, address: u64, requested: u64) {
         if let Some(history_state) = &mut self.history_state {
@@ -72,22 +69,15 @@ impl<D: Device> HeapState<D> {
         }
     }
 
-    /// Records that a caller freed a block.
+    /// Records that a caller freed a block, or that it became free. The block then has no stack any more.
     #[inline]
-    pub(crate) fn note_free_requested(&mut self, id: BlockId, address: u64, requested: u64) {
+    pub(crate) fn note_free(&mut self, action: TraceAction, id: BlockId, address: u64, requested: u64) {
         if let Some(history_state) = &mut self.history_state {
             let stack = known_or(gathered(), self.stacks.of(id));
-            history_state.write(TraceAction::FreeRequested, address, requested, stack);
-        }
-    }
-
-    /// Records that a block became free.
-    #[inline]
-    pub(crate) fn note_free_completed(&mut self, id: BlockId, address: u64, requested: u64) {
-        if let Some(history_state) = &mut self.history_state {
-            let stack = known_or(gathered(), self.stacks.of(id));
-            self.stacks.set(id, 0);
-            history_state.write(TraceAction::FreeCompleted, address, requested, stack);
+            if action == TraceAction::FreeCompleted {
+                self.stacks.set(id, 0);
+            }
+            history_state.write(action, address, requested, stack);
         }
     }
 
@@ -144,7 +134,6 @@ impl<D: Device> Heap<D> {
         any
     }
 
-    /// Creates the history state for a recording.
     pub(crate) fn notes_for(&self, recording: &Arc<Recording>) -> HeapHistory {
         let pool = self.pool_id();
         let (stream, pool) = (self.stream_state.handle().raw() as u64, recording.pools.number_of(pool));

@@ -88,13 +88,11 @@ impl<D: Device> Default for PendingFrees<D> {
 }
 
 impl<D: Device> PendingFrees<D> {
-    /// Returns whether any block is pending.
     #[inline]
     pub(crate) fn has_pending_events(&self) -> bool {
         !self.queues.is_empty() || !self.unrecorded.is_empty() || !self.deferred.is_empty()
     }
 
-    /// Makes a block wait for fences.
     pub(super) fn push(&mut self, block: BlockId, fences: Vec<Fence<D>>) {
         self.left.insert(block, u32::try_from(fences.len()).unwrap_or(u32::MAX));
         for fence in fences {

@@ -70,7 +70,6 @@ impl<D: Device> Heap<D> {
         Some(id)
     }
 
-    /// Adds the segment to the address index.
     fn index(&self, segment: NewSegment, id: SegmentId) {
         let home = SegmentRef { heap: self.number, segment: id };
         let index = &self.shared.index;
@@ -131,7 +130,6 @@ impl<D: Device> Heap<D> {
         Some((segment, guards))
     }
 
-    /// The context of a call of a source.
     fn place(&self, stream: StreamRef) -> AllocContext {
         AllocContext::new(self.shared.device.info().ordinal, stream)
     }
@@ -276,7 +274,6 @@ impl<D: Device> Heap<D> {
         processed.and(bytes)
     }
 
-    /// Bytes reserved from the device.
     pub(crate) fn reserved(&self) -> u64 {
         self.counters.now(Row::All, Counted::ReservedBytes)
     }

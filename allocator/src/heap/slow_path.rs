@@ -104,7 +104,6 @@ impl<D: Device> Heap<D> {
         guards
     }
 
-    /// Records that `stream_state` waits for `guards`.
     pub(crate) fn note_waits(&self, guards: &[Arc<Fence<D>>], stream_state: &StreamState<D>) {
         if stream_state.number() != self.stream_state.number() {
             return;
@@ -188,8 +187,8 @@ impl<D: Device> Heap<D> {
         if bytes >= self.shared.totals.max_split {
             self.shared.totals.oversize_allocations.lower();
         }
-        state.note_free_requested(id, address, requested);
-        state.note_free_completed(id, address, requested);
+        state.note_free(TraceAction::FreeRequested, id, address, requested);
+        state.note_free(TraceAction::FreeCompleted, id, address, requested);
         state.blocks.free_guarded(id, guards);
     }
 

@@ -22,7 +22,6 @@ pub(crate) struct HeapCopy {
     pub(crate) stacks: Stacks,
     pub(crate) stream: StreamRef,
     pub(crate) pool: PoolId,
-    /// Bytes reserved from the device.
     pub(crate) reserved: u64,
     /// For every pending block, the number of the last fence that it waits for.
     pub(crate) last_points: HashMap<BlockId, u64>,
@@ -53,16 +52,6 @@ impl<D: Device> Heap<D> {
         let mut state = self.state.lock();
         state.blocks.coalesce();
         self.flush_stats(&mut state.blocks);
-    }
-
-    /// The last fence in each stream that some blocks wait for, for each of several disjoint sets.
-    pub(crate) fn last_fences_of(&self, sets: &[Vec<BlockId>]) -> Vec<Vec<Arc<Fence<D>>>> {
-        self.state.lock().pending.last_fences_of(sets)
-    }
-
-    /// The first fence in each stream that any block waits for.
-    pub(crate) fn first_fences(&self) -> Vec<Arc<Fence<D>>> {
-        self.state.lock().pending.first_fences()
     }
 
     /// The last fence in each stream that any block waits for. After it, all of them are free.
@@ -117,21 +106,6 @@ impl<D: Device> Heap<D> {
         Some((segment.base, segment.bytes))
     }
 
-    /// The raw blocks: address and requested bytes.
-    pub(crate) fn raw_blocks(&self) -> Vec<(u64, u64)> {
-        let raw = |block: &Block| block.state == BlockState::Allocated && block.label.is_raw();
-        let state = self.state.lock();
-        let blocks = state.blocks.iter().filter(|(_, block)| raw(block));
-        blocks.map(|(_, block)| (block.address, block.requested)).collect()
-    }
-
-    /// The allocated addresses.
-    pub(crate) fn live(&self) -> Vec<u64> {
-        let state = self.state.lock();
-        let blocks = state.blocks.iter().filter(|(_, block)| block.state == BlockState::Allocated);
-        blocks.map(|(_, block)| block.address).collect()
-    }
-
     /// The start of the block that contains an address, and its state.
     pub(crate) fn around(&self, address: u64) -> Option<(u64, BlockState)> {
         let mut state = self.state.lock();
@@ -139,15 +113,10 @@ impl<D: Device> Heap<D> {
         state.blocks.around(address).map(|(_, block)| (block.address, block.state))
     }
 
-    /// One of the heap's counters.
-    pub(crate) fn count(&self, row: Row, counted: Counted) -> u64 {
-        self.counters.now(row, counted)
-    }
-
     /// Returns whether the heap has no allocation, no pending block and no memory from the device.
     pub(crate) fn is_empty(&self) -> bool {
         let counted = [Counted::Allocations, Counted::Pending, Counted::ReservedBytes];
-        counted.iter().all(|counted| self.count(Row::All, *counted) == 0) && self.slept() == 0
+        counted.iter().all(|counted| self.counters.now(Row::All, *counted) == 0) && self.slept() == 0
     }
 
     /// Whether any block is exported to other processes.

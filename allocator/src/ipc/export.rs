@@ -1,4 +1,4 @@
-//! Blocks that other processes can open.
+//! Blocks that other processes can open. They are neither moved nor reused while they are exported.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use cachette_hal::{AnyDevice, Device, DeviceInfo, DevicePtr, ErrorKind, IpcToken, Sharing, Vendor};
 use cachette_ipc::{ChunkHandle, DeviceTag, Export, ExportGuard, ExportKind, ExportedChunk, Span};
 
-use super::error::IpcError;
-use super::heap::ExportedRange;
-use crate::blocks::{BlockId, Chunk, ChunkId};
+use crate::blocks::{BlockId, BlockState, Chunk, ChunkId};
 use crate::device_state::DeviceState;
-use crate::error::Error;
+use crate::error::{Error, PointerProblem};
 use crate::heap::Heap;
+use crate::ipc::error::IpcError;
+use crate::pool::PoolProblem;
 
 /// Memory that other processes can open while this value lives.
 ///
@@ -72,9 +72,8 @@ pub(crate) struct ExportedBlock<D: Device> {
 
 impl<D: Device> ExportedBlock<D> {
     pub(super) fn new(heap: &Arc<Heap<D>>, id: BlockId) -> Result<Self, Error> {
-        let ExportedRange { address, bytes, memory: (start, extent), chunks } = heap.begin_export(id)?;
+        let (span, start, chunks) = heap.begin_export(id)?;
         // From here on, the drop of this value ends the export.
-        let span = Span { bytes, offset: address - start, extent };
         let kind = ExportKind::Chunks { count: u32::try_from(chunks.len()).unwrap_or(u32::MAX) };
         let mut exported = Self { heap: Arc::clone(heap), id, span, kind, chunks };
         let table = &heap.shared.chunks;
@@ -140,7 +139,6 @@ fn token_of<D: Device>(heap: &Heap<D>, base: u64) -> Result<IpcToken, Error> {
     })
 }
 
-/// Returns the device tag of a handle.
 pub(super) const fn device_tag(device: &DeviceInfo) -> DeviceTag {
     let vendor = match device.vendor {
         Vendor::Host => b'h',
@@ -149,4 +147,55 @@ pub(super) const fn device_tag(device: &DeviceInfo) -> DeviceTag {
         _ => b'?',
     };
     DeviceTag { vendor, uuid: device.uuid }
+}
+
+impl<D: Device> Heap<D> {
+    /// Exports an allocated block. It stays in place, and is not reused if it is freed, until
+    /// [`end_export`](Self::end_export) was called as often. Returns its place in the memory that importers map, the
+    /// first address of that memory, and the chunks in order of address, none for a direct segment.
+    pub(super) fn begin_export(&self, id: BlockId) -> Result<(Span, u64, Vec<Chunk>), Error> {
+        let mut state = self.state.lock();
+        if state.redirect.asleep {
+            return Err(PoolProblem::Asleep.of(self.pool_id()));
+        }
+        let block = state.blocks.block(id);
+        let (address, bytes) = (block.address, block.bytes());
+        let is_allocated = block.state == BlockState::Allocated;
+        let segment = state.blocks.segment_of(id).filter(|_| is_allocated);
+        let segment = segment.ok_or(Error::InvalidPointer { address, why: PointerProblem::Free })?;
+        let chunks = state.blocks.chunks_under(address, address + bytes);
+        let (start, extent) = match chunks.first() {
+            Some(first) => (first.at, chunks.iter().map(|chunk| chunk.bytes).sum()),
+            None => (segment.base, segment.bytes),
+        };
+        state.blocks.block_mut(id).slow_free = true;
+        state.uses.entry(id).or_default().exports += 1;
+        Ok((Span { bytes, offset: address - start, extent }, start, chunks))
+    }
+
+    /// Ends one export. After the last one, a block that was freed in between is freed now.
+    pub(super) fn end_export(&self, id: BlockId) {
+        let mut state = self.state.lock();
+        if let Some(uses) = state.uses.get_mut(&id) {
+            uses.exports -= 1;
+            if uses.exports == 0 && uses.users.is_empty() {
+                state.uses.remove(&id);
+                state.blocks.block_mut(id).slow_free = state.history_state.is_none() && state.stacks.of(id) != 0;
+            }
+            return;
+        }
+        let Some(uses) = state.pending.exported.get_mut(&id) else { return };
+        uses.exports -= 1;
+        if uses.exports > 0 {
+            return;
+        }
+        let Some(uses) = state.pending.exported.remove(&id) else { return };
+        if uses.users.is_empty() {
+            drop(self.become_free(state, vec![(id, Vec::new())]));
+            return;
+        }
+        drop(state);
+        // If this fails, the next request of the heap retries it.
+        let _ = self.record_fences(id, uses);
+    }
 }

@@ -1,20 +1,20 @@
-//! Callbacks: sinks of trace events, observers of failed requests and of leaks, and helpers under memory pressure.
+//! Callbacks: sinks of trace events, observers of failed requests, and helpers under memory pressure.
 //!
 //! They are called on the thread of the request. No other stream waits meanwhile: no lock is held, except the one under
 //! which a single request adds memory to the stream.
 
 #![forbid(unsafe_code)]
 
+pub use cachette_snapshot::TraceAction;
+
 use std::any::Any;
 use std::cell::RefCell;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
-use std::thread;
+use std::{fmt, thread};
 
 use cachette_hal::StreamRef;
-pub use cachette_snapshot::TraceAction;
 
 use crate::observe::history::aside;
 use crate::out_of_memory::OutOfMemory;
@@ -37,18 +37,6 @@ pub struct TraceEvent {
     pub pool: PoolId,
 }
 
-/// Raw memory that is still allocated. It leaks if the allocator is dropped first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LeakedAllocation {
-    /// The first byte.
-    pub address: u64,
-    /// The requested bytes.
-    pub requested: u64,
-    /// The stream of the allocation; the default stream for pinned memory, which belongs to no stream.
-    pub stream: StreamRef,
-}
-
 /// The bit of an action in a set of actions.
 pub(crate) const fn bit(action: TraceAction) -> u16 {
     1 << action as u16
@@ -56,7 +44,6 @@ pub(crate) const fn bit(action: TraceAction) -> u16 {
 
 type TraceSink = dyn Fn(&TraceEvent) + Send + Sync;
 type OomCallback = dyn Fn(&OutOfMemory) + Send + Sync;
-type LeakCallback = dyn Fn(&[LeakedAllocation]) + Send + Sync;
 type FreeMemoryCallback = dyn Fn() -> bool + Send + Sync;
 
 thread_local! {
@@ -64,7 +51,6 @@ thread_local! {
     static POSTPONED: RefCell<Option<Vec<TraceEvent>>> = const { RefCell::new(None) };
 }
 
-/// Every callback of an allocator.
 #[derive(Default)]
 pub(crate) struct Callbacks {
     /// The actions that any sink receives; relaxed, since a sink added now may miss what happens now.
@@ -73,17 +59,47 @@ pub(crate) struct Callbacks {
     sinks: RwLock<Vec<(u16, Arc<TraceSink>)>>,
     pub(crate) oom: RwLock<Vec<Arc<OomCallback>>>,
     pub(crate) free_memory: RwLock<Vec<Arc<FreeMemoryCallback>>>,
-    pub(crate) leaks: RwLock<Vec<Arc<LeakCallback>>>,
 }
 
 impl Callbacks {
+    /// The callbacks of a new allocator. Rare events go to the subscriber of the crate `tracing`, with that feature.
+    pub(crate) fn new() -> Self {
+        let callbacks = Self::default();
+        #[cfg(feature = "tracing")]
+        {
+            let frequent = bit(TraceAction::Alloc) | bit(TraceAction::FreeRequested) | bit(TraceAction::FreeCompleted);
+            let event = |event: &TraceEvent| {
+                tracing::debug!(
+                    target: "cachette",
+                    action = event.action.name(),
+                    address = event.address,
+                    bytes = event.bytes,
+                    stream = event.stream.raw(),
+                    pool = %event.pool,
+                );
+            };
+            let out_of_memory = |report: &OutOfMemory| {
+                tracing::warn!(
+                    target: "cachette",
+                    action = TraceAction::OutOfMemory.name(),
+                    device = report.device.0,
+                    requested = report.requested,
+                    reserved = report.reserved,
+                    "{report}"
+                );
+            };
+            callbacks.add_sink(!(frequent | bit(TraceAction::OutOfMemory)), Arc::new(event));
+            callbacks.oom.write().push(Arc::new(out_of_memory));
+        }
+        callbacks
+    }
+
     /// Adds a receiver of the given set of actions.
     pub(crate) fn add_sink(&self, actions: u16, sink: Arc<TraceSink>) {
         self.sinks.write().push((actions, sink));
         self.wanted.fetch_or(actions, Relaxed);
     }
 
-    /// Returns whether any sink receives the action.
     #[inline]
     pub(crate) fn wants(&self, action: TraceAction) -> bool {
         self.wanted.load(Relaxed) & bit(action) != 0
@@ -125,12 +141,6 @@ impl Callbacks {
         }
     }
 
-    pub(crate) fn report_leaks(&self, leaks: &[LeakedAllocation]) {
-        for observer in copy(&self.leaks) {
-            observer(leaks);
-        }
-    }
-
     /// Calls every helper. Returns whether any of them freed memory.
     pub(crate) fn run_free_memory_callbacks(&self) -> bool {
         copy(&self.free_memory).iter().fold(false, |freed, helper| aside(|| helper()) | freed)
@@ -161,7 +171,6 @@ impl CallbackOutcome {
         Self(catch_unwind(AssertUnwindSafe(act)).err())
     }
 
-    /// Returns whether a sink panicked.
     pub(crate) const fn is_panic(&self) -> bool {
         self.0.is_some()
     }
@@ -180,4 +189,11 @@ impl Drop for CallbackOutcome {
             resume_unwind(panic);
         }
     }
+}
+
+/// Waits for other streams, inside a span.
+pub(crate) fn waiting<T>(wait: impl FnOnce() -> T) -> T {
+    #[cfg(feature = "tracing")]
+    let _span = tracing::debug_span!(target: "cachette", "wait").entered();
+    wait()
 }

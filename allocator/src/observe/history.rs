@@ -28,12 +28,11 @@
 //! |---|---|
 //! | `recording.rs` | the conversion of events to words of the ring and back |
 //! | `stacks.rs`, `callers.rs` | the call stacks, and the default function that captures them |
-//! | `metadata.rs`, `annotations.rs` | texts and stages that the program records |
+//! | `annotations.rs` | texts and stages that the program records |
 
 mod annotations;
 #[cfg(feature = "history")]
 mod callers;
-mod metadata;
 mod options;
 mod recording;
 mod stacks;
@@ -45,13 +44,11 @@ use cachette_hal::Device;
 use crate::allocator::Allocator;
 
 pub(crate) use crate::sync::clock::Scale;
-pub(crate) use annotations::annotations;
-pub use annotations::{MOST_ANNOTATIONS, Stage, annotate};
+pub use annotations::{Context, MOST_ANNOTATIONS, Stage, annotate, enter_context, metadata, set_metadata};
+pub(crate) use annotations::{annotations, texts};
 pub use cachette_snapshot::UnknownAction;
 #[cfg(feature = "history")]
 pub use callers::Callers;
-pub(crate) use metadata::texts;
-pub use metadata::{Context, enter_context, metadata, set_metadata};
 pub use options::{HistoryOptions, Level};
 pub(crate) use recording::{History, HistoryWriter, PoolNumbers, Recording};
 pub use stacks::{Frame, RawStack, ResolvedStack, StackSource};

@@ -19,7 +19,6 @@
 mod build;
 #[cfg(feature = "history")]
 mod save;
-mod settings;
 
 pub use cachette_snapshot::{
     Annotation, Block, BlockState, Event, Frame, PoolId, Segment, SegmentKind, Setting, Snapshot, StackId, Stacks,
@@ -33,7 +32,7 @@ use cachette_hal::{Device, StreamRef};
 use crate::allocator::Allocator;
 use crate::observe::callbacks::TraceEvent;
 use crate::observe::history::{self, PoolNumbers};
-use crate::observe::snapshot::build::SnapshotBuilder;
+use crate::observe::snapshot::build::{SnapshotBuilder, settings};
 use crate::pool::{self, Pool};
 
 /// The contents of a snapshot.
@@ -113,7 +112,7 @@ impl<D: Device> Allocator<D> {
         if shared.callbacks.wants(action) {
             shared.callbacks.event(&TraceEvent { action, address: 0, bytes, stream: StreamRef::DEFAULT, pool });
         }
-        building.end(settings::settings(&self.config()), source)
+        building.end(settings(&self.config()), source)
     }
 }
 

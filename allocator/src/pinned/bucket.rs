@@ -4,11 +4,10 @@
 
 use std::ptr::NonNull;
 
-use cachette_hal::{Device, StreamRef};
+use cachette_hal::Device;
 
 use super::memory::PinnedMemory;
 use super::uses::PinnedUser;
-use crate::observe::callbacks::LeakedAllocation;
 use crate::stats::Stat;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +25,6 @@ impl PinnedPlace {
     }
 }
 
-/// The user of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PinnedState {
     Vacant,
@@ -57,7 +55,6 @@ pub(super) struct Bucket<D: Device> {
 struct PinnedSlot<D: Device> {
     memory: PinnedMemory,
     state: PinnedState,
-    requested: usize,
     /// Empty unless it is `Owned` or `Raw`.
     users: Vec<PinnedUser<D>>,
 }
@@ -71,11 +68,10 @@ impl<D: Device> Default for Bucket<D> {
 impl<D: Device> Bucket<D> {
     /// Allocates the last-freed block.
     #[inline(always)]
-    pub(super) fn allocate(&mut self, requested: usize, state: PinnedState) -> Option<(u32, NonNull<u8>)> {
+    pub(super) fn allocate(&mut self, state: PinnedState) -> Option<(u32, NonNull<u8>)> {
         let index = self.free.pop()?;
         let slot = &mut self.slots[index as usize];
         slot.state = state;
-        slot.requested = requested;
         self.active.raise(1);
         Some((index, slot.memory.ptr))
     }
@@ -105,8 +101,8 @@ impl<D: Device> Bucket<D> {
     }
 
     /// Adds a new block for a caller. Returns its slot.
-    pub(super) fn add(&mut self, memory: PinnedMemory, requested: usize, state: PinnedState) -> u32 {
-        let slot = PinnedSlot { memory, state, requested, users: Vec::new() };
+    pub(super) fn add(&mut self, memory: PinnedMemory, state: PinnedState) -> u32 {
+        let slot = PinnedSlot { memory, state, users: Vec::new() };
         self.active.raise(1);
         if let Some(index) = self.vacant.pop() {
             self.slots[index as usize] = slot;
@@ -163,17 +159,6 @@ impl<D: Device> Bucket<D> {
         self.slots.iter().filter(|slot| slot.state == PinnedState::Owned).count()
     }
 
-    /// The raw blocks. They belong to no stream, so the default stream is reported.
-    pub(super) fn raw(&self) -> Vec<LeakedAllocation> {
-        let leaked = |slot: &PinnedSlot<D>| LeakedAllocation {
-            address: slot.memory.address() as u64,
-            requested: slot.requested as u64,
-            stream: StreamRef::DEFAULT,
-        };
-        self.slots.iter().filter(|slot| slot.state == PinnedState::Raw).map(leaked).collect()
-    }
-
-    /// Returns whether a block of the reserve segment is in use.
     pub(super) fn uses_reserve(&self) -> bool {
         self.slots.iter().any(|slot| slot.memory.is_of_reserve() && slot.state != PinnedState::Free)
     }

@@ -16,14 +16,12 @@ use super::stats::PinnedStats;
 use super::uses::{PinnedPending, PinnedUser, Worker, spawn};
 use crate::device_state::DeviceState;
 use crate::error::Error;
-use crate::observe::callbacks::LeakedAllocation;
 use crate::pool::route::Routes;
 use crate::size::TOO_LARGE;
 use crate::stats::Stat;
 use crate::sync::Mutex;
 use crate::sync::lock::{self, Lock};
 
-/// One bucket for every power of two.
 const BUCKETS: usize = 64;
 
 /// The pinned memory of one allocator.
@@ -99,13 +97,13 @@ impl<D: Device> PinnedCache<D> {
             return Err(Error::TooLarge { bytes: bytes as u64 });
         }
         let bucket = log2_ceil(bytes);
-        self.take_free(bucket, bytes, state).map_or_else(|| self.allocate_slow(bucket, bytes, state), Ok)
+        self.take_free(bucket, state).map_or_else(|| self.allocate_slow(bucket, bytes, state), Ok)
     }
 
     /// Allocates the last-freed block of a bucket. Returns `None` in a forked child.
     #[inline(always)]
-    pub(super) fn take_free(&self, bucket: u32, bytes: usize, state: PinnedState) -> Option<PinnedBlock> {
-        self.enter(bucket)?.allocate(bytes, state).map(|(slot, ptr)| (PinnedPlace { bucket, slot }, ptr))
+    pub(super) fn take_free(&self, bucket: u32, state: PinnedState) -> Option<PinnedBlock> {
+        self.enter(bucket)?.allocate(state).map(|(slot, ptr)| (PinnedPlace { bucket, slot }, ptr))
     }
 
     /// Frees a block, except in a forked child. [`PinnedFreed::end`] does the remaining work, if any.
@@ -224,11 +222,6 @@ impl<D: Device> PinnedCache<D> {
         let mut totals = self.totals.lock();
         let PinnedStats { allocations, allocated_bytes, .. } = *totals;
         *totals = PinnedStats { allocations, allocated_bytes, ..PinnedStats::default() };
-    }
-
-    /// Returns the raw memory.
-    pub(crate) fn raw(&self) -> Vec<LeakedAllocation> {
-        self.buckets.iter().flat_map(|bucket| bucket.lock().raw()).collect()
     }
 
     /// Records that the allocator is dropped. The cache is destroyed with its last owned block.

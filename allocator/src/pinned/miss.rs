@@ -33,7 +33,7 @@ impl<D: Device> PinnedCache<D> {
                 break;
             }
             self.process_events()?;
-            if let Some(allocated) = self.take_free(bucket, requested, state) {
+            if let Some(allocated) = self.take_free(bucket, state) {
                 return Ok(allocated);
             }
             if attempt > 0 {
@@ -41,7 +41,7 @@ impl<D: Device> PinnedCache<D> {
                 // available to others.
                 let _ = self.release_free();
             }
-            if let Some(allocated) = self.alloc_segment(bucket, requested, state)? {
+            if let Some(allocated) = self.alloc_segment(bucket, state)? {
                 return Ok(allocated);
             }
         }
@@ -54,14 +54,14 @@ impl<D: Device> PinnedCache<D> {
         })
     }
 
-    fn alloc_segment(&self, bucket: u32, requested: usize, state: PinnedState) -> hal::Result<Option<PinnedBlock>> {
+    fn alloc_segment(&self, bucket: u32, state: PinnedState) -> hal::Result<Option<PinnedBlock>> {
         let bytes = 1 << bucket;
         let config = self.shared.settings.config();
         let memory = match self.cut_reserve(bytes, &config).map_or_else(|| self.make(bytes, &config), Ok) {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => return Ok(None),
             made => made?,
         };
-        let slot = self.buckets[bucket as usize].lock().add(memory, requested, state);
+        let slot = self.buckets[bucket as usize].lock().add(memory, state);
         let place = PinnedPlace { bucket, slot };
         self.table.lock().insert(memory.address(), place);
         let mut totals = self.totals.lock();

@@ -51,7 +51,6 @@ impl<D: Device> PinnedUser<D> {
 }
 
 impl<D: Device> PinnedCache<D> {
-    /// Records that `stream_state` uses an allocated block.
     pub(super) fn record_use(&self, place: PinnedPlace, stream_state: &Arc<StreamState<D>>) {
         // The driver is queried before the lock is taken.
         let user = self.user(stream_state);

@@ -96,10 +96,7 @@ impl<D: Device> Pool<D> {
         }
         let (mut restored, mut missing) = (Restored::default(), Vec::new());
         for heap in &heaps {
-            let of_heap = heap.restore(saved(heap));
-            restored.freed.extend(of_heap.freed);
-            restored.allocated.extend(of_heap.allocated);
-            missing.extend(of_heap.missing);
+            missing.extend(heap.restore(saved(heap), &mut restored));
         }
         if let Some(address) = missing.into_iter().min() {
             return Err(PoolProblem::Changed { address }.of(self.id()));

@@ -16,7 +16,6 @@ use crate::label::Label;
 use crate::observe::history::Level;
 use crate::pool::PoolId;
 use crate::pool::pool_state::{Launches, PoolState};
-use crate::pool::registry::IdleHeap;
 use crate::pool::route;
 use crate::source::SourceEvent;
 use crate::stream::Stream;
@@ -207,8 +206,7 @@ impl<D: Device> AllocatorState<D> {
             for heap in &heaps {
                 heap.set_pool(&forgotten);
             }
-            let idle = |heap: &Arc<Heap<D>>| IdleHeap { stream: heap.stream_state.number(), number: heap.number };
-            Some(heaps.iter().map(idle).collect())
+            Some(heaps.iter().map(|heap| (heap.stream_state.number(), heap.number)).collect())
         });
     }
 

@@ -43,7 +43,6 @@ pub(crate) struct PoolState {
     pub(super) running: AtomicBool,
     /// Whether memory must stay at its addresses because a checkpoint contains them.
     pub(super) pinned: AtomicBool,
-    /// Whether the pool sleeps.
     asleep: AtomicBool,
     /// The number of calls that currently queue work on the memory. The pool goes to sleep when it is zero.
     queueing: Mutex<u64>,

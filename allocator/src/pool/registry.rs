@@ -26,19 +26,14 @@ struct PoolTable {
     heaps: HashMap<u64, Vec<u32>>,
 }
 
-/// An empty heap that a removed pool left behind.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct IdleHeap {
-    /// The number of its stream state.
-    pub(crate) stream: u64,
-    pub(crate) number: u32,
-}
+/// An empty heap that a removed pool left behind: the number of its stream state, and its own.
+pub(crate) type IdleHeap = (u64, u32);
 
 impl PoolTable {
     /// Removes a pool without users and entries that `is_empty`. Its heaps become available to other pools.
     fn forget(&mut self, id: PoolId, is_empty: impl Fn(&PoolState) -> Option<Vec<IdleHeap>>) -> Option<Arc<PoolState>> {
         let state = self.pools.get(&id).filter(|state| !state.is_used() && state.entered.load(Relaxed) == 0)?;
-        for IdleHeap { stream, number } in is_empty(state)? {
+        for (stream, number) in is_empty(state)? {
             self.heaps.entry(stream).or_default().push(number);
         }
         self.left.remove(&id);
@@ -85,7 +80,6 @@ impl Pools {
         last
     }
 
-    /// Passes an event to the sources of all pools.
     pub(crate) fn notify(&self, event: SourceEvent) {
         self.select(|_| true).iter().for_each(|state| state.notify(event));
     }

@@ -11,24 +11,14 @@ use crate::fence::Fence;
 use crate::heap::{Heap, HeapState, Request, StreamUses};
 use crate::label::Label;
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
-use crate::pool::PoolProblem;
+use crate::pool::{PoolProblem, Restored};
 
-/// A saved allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SavedBlock {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) requested: u64,
     pub(crate) label: Label,
-}
-
-/// The addresses of the blocks that a restore of one heap has changed.
-#[derive(Debug, Default)]
-pub(crate) struct RestoredHeap {
-    pub(crate) freed: Vec<u64>,
-    pub(crate) allocated: Vec<u64>,
-    /// Saved blocks whose memory another thread has used or released since the check.
-    pub(crate) missing: Vec<u64>,
 }
 
 impl SavedBlock {
@@ -46,7 +36,6 @@ impl SavedBlock {
 }
 
 impl<D: Device> Heap<D> {
-    /// Returns the current allocations.
     pub(crate) fn save(&self) -> Result<Vec<SavedBlock>, PoolProblem> {
         let mut state = self.state.lock();
         state.blocks.coalesce();
@@ -57,7 +46,6 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Checks whether the saved allocations can be restored.
     pub(crate) fn check_restore(&self, saved: &[SavedBlock]) -> Result<(), PoolProblem> {
         if self.is_exporting() {
             return Err(PoolProblem::Offered);
@@ -136,7 +124,10 @@ impl<D: Device> Heap<D> {
 
     /// Frees the current allocations and allocates the saved ones. Memory that its owner still has is kept, and so is a
     /// block in use by other streams that was saved unchanged. Other such blocks become pending.
-    pub(crate) fn restore(self: &Arc<Self>, saved: &[SavedBlock]) -> RestoredHeap {
+    ///
+    /// Adds the changes to `all`. Returns the saved blocks whose memory another thread has used or released since the
+    /// check.
+    pub(crate) fn restore(self: &Arc<Self>, saved: &[SavedBlock], all: &mut Restored) -> Vec<u64> {
         let mut state = self.state.lock();
         let mut saved = by_address(saved);
         let (mut freed, mut restored) = (Vec::new(), Vec::new());
@@ -187,11 +178,10 @@ impl<D: Device> Heap<D> {
         drop(state);
         self.shared.peaks.note(&self.counters);
         self.tell_restored(&freed, behind, &restored);
-        let addresses = |blocks: Vec<SavedBlock>| {
-            let addresses = blocks.into_iter().map(|block| block.address);
-            addresses.chain(stays.iter().copied()).collect()
-        };
-        RestoredHeap { freed: addresses(freed), allocated: addresses(restored), missing }
+        for (list, blocks) in [(&mut all.freed, freed), (&mut all.allocated, restored)] {
+            list.extend(blocks.into_iter().map(|block| block.address).chain(stays.iter().copied()));
+        }
+        missing
     }
 
     /// Notifies the trackers of a restore, and records the fences of the pending blocks.

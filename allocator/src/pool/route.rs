@@ -24,7 +24,6 @@ thread_local! {
     static ENTERED: RefCell<Vec<EnteredPool>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A pool that a thread has entered.
 #[derive(Debug)]
 struct EnteredPool {
     /// The number of the allocator whose requests it serves.
@@ -131,7 +130,6 @@ impl Routes {
         Ok(())
     }
 
-    /// Changes the filter of the route to a pool.
     pub(super) fn change(&self, filter: Filter, id: PoolId) -> Result<(), Error> {
         let mut list = self.0.write();
         list.iter_mut().find(|(_, pool)| pool.id == id).ok_or(PoolProblem::NotBegun.of(id))?.0 = filter;

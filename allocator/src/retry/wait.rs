@@ -12,7 +12,7 @@ use cachette_hal::{self as hal, Device, ErrorKind, Progress};
 use crate::blocks::{Block, BlockId, BlockState, SegmentCopy};
 use crate::fence::Fence;
 use crate::heap::{Heap, HeapCopy};
-use crate::observe::tracing;
+use crate::observe::callbacks::waiting;
 use crate::retry::release::release_whole;
 use crate::retry::{Retry, Step};
 use crate::size::SegmentKind;
@@ -22,7 +22,8 @@ impl<D: Device> Retry<'_, D> {
     pub(super) fn wait_for_cheapest(&self) -> Step<D> {
         let sets = sufficient(&self.heap.copy(), self.kind, self.rounded);
         // They overlap, so each is a call.
-        let sets: Vec<_> = sets.into_iter().flat_map(|set| self.heap.last_fences_of(&[set])).collect();
+        let sets: Vec<_> =
+            sets.into_iter().flat_map(|set| self.heap.state.lock().pending.last_fences_of(&[set])).collect();
         if sets.is_empty() {
             return Ok(());
         }
@@ -69,7 +70,7 @@ impl<D: Device> Retry<'_, D> {
         D: 'a,
     {
         self.shared.totals.waits.fetch_add(1, Relaxed);
-        tracing::waiting(|| wait_for_first(sets))
+        waiting(|| wait_for_first(sets))
     }
 }
 
@@ -88,9 +89,10 @@ struct EndingUses<D: Device> {
 /// of each stream is enough.
 fn uses_to_end<D: Device>(heap: &Arc<Heap<D>>, first: u64) -> Vec<EndingUses<D>> {
     let sets: Vec<_> = if heap.elastic.is_some() {
-        heap.first_fences().into_iter().map(|fence| vec![fence]).collect()
+        heap.state.lock().pending.first_fences().into_iter().map(|fence| vec![fence]).collect()
     } else {
-        heap.last_fences_of(&segments_to_come(&heap.copy()))
+        let segments = segments_to_come(&heap.copy());
+        heap.state.lock().pending.last_fences_of(&segments)
     };
     let last_of = |fences: &[Arc<Fence<D>>]| fences.iter().map(|fence| fence.order_key().1).max();
     let uses = sets.into_iter().filter_map(|fences| {
@@ -100,7 +102,6 @@ fn uses_to_end<D: Device>(heap: &Arc<Heap<D>>, first: u64) -> Vec<EndingUses<D>>
     uses.collect()
 }
 
-/// Whether a set of fences has passed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Passed {
     Yes,

@@ -129,7 +129,6 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// The reserved address ranges.
     pub(crate) fn address_ranges(&self) -> Vec<(DevicePtr, u64)> {
         let ranges = self.elastic.iter().map(|elastic| elastic.ranges.lock().clone());
         ranges.flatten().collect()

@@ -9,7 +9,6 @@ use super::{ALIGNMENT, AllocContext, Source, SourceError, SourceEvent};
 
 type AllocateFn = dyn Fn(u64, &AllocContext) -> Result<DevicePtr, SourceError> + Send + Sync;
 type FreeFn = dyn Fn(DevicePtr, u64, &AllocContext) -> Result<(), SourceError> + Send + Sync;
-type BaseFn = dyn Fn(DevicePtr) -> Option<(DevicePtr, u64)> + Send + Sync;
 type EventFn = dyn Fn(SourceEvent) + Send + Sync;
 
 /// A source made of two functions and an optional hook for events.
@@ -21,7 +20,6 @@ pub struct FunctionSource {
     elastic: bool,
     allocate: Box<AllocateFn>,
     free: Box<FreeFn>,
-    base_allocation: Box<BaseFn>,
     on_event: Box<EventFn>,
 }
 
@@ -42,7 +40,6 @@ impl FunctionSource {
             elastic: false,
             allocate: Box::new(allocate),
             free: Box::new(free),
-            base_allocation: Box::new(|_| None),
             on_event: Box::new(drop),
         }
     }
@@ -56,16 +53,6 @@ impl FunctionSource {
     pub fn aligned_to(mut self, alignment: u64) -> Self {
         assert!(alignment.is_power_of_two(), "an alignment is a power of two, and {alignment} is not");
         self.alignment = alignment;
-        self
-    }
-
-    /// Calls `find` to find the allocation that contains an address.
-    #[must_use]
-    pub fn with_base_allocation(
-        mut self,
-        find: impl Fn(DevicePtr) -> Option<(DevicePtr, u64)> + Send + Sync + 'static,
-    ) -> Self {
-        self.base_allocation = Box::new(find);
         self
     }
 
@@ -116,10 +103,6 @@ unsafe impl Source for FunctionSource {
 
     fn permits_elastic(&self) -> bool {
         self.elastic
-    }
-
-    unsafe fn base_allocation(&self, ptr: DevicePtr) -> Option<(DevicePtr, u64)> {
-        (self.base_allocation)(ptr)
     }
 
     unsafe fn notify(&self, event: SourceEvent) {

@@ -27,7 +27,6 @@ impl Counted {
     pub(crate) const COUNT: usize = Self::ReservedBytes as usize + 1;
 }
 
-/// One of the three rows of every statistic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Row {
     All,
@@ -71,11 +70,9 @@ struct Bound {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
-    /// The number of the heap.
     heap: u32,
     /// The counters of both kinds are adjacent, so that a sum reads one cache line.
     cells: [[Cell; 2]; Counted::COUNT],
-    /// The bounds of every row.
     bounds: [[Bound; 3]; Counted::COUNT],
     /// How often the peak tracker has lowered a limit, or looked for a peak of this heap. Only the tracker writes it.
     revisions: AtomicU64,
@@ -85,12 +82,10 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// The counters of the heap with this number.
     pub(crate) fn of(heap: u32) -> Self {
         Self { heap, ..Self::default() }
     }
 
-    /// The number of the heap.
     pub(crate) const fn heap(&self) -> u32 {
         self.heap
     }
@@ -218,7 +213,6 @@ impl Counters {
         self.now(row, counted) < self.limit(row, counted)
     }
 
-    /// The sum of increases.
     pub(crate) fn total(&self, row: Row, counted: Counted) -> u64 {
         self.rows(counted, |cell| &cell.total)[row as usize]
     }

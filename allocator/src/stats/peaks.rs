@@ -90,7 +90,6 @@ fn distribute(group: &Group, row: Row, heaps: &[Arc<Counters>], mut slack: u64) 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HighestAllocated {
     pub(crate) peak: u64,
-    /// The number of allocations.
     pub(crate) requests: u64,
     /// Their bytes.
     pub(crate) bytes: u64,

@@ -4,7 +4,6 @@ use crate::blocks::BlockId;
 use crate::blocks::address_list::classes::{Class, Classes, ENTRIES};
 use crate::blocks::table::{Block, BlockTable};
 
-/// The slots of a leaf.
 const SLOTS: usize = ENTRIES;
 /// The most blocks that a leaf has after [`Leaf::spread`], with an empty slot after each.
 pub(super) const SPREAD: usize = SLOTS / 2;
@@ -17,13 +16,11 @@ impl Slot {
     /// No slot.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
-    /// The number of the leaf.
     #[inline]
     pub(super) const fn leaf(self) -> usize {
         self.0 as usize / SLOTS
     }
 
-    /// The slot in the leaf.
     #[inline]
     pub(super) const fn at(self) -> usize {
         self.0 as usize % SLOTS
@@ -47,7 +44,6 @@ pub(super) struct Leaf {
 }
 
 impl Leaf {
-    /// An empty leaf.
     #[expect(clippy::cast_possible_truncation, reason = "a table with that many blocks is full")]
     pub(super) fn new(number: usize) -> Self {
         let (anchors, ids) = ([u64::MAX; SLOTS], [BlockId::NONE; SLOTS]);
@@ -58,7 +54,6 @@ impl Leaf {
         self.used == u64::MAX
     }
 
-    /// The number of blocks.
     pub(super) const fn count(&self) -> usize {
         self.used.count_ones() as usize
     }
@@ -107,7 +102,6 @@ impl Leaf {
         anchor
     }
 
-    /// Empties a slot.
     pub(super) fn clear(&mut self, at: usize) {
         self.used &= !(1 << at);
         self.classes.set(at, Class::NONE);

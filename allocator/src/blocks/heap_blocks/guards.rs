@@ -19,7 +19,6 @@ pub(crate) fn add_guards<G: ReuseGuard>(list: &mut Vec<G>, more: impl IntoIterat
 }
 
 impl<G: ReuseGuard> HeapBlocks<G> {
-    /// Adds the guards of `right` to `left`.
     #[cold]
     pub(crate) fn join_guards(&mut self, left: BlockId, right: BlockId) {
         let guards = self.take_guards(right);
@@ -27,7 +26,6 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         self.blocks[left].guarded = true;
     }
 
-    /// Copies the guards of `from` to `to`.
     #[cold]
     pub(crate) fn copy_guards(&mut self, from: BlockId, to: BlockId) {
         let guards = self.guards_of(from);
@@ -35,12 +33,10 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         self.blocks[to].guarded = true;
     }
 
-    /// The guards of a block.
     pub(crate) fn guards_of(&self, id: BlockId) -> Vec<G> {
         self.guards.get(&id).cloned().unwrap_or_default()
     }
 
-    /// Removes and returns the guards of an allocated block.
     pub(crate) fn take_guards(&mut self, id: BlockId) -> Vec<G> {
         if std::mem::take(&mut self.blocks[id].guarded) {
             return self.guards.remove(&id).unwrap_or_default();
@@ -48,7 +44,6 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         Vec::new()
     }
 
-    /// Frees an allocated block with guards.
     #[inline]
     pub(crate) fn free_guarded(&mut self, id: BlockId, guards: Vec<G>) {
         if !guards.is_empty() {

@@ -7,7 +7,7 @@ use cachette_snapshot::{Event, StackId, TextId};
 
 use crate::observe::callbacks::{TraceAction, bit};
 use crate::observe::history::annotations::Listener;
-use crate::observe::history::metadata::said;
+use crate::observe::history::annotations::said;
 use crate::observe::history::options::{HistoryOptions, Level};
 use crate::observe::history::stacks::{Gathered, StackSource, gathered};
 use crate::pool::PoolId;
@@ -17,10 +17,8 @@ use crate::sync::{Mutex, Ring, RingWriter, RwLock};
 /// The most pools that events can distinguish; further ones share the last number.
 const MOST_POOLS: usize = 1 << 24;
 
-/// Words of an event.
 const WORDS: usize = 6;
 
-/// The history of one allocator, if it has one.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     /// Held while a history begins or ends, so that all heaps end up in the same state.
@@ -31,7 +29,6 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Returns the active recording.
     pub(crate) fn current(&self) -> Option<Arc<Recording>> {
         self.current.read().clone()
     }
@@ -122,12 +119,10 @@ impl Recording {
         Self { options, ring, pools, own: Mutex::default(), listener: Listener::new() }
     }
 
-    /// Returns the source that resolves the stacks of the events.
     pub(crate) fn source(&self) -> Option<Arc<dyn StackSource>> {
         self.options.source.clone()
     }
 
-    /// Returns the source of stacks, if the history records stacks at `level`.
     #[inline]
     pub(crate) fn source_for(&self, level: Level) -> Option<&dyn StackSource> {
         if self.options.level < level {
@@ -209,7 +204,6 @@ pub(crate) struct PoolNumbers(Arc<Mutex<NumberedPools>>);
 #[derive(Debug)]
 struct NumberedPools {
     pools: Vec<PoolId>,
-    /// The index of every pool in `pools`.
     numbers: HashMap<PoolId, u32>,
 }
 
