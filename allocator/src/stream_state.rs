@@ -38,8 +38,8 @@ impl<D: Device> StreamState<D> {
 
     /// Adopts a stream of the caller, who destroys it after the allocator is dropped.
     pub(crate) fn adopt(shared: Arc<DeviceState<D>>, stream: StreamRef) -> Self {
-        /// Relaxed: only the numbers must differ.
-        static NEXT: AtomicU64 = AtomicU64::new(0);
+        /// The first is 1: a queue of pending frees that was never polled says 0. Relaxed: only the numbers must differ.
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let (handles, heaps) = (AtomicUsize::new(0), Mutex::default());
         let gone = AtomicBool::new(false);

@@ -5,9 +5,9 @@ use std::sync::{Arc, RwLock, RwLockWriteGuard};
 
 use cachette_hal::ErrorKind;
 
+use crate::addresses::Addresses;
 use crate::checks::write;
 use crate::mapping::{Memory, Region, Writes, kind_of, page_bytes};
-use crate::phantom::Addresses;
 use crate::physical::{Charge, Physical};
 use crate::space::Space;
 
@@ -42,20 +42,12 @@ impl Extent {
         let bytes = bytes.max(1).checked_next_multiple_of(page_bytes()).ok_or(ErrorKind::OutOfMemory)?;
         let charge = physical.take(bytes).ok_or(ErrorKind::OutOfMemory)?;
         let alignment = alignment.max(page_bytes());
-        let real = if phantom {
-            None
-        } else {
-            let memory = Memory::create(DIRECT, bytes).map_err(kind_of)?;
-            let region = Region::of(&memory, bytes, alignment, Writes::Shared).map_err(kind_of)?;
-            Some((memory, region))
-        };
+        let memory = (!phantom).then(|| Memory::create(DIRECT, bytes)).transpose().map_err(kind_of)?;
         let mut space = write(space);
-        let start = match (&real, &mut space.addresses) {
-            (Some((_, region)), _) => region.start(),
-            (None, Some(addresses)) => addresses.take(bytes, alignment, None).ok_or(ErrorKind::OutOfMemory)?,
-            (None, None) => return Err(ErrorKind::Other),
-        };
-        let (memory, region) = real.unzip();
+        let (start, region) = space.take(bytes, alignment, None).map_err(kind_of)?;
+        if let (Some(region), Some(memory)) = (&region, &memory) {
+            region.place(start, bytes, memory, Writes::Shared).map_err(kind_of)?;
+        }
         let extent = Self { start, bytes, alignment, memory, _region: region, _charge: Some(charge) };
         Ok((extent, space))
     }

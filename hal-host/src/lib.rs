@@ -49,6 +49,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod addresses;
 mod backend;
 mod backing;
 mod capture;
@@ -65,7 +66,6 @@ mod host_memory;
 mod ipc;
 mod mapping;
 mod peer_access;
-mod phantom;
 mod physical;
 mod random;
 mod script;

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
+use crate::addresses::Addresses;
 use crate::backing::BackingMemory;
 use crate::extent::Extent;
 use crate::mapping::Region;
-use crate::phantom::Addresses;
 use crate::token::TokenKey;
 
 /// One address space for all devices of a backend.
@@ -19,8 +21,8 @@ pub(crate) struct Space {
     reservations: BTreeMap<u64, Reservation>,
     /// For each device, the devices whose allocations it may access, one bit each.
     reach: Vec<u64>,
-    /// The source of addresses, if memory is phantom.
-    pub(crate) addresses: Option<Addresses>,
+    addresses: Addresses,
+    phantom: bool,
 }
 
 /// Addresses with memory.
@@ -112,8 +114,25 @@ impl Space {
             ranges: BTreeMap::new(),
             reservations: BTreeMap::new(),
             reach: vec![0; devices],
-            addresses: phantom.then(Addresses::new),
+            addresses: Addresses::new(phantom),
+            phantom,
         }
+    }
+
+    /// Takes addresses, at `wish` if those are free. The region is `None` if memory is phantom.
+    pub(crate) fn take(
+        &mut self,
+        bytes: u64,
+        alignment: u64,
+        wish: Option<u64>,
+    ) -> Result<(u64, Option<Region>), Errno> {
+        if self.phantom {
+            let at = self.addresses.take(bytes, alignment, wish);
+            return Ok((at.ok_or(Errno::NOMEM)?, None));
+        }
+        let wish = wish.or_else(|| self.addresses.take(bytes, alignment, None));
+        let region = Region::reserve(bytes, alignment, wish)?;
+        Ok((region.start(), Some(region)))
     }
 
     /// Whether the device may access every byte.
@@ -178,8 +197,8 @@ impl Space {
             return None;
         }
         let range = self.ranges.remove(&at)?;
-        if let (Some(addresses), Some(extent)) = (&mut self.addresses, range.kind.extent()) {
-            extent.give_back(addresses);
+        if let Some(extent) = range.kind.extent() {
+            extent.give_back(&mut self.addresses);
         }
         Some(range)
     }
@@ -224,9 +243,7 @@ impl Space {
     /// Removes the reservation that starts here; `alignment` is that of its creation.
     pub(crate) fn release(&mut self, at: u64, alignment: u64) -> Option<Reservation> {
         let reservation = self.reservations.remove(&at)?;
-        if let Some(addresses) = &mut self.addresses {
-            addresses.give_back(at, reservation.bytes, alignment);
-        }
+        self.addresses.give_back(at, reservation.bytes, alignment);
         Some(reservation)
     }
 

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::io::Errno;
-
 use cachette_hal::{
     Access, Backing, Call, Device, DevicePtr, ErrorKind, FabricHandle, Granularity, Reason, Result, Sharing, StreamRef,
     VirtualMemory,
@@ -15,7 +13,7 @@ use crate::backing::{BACKING, BackingMemory};
 use crate::checks::{check, error, fail};
 use crate::defect::Defect;
 use crate::device::{HostDevice, device_ptr};
-use crate::mapping::{Memory, Region, Writes, kind_of};
+use crate::mapping::{Memory, Writes, kind_of};
 use crate::space::{Kind, Mapping, Range, Reservation, Space, set_bit};
 
 impl HostDevice {
@@ -126,13 +124,7 @@ impl VirtualMemory for HostDevice {
         let no_memory = |error| self.no_memory(call, kind_of(error));
         let mut space = machine.write_space();
         check(!self.is_refused_reservation(&space, bytes), call, ErrorKind::OutOfMemory)?;
-        let (at, region) = if let Some(addresses) = &mut space.addresses {
-            let at = addresses.take(bytes, alignment, wish);
-            (at.ok_or_else(|| no_memory(Errno::NOMEM))?, None)
-        } else {
-            let region = Region::reserve(bytes, alignment, wish).map_err(no_memory)?;
-            (region.start(), Some(region))
-        };
+        let (at, region) = space.take(bytes, alignment, wish).map_err(no_memory)?;
         let reservation =
             Reservation { bytes, owner: self.index(), region, stale: BTreeMap::new(), withheld: Vec::new() };
         space.reserve(at, reservation);
