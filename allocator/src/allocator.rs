@@ -85,6 +85,7 @@ impl<D: Device> Allocator<D> {
                 heaps: Heaps::default(),
                 config_turn: Mutex::default(),
                 streams: StreamTable::default(),
+                growables: StreamTable::default(),
                 pools: Pools::default(),
                 routes,
                 launches: Mutex::default(),

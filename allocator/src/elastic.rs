@@ -28,5 +28,6 @@ pub(crate) mod unmap;
 pub(crate) use chunk_map::{SMALLEST_PAGE, page};
 pub(crate) use chunk_table::ChunkTable;
 pub(crate) use donors::ChunkDonors;
+pub(crate) use grow::Wanted;
 pub(crate) use map::Fill;
 pub(crate) use policy::{MANY_HEAPS, Tuning};

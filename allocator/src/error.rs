@@ -4,6 +4,7 @@
 
 use cachette_hal::{self as hal, Ordinal, StreamRef};
 
+use crate::growable::GrowableProblem;
 use crate::human::Bytes;
 #[cfg(feature = "ipc")]
 use crate::ipc::IpcError;
@@ -102,6 +103,9 @@ pub enum Error {
         /// The reason.
         why: PoolProblem,
     },
+    /// A growable allocation rejects a call.
+    #[error("growable allocation: {0}")]
+    Growable(#[from] GrowableProblem),
     /// The source of a pool failed.
     #[error(transparent)]
     Source(#[from] SourceError),

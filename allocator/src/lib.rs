@@ -132,6 +132,7 @@ mod elastic;
 mod error;
 mod fence;
 pub mod fork;
+pub mod growable;
 mod heap;
 mod heap_policy;
 mod heaps;
@@ -163,6 +164,7 @@ pub use cachette_hal as hal;
 use cachette_sync as sync;
 pub use config::Config;
 pub use error::{Error, PointerProblem};
+pub use growable::Growable;
 #[cfg(feature = "ipc")]
 pub use ipc::{ImportedMemory, IpcError, SharedMemory};
 pub use label::Label;

@@ -33,7 +33,7 @@ use cachette_hal::{self as hal, Device, StreamRef};
 
 use crate::allocator::allocator_state::AllocatorState;
 use crate::device_state::DeviceState;
-use crate::elastic::{self, ChunkDonors};
+use crate::elastic::{self, ChunkDonors, Wanted};
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::{Allocated, Heap, NewSegment, Request};
@@ -47,7 +47,6 @@ use crate::size::SegmentKind;
 use crate::source::SourceError;
 use crate::stream_state::StreamState;
 
-/// A block, and the heap that contains it.
 #[derive(Debug)]
 pub(crate) struct FoundBlock<D: Device> {
     pub(crate) heap: Arc<Heap<D>>,
@@ -75,14 +74,13 @@ impl<D: Device, E: Into<Error>> From<E> for StepEnd<D> {
     }
 }
 
-/// One request in the retry steps.
 #[derive(Debug)]
 pub(crate) struct Retry<'a, D: Device> {
     inner: &'a AllocatorState<D>,
     shared: &'a DeviceState<D>,
     heap: &'a Arc<Heap<D>>,
     policy: HeapPolicy,
-    request: Request,
+    wanted: Wanted,
     rounded: u64,
     /// The size of the segment that would serve the request. For an elastic segment, the size in whole pages.
     segment: u64,
@@ -93,14 +91,19 @@ pub(crate) struct Retry<'a, D: Device> {
 
 impl<'a, D: Device> Retry<'a, D> {
     pub(crate) fn new(inner: &'a AllocatorState<D>, heap: &'a Arc<Heap<D>>, request: Request) -> Self {
+        Self::of(inner, heap, Wanted { request, place: None })
+    }
+
+    /// Does the same for a request whose place may be decided.
+    pub(crate) fn of(inner: &'a AllocatorState<D>, heap: &'a Arc<Heap<D>>, wanted: Wanted) -> Self {
         let policy = heap.policy();
-        let rounded = policy.round(request.requested);
+        let rounded = wanted.block_bytes(&policy);
         let segment = match inner.shared.device.virtual_memory() {
             Ok(memory) if heap.elastic.is_some() => rounded.next_multiple_of(elastic::page(memory)),
             _ => policy.segment_bytes(rounded),
         };
         let kind = SegmentKind::of(rounded);
-        Self { inner, shared: &inner.shared, heap, policy, request, rounded, segment, kind, tried: Cell::default() }
+        Self { inner, shared: &inner.shared, heap, policy, wanted, rounded, segment, kind, tried: Cell::default() }
     }
 
     #[cold]
@@ -250,13 +253,13 @@ impl<'a, D: Device> Retry<'a, D> {
 
     /// Allocates a free block from a pool that serves other requests before they fail.
     fn allocate_from_pools(&self) -> Step<D> {
-        if self.heap.pool().is_some() {
+        if self.heap.pool().is_some() || self.wanted.place.is_some() {
             return Ok(());
         }
         for pool in self.inner.pools.on_oom() {
             let number = pool.streams.get(self.heap.stream_state.handle().raw());
             if let Some(heap) = number.and_then(|number| self.inner.heaps.get(number))
-                && let Some(allocated) = heap.allocate_after_events(self.request)?
+                && let Some(allocated) = heap.allocate_after_events(self.wanted.request)?
             {
                 return Err(StepEnd::Found(FoundBlock::of(heap, allocated)));
             }
@@ -265,7 +268,7 @@ impl<'a, D: Device> Retry<'a, D> {
     }
 
     fn search(&self) -> Step<D> {
-        self.end(self.heap.allocate_after_events(self.request)?)
+        self.end(self.heap.search_for(self.wanted)?)
     }
 
     /// Ends the steps if a block of the heap was found.
@@ -286,7 +289,7 @@ impl<'a, D: Device> Retry<'a, D> {
     fn alloc_segment(&self, pressed: bool) -> Step<D> {
         self.tried.set(self.shared.in_flight.begin_attempt());
         if self.heap.elastic.is_some() {
-            return self.end(self.heap.fill_for(self.request, || self.chunk_donors(), pressed)?);
+            return self.end(self.heap.fill_for(self.wanted, || self.chunk_donors(), pressed)?);
         }
         let bytes = self.segment;
         let Some(reservation) = self.shared.reserve(bytes) else { return Ok(()) };
@@ -294,7 +297,7 @@ impl<'a, D: Device> Retry<'a, D> {
         let Some(base) = self.heap.alloc_segment(bytes, block_around)? else { return Ok(()) };
         reservation.keep(bytes);
         self.shared.totals.device_allocs.fetch_add(1, Relaxed);
-        self.end(self.heap.grow(NewSegment { base, bytes, kind: self.kind }, self.request)?)
+        self.end(self.heap.grow(NewSegment { base, bytes, kind: self.kind }, self.wanted.request)?)
     }
 
     /// Returns a fence in the default stream if an elastic heap would now wait for it in the driver.
@@ -309,14 +312,14 @@ impl<'a, D: Device> Retry<'a, D> {
     }
 
     /// Serves the request of an elastic heap from a direct segment of the same stream. A pool with direct segments could
-    /// not sleep, so pools have none.
+    /// not sleep, so pools have none. Nor is there a decided place in one.
     fn alloc_direct(&self) -> Step<D> {
-        if self.heap.pool().is_some() {
+        if self.heap.pool().is_some() || self.wanted.place.is_some() {
             return Ok(());
         }
         let heap = self.inner.direct_heap(self.heap)?;
         let _alone = heap.lock_growth();
-        let direct = Retry::new(self.inner, heap, self.request);
+        let direct = Retry::new(self.inner, heap, self.wanted.request);
         direct.search()?;
         direct.alloc_segment(false)
     }

@@ -29,6 +29,8 @@ pub(crate) struct AllocatorState<D: Device> {
     pub(crate) config_turn: Mutex<()>,
     /// The heap of every stream in the default pool.
     pub(crate) streams: StreamTable,
+    /// The heap of every stream with growable allocations outside pools.
+    pub(crate) growables: StreamTable,
     pub(crate) pools: Pools,
     pub(crate) routes: Arc<Routes>,
     pub(crate) pinned: Arc<PinnedCache<D>>,

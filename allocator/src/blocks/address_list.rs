@@ -58,7 +58,6 @@ impl AddressList {
         None
     }
 
-    /// Inserts a free block.
     pub(crate) fn insert(&mut self, blocks: &mut BlockTable, id: BlockId) {
         let anchor = blocks[id].last();
         if self.order.is_empty() {
@@ -74,7 +73,6 @@ impl AddressList {
         self.raise_bound(rank, blocks[id].units);
     }
 
-    /// Removes a block.
     pub(crate) fn remove(&mut self, blocks: &mut BlockTable, id: BlockId) {
         let slot = blocks[id].slot;
         let leaf = &mut self.leaves[slot.leaf()];
@@ -101,6 +99,15 @@ impl AddressList {
     /// Every block, in order of position.
     pub(crate) fn iter(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.order.iter().flat_map(|number| self.leaves[*number].iter())
+    }
+
+    /// Finds the block that contains a position.
+    pub(crate) fn around(&self, blocks: &BlockTable, place: u64) -> Option<BlockId> {
+        let rank = self.rank_of(place);
+        // The anchor of the block may lie before or after the position, so in a neighbour of the leaf.
+        let near = self.order.iter().skip(rank.saturating_sub(1)).take(3);
+        let mut ids = near.flat_map(|number| self.leaves[*number].iter());
+        ids.find(|id| (blocks[*id].place()..=blocks[*id].last()).contains(&place))
     }
 
     /// Returns whether every entry matches its block, in order, and what is known of every leaf its entries.
@@ -194,7 +201,6 @@ impl AddressList {
         self.renumber(rank);
     }
 
-    /// Removes a leaf.
     fn drop_leaf(&mut self, rank: usize) {
         self.unused.push(self.order.remove(rank));
         self.starts.remove(rank);

@@ -217,6 +217,62 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         ranges
     }
 
+    /// The position of the first byte of a segment.
+    pub(crate) fn place_of(&self, id: SegmentId) -> Option<u64> {
+        Some(self.blocks[self.segments.get(id)?.first].place())
+    }
+
+    /// The free or unmapped block that contains a position.
+    fn open_block(&self, place: u64) -> Option<BlockId> {
+        let chunk_map = self.chunk_map.as_ref()?;
+        let before = chunk_map.holes.range(..=place).next_back().map(|(_, hole)| *hole);
+        let hole = before.filter(|hole| self.blocks[*hole].last() >= place);
+        hole.or_else(|| chunk_map.places.around(&self.blocks, place))
+    }
+
+    /// Allocates `bytes` at a position that the caller decided. Returns `BlockId::NONE` if any byte there is in use or
+    /// has no memory.
+    pub(crate) fn allocate_placed(&mut self, place: u64, bytes: u64) -> BlockId {
+        self.coalesce();
+        let Some(id) = self.open_block(place).filter(|id| self.blocks[*id].is_free()) else { return BlockId::NONE };
+        let at = self.address_of(id, place);
+        if at + bytes > self.blocks[id].end() {
+            return BlockId::NONE;
+        }
+        let Some(held) = self.hold(id, at, at + bytes) else { return BlockId::NONE };
+        self.commit(&held, bytes, Vec::new())
+    }
+
+    /// The address of a position in a block.
+    fn address_of(&self, id: BlockId, place: u64) -> u64 {
+        let block = &self.blocks[id];
+        block.address + (place - block.place()) * UNIT
+    }
+
+    /// The free range around `bytes` at a position, and the address. Returns `None` if any byte there is in use.
+    pub(crate) fn run_at(&mut self, place: u64, bytes: u64) -> Option<(FreeRange, u64)> {
+        self.coalesce();
+        let id = self.open_block(place)?;
+        let (run, at) = (self.run_around(id), self.address_of(id, place));
+        (at + bytes <= run.end).then_some((run, at))
+    }
+
+    /// Splits an allocated block at an offset of `bytes`. Returns the second part, or `None` if the table is full.
+    pub(crate) fn split_allocated(&mut self, id: BlockId, bytes: u64) -> Option<BlockId> {
+        let rest = self.split_rest(id, units_of(bytes))?;
+        let front = &mut self.blocks[id];
+        let (state, label, slow_free, requested) = (front.state, front.label, front.slow_free, front.requested);
+        front.requested = bytes;
+        front.kind = SegmentKind::of(bytes);
+        let rest_block = &mut self.blocks[rest];
+        rest_block.state = state;
+        rest_block.label = label;
+        rest_block.slow_free = slow_free;
+        rest_block.requested = requested - bytes;
+        self.last_found = BlockId::NONE;
+        Some(rest)
+    }
+
     /// Every free range, by position.
     pub(crate) fn runs(&mut self) -> Vec<FreeRange> {
         self.coalesce();

@@ -24,6 +24,7 @@ use crate::elastic::policy::{self, Facts, Obstacle, Plan};
 use crate::elastic::{self, ChunkDonors, Tuning};
 use crate::fence::Fence;
 use crate::heap::{Allocated, Heap, HeapState, Request};
+use crate::heap_policy::HeapPolicy;
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::stats::{Counted, HighestAllocated};
 
@@ -51,6 +52,14 @@ impl<D: Device> Drop for HeldPlan<'_, D> {
     }
 }
 
+/// A request of an elastic heap.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) request: Request,
+    /// The position of the block, if the caller decided it; its bytes are exactly those of the request then.
+    pub(crate) place: Option<u64>,
+}
+
 /// What one attempt to serve a request may use.
 #[derive(Clone, Copy, Debug)]
 struct Attempt {
@@ -73,7 +82,35 @@ enum Tried {
     NoMemory,
 }
 
+impl Wanted {
+    /// The bytes of the block.
+    pub(crate) fn block_bytes(&self, policy: &HeapPolicy) -> u64 {
+        let requested = self.request.requested;
+        if self.place.is_some() { requested } else { policy.round(requested) }
+    }
+}
+
 impl<D: Device> Heap<D> {
+    /// Allocates a block that needs no more memory, after it frees the pending blocks whose events have passed.
+    pub(crate) fn search_for(self: &Arc<Self>, wanted: Wanted) -> hal::Result<Option<Allocated>> {
+        if wanted.place.is_none() {
+            return self.allocate_after_events(wanted.request);
+        }
+        let processed = self.process_events();
+        let allocated = self.search_locked(wanted);
+        if allocated.is_none() { processed.map(|()| None) } else { Ok(allocated) }
+    }
+
+    /// Allocates a block that needs no more memory.
+    fn search_locked(self: &Arc<Self>, Wanted { request, place }: Wanted) -> Option<Allocated> {
+        match place {
+            None => self.allocate_slow_locked(self.state.lock(), request),
+            Some(place) => self.allocate_block(self.state.lock(), request, |blocks, _| {
+                blocks.allocate_placed(place, request.requested)
+            }),
+        }
+    }
+
     /// Serves a request by filling unmapped ranges. Returns `None` if there is not enough memory.
     ///
     /// `others` returns the heaps whose idle chunks can be moved. When `pressed`, the plan uses every idle chunk before the
@@ -81,12 +118,12 @@ impl<D: Device> Heap<D> {
     /// restricts.
     pub(crate) fn fill_for(
         self: &Arc<Self>,
-        request: Request,
+        wanted: Wanted,
         others: impl Fn() -> ChunkDonors<D>,
         pressed: bool,
     ) -> hal::Result<Option<Allocated>> {
         // No device has more memory.
-        if self.policy().round(request.requested) > self.shared.device.info().total_memory {
+        if wanted.block_bytes(&self.policy()) > self.shared.device.info().total_memory {
             return Ok(None);
         }
         if !self.stream_state.ask_capturing()? {
@@ -103,7 +140,7 @@ impl<D: Device> Heap<D> {
         let (mut early, mut refusals, mut asked) = (0, 0, pressed);
         loop {
             // This comes before the turn, so that sinks hear of every free at once.
-            if let Some(allocated) = self.allocate_after_events(request)? {
+            if let Some(allocated) = self.search_for(wanted)? {
                 return Ok(Some(allocated));
             }
             if asked {
@@ -114,7 +151,7 @@ impl<D: Device> Heap<D> {
             }
             let turn = MappingTurn::begin(&self.shared);
             let attempt = Attempt { pressed, asked, patient: early < TRIES };
-            let tried = self.search_and_fill(request, &others, tuning, attempt);
+            let tried = self.search_and_fill(wanted, &others, tuning, attempt);
             let told = turn.end();
             match tried? {
                 Tried::Served(allocated) => {
@@ -138,12 +175,12 @@ impl<D: Device> Heap<D> {
     /// Serves a request in its turn. Other threads may have freed memory, added heaps or begun a capture before.
     fn search_and_fill(
         self: &Arc<Self>,
-        request: Request,
+        wanted: Wanted,
         others: &impl Fn() -> ChunkDonors<D>,
         mut tuning: Tuning,
         attempt: Attempt,
     ) -> hal::Result<Tried> {
-        if let Some(allocated) = self.allocate_slow_locked(self.state.lock(), request) {
+        if let Some(allocated) = self.search_locked(wanted) {
             return Ok(Tried::Served(allocated));
         }
         let others = others();
@@ -154,13 +191,13 @@ impl<D: Device> Heap<D> {
         tuning.recycles &= !self.stream_state.ask_capturing()?;
         // A chunk of this heap that must be unmapped before it moves is no use while the stream is busy.
         let single = self.shared.chunks.has_single() && self.is_idle()?;
-        self.fill(request, &others, tuning, attempt, single)
+        self.fill(wanted, &others, tuning, attempt, single)
     }
 
     /// Serves a request with one plan.
     fn fill(
         self: &Arc<Self>,
-        request: Request,
+        wanted: Wanted,
         others: &ChunkDonors<D>,
         tuning: Tuning,
         Attempt { pressed, asked, .. }: Attempt,
@@ -169,11 +206,11 @@ impl<D: Device> Heap<D> {
         let mut offers: Option<Vec<DonorOffer<'_, D>>> = None;
         let mut tries = 0;
         while tries < TRIES {
-            match self.plan(request, (offers.as_deref(), others.holders), tuning, (pressed, single))? {
+            match self.plan(wanted, (offers.as_deref(), others.holders), tuning, (pressed, single))? {
                 Ok(mut held) => match borrow(&held.plan, offers.as_deref().unwrap_or_default())? {
                     Ok(lent) => {
                         held.moved.splice(0..0, lent);
-                        return self.carry_out(request, held);
+                        return self.carry_out(wanted, held);
                     }
                     // Every round has one donor fewer.
                     Err(late) => {
@@ -200,7 +237,7 @@ impl<D: Device> Heap<D> {
     /// Plans how to serve a request, and holds every block and chunk of this heap in the plan.
     fn plan(
         &self,
-        request: Request,
+        wanted: Wanted,
         (offers, heaps): (Option<&[DonorOffer<'_, D>]>, usize),
         mut tuning: Tuning,
         (pressed, single): (bool, bool),
@@ -211,16 +248,24 @@ impl<D: Device> Heap<D> {
         let HighestAllocated { peak, requests, bytes } = self.shared.peaks.highest_allocated();
         let mut state = self.state.lock();
         tuning.recycles &= !self.pool().is_some_and(|pool| pool.is_pinned());
-        let (runs, mut idle_chunks) = (state.blocks.runs(), state.blocks.idle_chunks());
+        let request = wanted.block_bytes(&state.policy);
+        let (runs, at) = match wanted.place {
+            None => (state.blocks.runs(), None),
+            Some(place) => match state.blocks.run_at(place, request) {
+                Some((run, at)) => (vec![run], Some(at)),
+                None => return Ok(Err(Obstacle::NoMemory)),
+            },
+        };
+        let mut idle_chunks = state.blocks.idle_chunks();
         if !single {
             idle_chunks.retain(|(chunk, _)| !self.shared.chunks.is_single(chunk.id));
         }
-        let request = state.policy.round(request.requested);
         let plan = policy::decide(&Facts {
             page,
             heaps: heaps as u64,
             request,
             runs: &runs,
+            at,
             idle_chunks: &idle_chunks,
             offered: offered.as_deref(),
             held: self.shared.chunks.bytes(),
@@ -258,7 +303,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Carries out a plan. Returns [`Tried::NoMemory`] if the device or the limit refuses.
-    fn carry_out(self: &Arc<Self>, request: Request, mut held: HeldPlan<'_, D>) -> hal::Result<Tried> {
+    fn carry_out(self: &Arc<Self>, wanted: Wanted, mut held: HeldPlan<'_, D>) -> hal::Result<Tried> {
         let new = held.plan.new_bytes();
         let totals = &self.shared.totals;
         let Some(reservation) = self.shared.reserve(new) else { return Ok(Tried::NoMemory) };
@@ -284,7 +329,7 @@ impl<D: Device> Heap<D> {
                 let made = held.plan.fills.iter().filter(|fill| fill.reused.is_none()).count();
                 totals.device_allocs.fetch_add(made as u64, Relaxed);
                 self.shared.chunks.spend(chunks.len() as u64);
-                Ok(Tried::Served(self.commit(request, held, &chunks, &vacated, fence.as_slice())))
+                Ok(Tried::Served(self.commit(wanted, held, &chunks, &vacated, fence.as_slice())))
             }
             Err(Unfilled { error, left, refused, map_failed, lost }) => {
                 if map_failed && self.shared.device.virtual_memory()?.mixes_sizes().is_err() {
@@ -320,7 +365,7 @@ impl<D: Device> Heap<D> {
     /// Allocates the block of a plan whose place now has memory everywhere.
     fn commit(
         self: &Arc<Self>,
-        request: Request,
+        wanted: Wanted,
         mut held: HeldPlan<'_, D>,
         chunks: &[Chunk],
         vacated: &[Chunk],
@@ -347,8 +392,9 @@ impl<D: Device> Heap<D> {
             self.shared.index.set(chunk.at, chunk.bytes, Some(home));
             state.note_gain(TraceAction::SegmentMap, chunk.at, chunk.bytes);
         }
-        let rounded = state.policy.round(request.requested);
-        let id = state.blocks.commit(&place, rounded, guards);
+        let bytes = wanted.block_bytes(&state.policy);
+        let request = wanted.request;
+        let id = state.blocks.commit(&place, bytes, guards);
         self.counters.raise(Counted::ReservedBytes, kind, gained);
         let (allocated, _) = self.mark_allocated_slow(&mut state, id, request);
         self.flush_stats(&mut state.blocks);

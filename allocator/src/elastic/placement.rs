@@ -14,7 +14,6 @@ pub(crate) struct Placement {
     pub(crate) unmapped: Vec<UnmappedRange>,
 }
 
-/// An unmapped range under a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnmappedRange {
     pub(crate) start: u64,
@@ -36,6 +35,14 @@ pub(crate) fn choose(runs: &[FreeRange], bytes: u64, page: u64) -> Option<Placem
     });
     let (missing, run, at) = places.min()?;
     Some(Placement { run, at, missing, unmapped: holes(&runs[run], at, bytes, page).collect() })
+}
+
+/// Returns the place for `bytes` at an address in a free range.
+pub(crate) fn placed(run: &FreeRange, at: u64, bytes: u64, page: u64) -> Placement {
+    // No chunk extends beyond the place.
+    let unmapped: Vec<_> = holes(run, at, bytes, page).map(|hole| UnmappedRange { end: hole.needed, ..hole }).collect();
+    let missing = unmapped.iter().map(|hole| hole.needed - hole.start).sum();
+    Placement { run: 0, at, missing, unmapped }
 }
 
 /// The place at the start of the longest unmapped range. Returns `None` if none is long enough for `bytes`.
@@ -76,7 +83,6 @@ fn holes_of(run: &FreeRange) -> impl Iterator<Item = (u64, u64)> + '_ {
     starts.zip(ends)
 }
 
-/// The unmapped ranges under a block.
 fn holes(run: &FreeRange, at: u64, bytes: u64, page: u64) -> impl Iterator<Item = UnmappedRange> + '_ {
     let stop = at + bytes;
     holes_of(run).filter_map(move |(start, end)| {

@@ -7,7 +7,7 @@ use super::Fill;
 use crate::blocks::{BlockId, Chunk, FreeRange};
 use crate::config::ElasticSetting;
 use crate::elastic::chunk_table::Spending;
-use crate::elastic::placement::{Placement, choose, longest_hole};
+use crate::elastic::placement::{Placement, choose, longest_hole, placed};
 use crate::size::{LARGE_SEGMENT, SegmentKind};
 
 /// The largest new chunk, except for very large requests.
@@ -75,6 +75,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) request: u64,
     /// The free ranges in which the block can be placed.
     pub(crate) runs: &'a [FreeRange],
+    /// The address that the caller decided, in the only free range; `None` if the policy chooses.
+    pub(crate) at: Option<u64>,
     /// Idle chunks of this heap, each with the free block around it.
     pub(crate) idle_chunks: &'a [(Chunk, BlockId)],
     /// Idle chunks of other heaps; `None` if the caller has not collected them yet.
@@ -105,7 +107,6 @@ impl Facts<'_> {
 pub(crate) struct Plan {
     /// The free range, as an index into the facts.
     pub(crate) run: usize,
-    /// The address of the block.
     pub(crate) at: u64,
     /// Its bytes.
     pub(crate) request: u64,
@@ -125,13 +126,11 @@ impl Plan {
         SegmentKind::of(self.request)
     }
 
-    /// Bytes of new chunks.
     pub(crate) fn new_bytes(&self) -> u64 {
         let new = self.fills.iter().filter(|fill| fill.reused.is_none());
         new.map(|fill| fill.bytes).sum()
     }
 
-    /// Whether the plan moves a chunk.
     pub(crate) fn moves(&self, chunk: &Chunk) -> bool {
         self.fills.iter().any(|fill| fill.reused == Some(chunk.id))
     }
@@ -150,6 +149,9 @@ pub(crate) enum Obstacle {
 
 /// Decides how to serve a request.
 pub(crate) fn decide(facts: &Facts<'_>) -> Result<Plan, Obstacle> {
+    if let (Some(at), [run]) = (facts.at, facts.runs) {
+        return plan_at(facts, &placed(run, at, facts.request, facts.page));
+    }
     let place = choose(facts.runs, facts.request, facts.page).ok_or(Obstacle::NoPlace(facts.request))?;
     let plan = plan_at(facts, &place);
     if plan == Err(Obstacle::NoMemory)

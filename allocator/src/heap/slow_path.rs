@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::{self as hal, Device};
 
-use crate::blocks::BlockId;
+use crate::blocks::{BlockId, HeapBlocks};
 use crate::fence::Fence;
 use crate::heap::{Allocated, Freed, Heap, HeapGuard, HeapState, Request};
+use crate::heap_policy::HeapPolicy;
 use crate::label::Label;
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::observe::history::Level;
@@ -46,8 +47,19 @@ impl<D: Device> Heap<D> {
     /// Allocates the best fit among the free blocks.
     pub(crate) fn allocate_slow_locked(
         self: &Arc<Self>,
+        state: HeapGuard<'_, D>,
+        request: Request,
+    ) -> Option<Allocated> {
+        self.allocate_block(state, request, |blocks, policy| blocks.allocate(policy, policy.round(request.requested)))
+    }
+
+    /// Allocates the block that `choose` takes out of the free ones.
+    #[inline(always)]
+    pub(crate) fn allocate_block(
+        self: &Arc<Self>,
         mut state: HeapGuard<'_, D>,
         request: Request,
+        choose: impl FnOnce(&mut HeapBlocks<Arc<Fence<D>>>, &HeapPolicy) -> BlockId,
     ) -> Option<Allocated> {
         if state.redirect.asleep {
             return None;
@@ -56,7 +68,7 @@ impl<D: Device> Heap<D> {
             state.blocks.clock = self.shared.settings.clock.fetch_add(1, Relaxed);
         }
         let HeapState { blocks, policy, .. } = &mut *state;
-        let id = blocks.allocate(policy, policy.round(request.requested));
+        let id = choose(blocks, policy);
         let allocated = id.get().map(|id| self.mark_allocated_slow(&mut state, id, request));
         if state.blocks.is_above_watermark() {
             self.flush_stats(&mut state.blocks);

@@ -27,6 +27,8 @@ pub(crate) struct PoolState {
     pub(crate) id: PoolId,
     /// The heap of every stream that has allocated from the pool.
     pub(crate) streams: StreamTable,
+    /// The heap of every stream with growable allocations in the pool.
+    pub(crate) growables: StreamTable,
     /// The numbers of the pool's heaps, which `streams` has too.
     heaps: Mutex<BTreeSet<u32>>,
     /// The source of segments; `None` for the device.

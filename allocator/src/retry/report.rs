@@ -19,7 +19,6 @@ use crate::stats::Counted;
 const MOST_HOLDERS: usize = 5;
 
 impl<D: Device> Retry<'_, D> {
-    /// Collects the statistics.
     pub(super) fn report(&self) -> OutOfMemory {
         let shared = self.shared;
         let now = |measure| shared.peaks.now(measure);
@@ -39,7 +38,7 @@ impl<D: Device> Retry<'_, D> {
         OutOfMemory {
             device: shared.device.info().ordinal,
             pool: pool.as_ref().map_or(PoolId::DEFAULT, |pool| pool.id),
-            requested: self.request.requested,
+            requested: self.wanted.request.requested,
             segment: self.segment,
             total: memory.map(|memory| memory.total),
             free,

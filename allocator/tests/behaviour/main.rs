@@ -38,6 +38,7 @@ mod events;
 mod failures;
 mod fixture;
 mod garbage_collection;
+mod growable;
 mod hints;
 mod history;
 mod history_annotations;

@@ -34,6 +34,7 @@ impl Moment {
     fn facts(&self) -> Facts<'_> {
         let chunks = self.idle_chunks.iter().map(|(chunk, _)| chunk.bytes);
         Facts {
+            at: None,
             page: PAGE,
             heaps: self.heaps,
             request: self.request,
