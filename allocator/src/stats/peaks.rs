@@ -254,11 +254,15 @@ impl PeakState {
     /// Covers the values of a heap by its limits, with what other heaps do not use of theirs. The sum of all limits then
     /// stays the same. If they do not use enough, raises the peaks of the group and distributes the slack below them.
     fn cover(&mut self, group: &Group, row: Row, heap: &Counters) {
+        let lends = |donor: &Counters| group.iter().all(|counted| heap.borrow(row, *counted, donor, group[0]));
+        // The usual case: streams that take turns.
+        if self.heaps.get(self.donor).is_some_and(|donor| lends(donor)) {
+            return;
+        }
         let (mut sums, mut any_spares) = ([0; 2], false);
         let (before, after) = self.heaps.split_at(self.donor);
         for (step, donor) in after.iter().chain(before).enumerate() {
-            let spares = donor.spares(row, group[0]);
-            if spares && group.iter().all(|counted| heap.borrow(row, *counted, donor, group[0])) {
+            if donor.spares(row, group[0]) && lends(donor) {
                 self.donor = (self.donor + step) % self.heaps.len();
                 return;
             }
