@@ -293,7 +293,7 @@ impl<D: Device> HeapState<D> {
         if self.history_state.is_none() {
             self.stacks.set(id, 0);
         }
-        self.uses.remove(&id)
+        self.uses.remove(&id).filter(|uses| !uses.users.is_empty() || uses.exports > 0)
     }
 }
 
@@ -322,10 +322,12 @@ pub(crate) struct StreamUses<D: Device> {
     pub(crate) guarded: bool,
     /// How many exports to other processes are open. The block is not reused before the last one ends.
     pub(crate) exports: u32,
+    /// Whether the block is memory of a pool and serves a request of the default pool.
+    pub(crate) lent: bool,
 }
 
 impl<D: Device> Default for StreamUses<D> {
     fn default() -> Self {
-        Self { users: Vec::new(), captured: 0, guarded: false, exports: 0 }
+        Self { users: Vec::new(), captured: 0, guarded: false, exports: 0, lent: false }
     }
 }

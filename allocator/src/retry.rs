@@ -261,6 +261,12 @@ impl<'a, D: Device> Retry<'a, D> {
             if let Some(heap) = number.and_then(|number| self.inner.heaps.get(number))
                 && let Some(allocated) = heap.allocate_after_events(self.wanted.request)?
             {
+                // A sleep that begins now is refused. One that has begun does not know of the block.
+                let Ok(_awake) = pool.stay_awake() else {
+                    heap.put_back(allocated, heap.guards_of(&allocated, &heap.stream_state));
+                    continue;
+                };
+                heap.note_lent(allocated.id);
                 return Err(StepEnd::Found(FoundBlock::of(heap, allocated)));
             }
         }

@@ -18,6 +18,13 @@ use crate::stats::Counted;
 use crate::stream_state::StreamState;
 
 impl<D: Device> Heap<D> {
+    /// Notes that a block of a pool serves a request of the default pool.
+    pub(crate) fn note_lent(&self, id: BlockId) {
+        let mut state = self.state.lock();
+        state.blocks.block_mut(id).slow_free = true;
+        state.uses.entry(id).or_default().lent = true;
+    }
+
     /// Records that `stream_state` uses an allocated block.
     pub(crate) fn record_use(&self, id: BlockId, stream_state: &Arc<StreamState<D>>) {
         self.note_use(id, stream_state, false);

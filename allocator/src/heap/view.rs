@@ -126,6 +126,13 @@ impl<D: Device> Heap<D> {
         exported || !state.pending.exported.is_empty()
     }
 
+    /// The address of a block that serves a request of the default pool.
+    pub(crate) fn lent(&self) -> Option<u64> {
+        let state = self.state.lock();
+        let mut lent = state.uses.iter().filter(|(_, uses)| uses.lent);
+        lent.next().map(|(id, _)| state.blocks.block(*id).address)
+    }
+
     /// Every chunk, by address.
     pub(crate) fn chunks(&self) -> Vec<Chunk> {
         self.state.lock().blocks.chunks()

@@ -54,6 +54,12 @@ pub enum PoolProblem {
     /// Memory of the pool is shared with other processes.
     #[error("its memory is shared with other processes; drop the exports, and close the imports")]
     Offered,
+    /// A block serves a request of the default pool.
+    #[error("its memory at {address:#x} serves a request of the default pool (use_on_oom); free that first")]
+    Lent {
+        /// The address of the block.
+        address: u64,
+    },
     /// The host has too little memory for the contents.
     #[error("the host has too little memory for its contents; free host memory, or use Contents::Discard")]
     NoHostMemory,

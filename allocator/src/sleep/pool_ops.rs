@@ -123,6 +123,9 @@ impl<D: Device> AllocatorState<D> {
             if heap.is_exporting() {
                 return Err(PoolProblem::Offered.of(state.id));
             }
+            if let Some(address) = heap.lent() {
+                return Err(PoolProblem::Lent { address }.of(state.id));
+            }
             if heap.stream_state.ask_capturing()? || heap.is_used_by_a_capture()? {
                 return Err(PoolProblem::Captured.of(state.id));
             }

@@ -51,6 +51,29 @@ pub(crate) fn assert_filled(test: &TestAllocator, memory: &[Allocation], stream:
 }
 
 #[test]
+fn a_pool_does_not_sleep_under_memory_of_the_default_pool() {
+    let test = TestAllocator::of(32 * MIB, ELASTIC);
+    let stream = test.stream();
+    let pool = test.allocator.create_pool_with(PoolOptions::new().use_on_oom(true)).expect("the options are allowed");
+    let whole = pool.allocate(30 * MIB, &stream).expect("there is room");
+    let kept = pool.allocate(2 * MIB, &stream).expect("there is room");
+    drop(whole);
+    let lent = test.allocator.allocate(30 * MIB, &stream).expect("the pool serves it");
+    test.fill(&lent, 7, &stream);
+    let address = lent.address();
+    assert_eq!(pool.stats().allocations, 2, "the pool served it");
+    for contents in [Contents::Keep, Contents::Discard] {
+        assert_eq!(problem(pool.sleep(contents)), PoolProblem::Lent { address });
+    }
+    assert_eq!(test.content(&lent, &stream), Some(7));
+    drop(lent);
+    pool.sleep(Contents::Keep).expect("its memory is free");
+    pool.wake().expect("there is room");
+    drop((kept, pool, stream));
+    test.assert_returns_everything();
+}
+
+#[test]
 fn a_sleeping_pool_has_no_memory_and_wakes_unchanged() {
     for host in [HostConfig::default(), HostConfig::default().stepped(3)] {
         let test = TestAllocator::elastic_on(host, "");
