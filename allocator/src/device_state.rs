@@ -37,6 +37,9 @@ pub(crate) struct DeviceState<D: Device> {
     pub(crate) totals: Totals,
     pub(crate) settings: Settings,
     pub(crate) uncached: UncachedTable<D>,
+    /// Imports that the driver refused to close.
+    #[cfg(feature = "ipc")]
+    pub(crate) unclosed: Mutex<Vec<crate::ipc::import::ImportLease<D>>>,
     pub(crate) chunks: ChunkTable,
     pub(crate) in_flight: InFlight,
     /// Whether a route to a pool exists. Every capture that this crate or a framework announces has one. Relaxed: a
@@ -72,6 +75,8 @@ impl<D: Device> DeviceState<D> {
             totals: Totals { max_split: HeapPolicy::of(config).max_split, ..Totals::default() },
             settings: Settings::new(config, total),
             uncached: UncachedTable(Mutex::default()),
+            #[cfg(feature = "ipc")]
+            unclosed: Mutex::default(),
             chunks: ChunkTable::default(),
             in_flight: InFlight::default(),
             routed: AtomicBool::new(false),

@@ -47,7 +47,10 @@ pub(crate) struct AllocatorState<D: Device> {
 impl<D: Device> Drop for AllocatorState<D> {
     fn drop(&mut self) {
         #[cfg(feature = "ipc")]
-        self.ipc.exporter.close();
+        {
+            self.ipc.exporter.close();
+            self.shared.close_imports();
+        }
         for heap in self.heaps.all() {
             heap.close();
         }

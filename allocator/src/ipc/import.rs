@@ -85,7 +85,7 @@ struct OpenMemory<D: Device> {
 
 /// The memory of an import, and the connection that makes the exporter keep it.
 #[derive(Debug)]
-struct ImportLease<D: Device> {
+pub(crate) struct ImportLease<D: Device> {
     memory: ImportKind<D>,
     // The last field, so that the socket closes after the memory is unmapped. Then the exporter may reuse the block.
     connection: Connection,
@@ -101,19 +101,34 @@ impl<D: Device> Drop for OpenMemory<D> {
             Box::leak(Box::new(lease.memory));
             return;
         }
-        if !self.wait_for_work() && !self.wait_for_work() {
-            // Work may still use the memory, so it stays mapped, and the exporter keeps it until this process ends.
-            Box::leak(Box::new(lease));
+        // A destructor cannot report a failure, so it retries once.
+        if !lease.close(&self.state) && !lease.close(&self.state) {
+            self.state.unclosed.lock().push(lease);
         }
     }
 }
 
-impl<D: Device> OpenMemory<D> {
-    /// Waits for the device. Returns whether no work runs any more: on a lost device that is so, too.
-    fn wait_for_work(&self) -> bool {
+impl<D: Device> ImportLease<D> {
+    /// Waits for the device, and unmaps the memory. Returns `false` if the driver fails: work may still use the memory
+    /// then, so the exporter keeps it.
+    fn close(&mut self, state: &DeviceState<D>) -> bool {
         // Another stream may be captured, which forbids the wait.
-        let _relaxed = self.state.relax_capture();
-        self.state.device.synchronize_device().map_or_else(|error| error.kind().stops_work(), |()| true)
+        let _relaxed = state.relax_capture();
+        // On a lost device no work runs either.
+        let is_over = state.device.synchronize_device().map_or_else(|error| error.kind().stops_work(), |()| true);
+        match &mut self.memory {
+            ImportKind::Chunks(mapped) if is_over => mapped.clear(),
+            ImportKind::Segment(_) | ImportKind::Chunks(_) | ImportKind::Local => is_over,
+        }
+    }
+}
+
+impl<D: Device> DeviceState<D> {
+    /// Closes the imports that could not be closed before. Keeps those that cannot be closed now.
+    pub(crate) fn close_imports(&self) {
+        let mut leases = std::mem::take(&mut *self.unclosed.lock());
+        leases.retain_mut(|lease| !lease.close(self));
+        self.unclosed.lock().append(&mut leases);
     }
 }
 
@@ -317,8 +332,10 @@ impl<D: Device> MappedChunks<D> {
         }
     }
 
-    /// Unmaps the chunks. Releases the addresses if all unmaps succeeded.
-    fn clear(&mut self, memory: &dyn VirtualMemory) {
+    /// Unmaps the chunks. Releases the addresses if all unmaps succeeded. Returns whether nothing is left.
+    fn clear(&mut self) -> bool {
+        let state = Arc::clone(&self.state);
+        let Ok(memory) = state.device.virtual_memory() else { return false };
         self.mappings.retain(|(at, bytes)| {
             // SAFETY: 2. the owner has waited for the device, or no caller ever received the addresses.
             unsafe { memory.unmap(*at, *bytes) }.is_err()
@@ -328,16 +345,15 @@ impl<D: Device> MappedChunks<D> {
             // SAFETY: 1. the addresses were reserved for this value, and nothing is mapped there any more.
             self.released = unsafe { memory.release(self.start, self.bytes) }.is_ok();
         }
+        self.released && self.handles.is_empty()
     }
 }
 
 impl<D: Device> Drop for MappedChunks<D> {
-    /// A destructor cannot report a failure, so it retries once.
+    /// No caller ever received the addresses, or nothing is left. A destructor cannot report a failure, so it retries
+    /// once.
     fn drop(&mut self) {
-        let state = Arc::clone(&self.state);
-        let Ok(memory) = state.device.virtual_memory() else { return };
-        self.clear(memory);
-        self.clear(memory);
+        let _ = self.clear() || self.clear();
     }
 }
 
