@@ -95,7 +95,7 @@ pub(crate) fn command(fixture: &Fixture, ordinal: Ordinal, role: &str, arguments
 impl Subject {
     /// Runs a child and returns its answer; `stdin`, if any, becomes its standard input.
     pub(crate) fn child(&self, role: &str, arguments: &str, stdin: Option<OwnedFd>) -> Verdict<String> {
-        let child = command(self.fixture(), self.ordinal(), role, arguments)
+        let child = command(&self.fixture, self.ordinal, role, arguments)
             .map_err(|error| refused("find this program", &error))?
             .stdin(stdin.map_or_else(Stdio::null, Stdio::from))
             .stdout(Stdio::piped())

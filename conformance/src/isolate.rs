@@ -132,7 +132,7 @@ impl Watched {
     fn start(bench: &Bench, cases: &[&Case], limit: Duration) -> std::io::Result<Self> {
         let cases = cases.iter().map(|case| case.name.to_owned()).collect();
         let arguments = serde_json::to_string(&Request { limit, cases })?;
-        let mut command = command(bench.fixture(), bench.ordinal(), ROLE, &arguments)?;
+        let mut command = command(&bench.fixture, bench.ordinal, ROLE, &arguments)?;
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let lines = child.stdout.take().map_or_else(|| channel().1, read_lines);
         Ok(Self { child, lines, limit: limit.saturating_mul(2) })

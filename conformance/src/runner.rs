@@ -133,10 +133,10 @@ impl<F: FnMut(&Header, &CaseReport)> Done<F> {
 
 /// A fixture with one open device, for its facts; cases open their own.
 pub(crate) struct Bench {
-    fixture: Arc<Fixture>,
+    pub(crate) fixture: Arc<Fixture>,
     backend: Arc<dyn Backend>,
     device: AnyDevice,
-    ordinal: Ordinal,
+    pub(crate) ordinal: Ordinal,
     count: u32,
 }
 
@@ -156,14 +156,6 @@ impl Bench {
     /// Returns why the case cannot run on the device; `None` if it can.
     pub(crate) fn obstacle(&self, case: &Case) -> Option<String> {
         case.obstacle(&*self.device, self.count)
-    }
-
-    pub(crate) const fn fixture(&self) -> &Arc<Fixture> {
-        &self.fixture
-    }
-
-    pub(crate) const fn ordinal(&self) -> Ordinal {
-        self.ordinal
     }
 
     /// Runs some cases, here or in child processes, and reports each at its end.

@@ -49,7 +49,7 @@ fn nothing_runs_during_capture(on: &Subject) -> Verdict {
     on.copy(y.span(), x.span(), &stream)?;
     let _graph = capturing.end()?;
     settle();
-    on.device().synchronize_device()?;
+    on.device.synchronize_device()?;
     on.expect_byte(x.span(), 1, "the target of a recorded fill")?;
     on.expect_byte(y.span(), 2, "the target of a recorded copy")
 }

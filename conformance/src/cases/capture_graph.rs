@@ -155,7 +155,7 @@ fn nodes_of_a_broken_one_can_be_asked_for(on: &Subject) -> Verdict {
     let _ = stream.synchronize();
     for node in nodes {
         // SAFETY: 1. the capture is not ended yet.
-        let _ = unsafe { on.device().capture()?.dependencies(node, &mut Vec::new()) };
+        let _ = unsafe { on.device.capture()?.dependencies(node, &mut Vec::new()) };
     }
     drop(capturing);
     on.fill(area.span(), 5, &stream)?;

@@ -69,7 +69,7 @@ fn work_again(on: &Subject, streams: &[&Stream]) -> Verdict {
 }
 
 fn capture(on: &Subject) -> Verdict<&dyn Capture> {
-    Ok(on.device().capture()?)
+    Ok(on.device.capture()?)
 }
 
 fn a_stream_is_idle_active_and_idle_again(on: &Subject) -> Verdict {
@@ -129,7 +129,7 @@ fn the_default_stream_is_refused(on: &Subject) -> Verdict {
     let begun = unsafe { capture.begin_capture(StreamRef::DEFAULT, CaptureMode::Relaxed) };
     let kinds = [ErrorKind::InvalidValue, ErrorKind::CaptureForbids, ErrorKind::Unsupported];
     refuse(begun, &kinds, "a capture of the default stream")?;
-    Ok(on.device().synchronize_device()?)
+    Ok(on.device.synchronize_device()?)
 }
 
 fn beginning_twice_is_refused(on: &Subject) -> Verdict {
@@ -177,7 +177,7 @@ fn synchronizing_with_a_captured_stream_is_forbidden(on: &Subject) -> Verdict {
 
 fn host_functions_are_forbidden(on: &Subject) -> Verdict {
     let stream = on.stream()?;
-    let calls = on.device().host_calls()?;
+    let calls = on.device.host_calls()?;
     let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
     // SAFETY: 1. the stream's owner lives.
     let queued = unsafe { calls.call_host(stream.get(), Box::new(|| ())) };
@@ -195,7 +195,7 @@ fn a_stream_works_after_a_broken_capture(on: &Subject) -> Verdict {
 
 /// Breaks a global capture by waiting for the device, and ends it.
 fn break_it(on: &Subject, capturing: Capturing<'_>) -> Verdict {
-    let forbidden = on.device().synchronize_device();
+    let forbidden = on.device.synchronize_device();
     let ended = capturing.end();
     refuse(forbidden, &[ErrorKind::CaptureForbids], "waiting for the device")?;
     refuse(ended, &[ErrorKind::CaptureBroken], "the end of the broken capture").map(drop)
@@ -254,7 +254,7 @@ fn of_two_ends_at_once_one_is_refused(on: &Subject) -> Verdict {
             let other = scope.spawn(|| {
                 start.wait();
                 // SAFETY: 1. the stream's owner lives. 3 and 4. The graph is empty.
-                unsafe { Graph::end_capture(on.device().clone(), stream.get()) }
+                unsafe { Graph::end_capture(on.device.clone(), stream.get()) }
             });
             start.wait();
             (capturing.end(), other.join())
@@ -280,7 +280,7 @@ fn it_ends_while_others_use_it(on: &Subject) -> Verdict {
         ("a query", &|| event.poll().map(drop)),
         ("a wait for the event", &|| event.wait()),
         ("a wait for the stream", &|| stream.synchronize()),
-        ("a wait for the device", &|| on.device().synchronize_device()),
+        ("a wait for the device", &|| on.device.synchronize_device()),
         ("a wait of another stream", &|| event.hold_back(&joined)),
     ];
     for (what, use_it) in uses.iter().cycle().take(32 * uses.len()) {

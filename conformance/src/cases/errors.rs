@@ -24,9 +24,9 @@ cases! { errors:
 }
 
 fn an_ordinal_past_the_last_is_no_such_device(on: &Subject) -> Verdict {
-    let count = on.backend().device_count()?;
+    let count = on.backend.device_count()?;
     for wrong in [count, count + 1, u32::MAX] {
-        let opened = on.backend().open(Ordinal(wrong));
+        let opened = on.backend.open(Ordinal(wrong));
         refuse(opened, &[ErrorKind::NoSuchDevice], &format!("ordinal {wrong} of {count}"))?;
     }
     Ok(())
@@ -34,16 +34,16 @@ fn an_ordinal_past_the_last_is_no_such_device(on: &Subject) -> Verdict {
 
 fn a_wrong_ordinal_leaves_the_backend_usable(on: &Subject) -> Verdict {
     for _ in 0..8 {
-        let opened = on.backend().open(Ordinal(4000));
+        let opened = on.backend.open(Ordinal(4000));
         refuse(opened, &[ErrorKind::NoSuchDevice], "ordinal 4000")?;
-        let right = on.backend().open(on.ordinal())?;
-        ensure_eq!(right.info().ordinal, on.ordinal(), "the ordinal opened")?;
+        let right = on.backend.open(on.ordinal)?;
+        ensure_eq!(right.info().ordinal, on.ordinal, "the ordinal opened")?;
     }
     Ok(())
 }
 
 fn exhaustion_says_to_release_and_retry(on: &Subject) -> Verdict {
-    let bytes = on.device().info().total_memory + 64 * MIB;
+    let bytes = on.device.info().total_memory + 64 * MIB;
     let error = refuse(on.memory(bytes), &[ErrorKind::OutOfMemory], "too large a size")?;
     ensure_eq!(error.recovery(), Recovery::ReleaseAndRetry, "the remedy")
 }
@@ -54,7 +54,7 @@ fn a_wrong_size_says_to_fix_the_caller(on: &Subject) -> Verdict {
 }
 
 fn they_name_the_call_that_failed(on: &Subject) -> Verdict {
-    let bytes = on.device().info().total_memory + 64 * MIB;
+    let bytes = on.device.info().total_memory + 64 * MIB;
     for result in [on.memory(bytes), on.memory(0)] {
         let kinds = [ErrorKind::OutOfMemory, ErrorKind::InvalidValue];
         let error = refuse(result, &kinds, "a wrong size")?;
@@ -67,7 +67,7 @@ fn they_name_the_call_that_failed(on: &Subject) -> Verdict {
 }
 
 fn a_failed_allocation_takes_no_memory(on: &Subject) -> Verdict {
-    let bytes = on.device().info().total_memory + 64 * MIB;
+    let bytes = on.device.info().total_memory + 64 * MIB;
     eventually("free memory fell", || {
         let before = on.free_memory()?;
         for _ in 0..32 {
@@ -80,7 +80,7 @@ fn a_failed_allocation_takes_no_memory(on: &Subject) -> Verdict {
 
 fn a_failure_does_not_stick(on: &Subject) -> Verdict {
     let (area, stream, event) = (on.filled(64 * KIB, 1)?, on.stream()?, on.event()?);
-    let bytes = on.device().info().total_memory + 64 * MIB;
+    let bytes = on.device.info().total_memory + 64 * MIB;
     for byte in 2..6 {
         refuse(on.memory(bytes), &[ErrorKind::OutOfMemory], "too large a size")?;
         refuse(on.memory(0), &[ErrorKind::InvalidValue], "a size of zero")?;
@@ -88,8 +88,8 @@ fn a_failure_does_not_stick(on: &Subject) -> Verdict {
         event.record(&stream)?;
         event.wait()?;
         ensure!(event.poll()?.is_done(), "the event is pending")?;
-        on.device().synchronize_device()?;
-        on.device().memory_info()?;
+        on.device.synchronize_device()?;
+        on.device.memory_info()?;
         on.expect_byte(area.span(), byte, "what was written after a failure")?;
     }
     Ok(())

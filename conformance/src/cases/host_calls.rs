@@ -28,7 +28,7 @@ cases! { host_calls:
 
 impl Subject {
     fn call_host(&self, stream: &impl AsStream, function: HostFunction) -> Verdict {
-        let calls = self.device().host_calls()?;
+        let calls = self.device.host_calls()?;
         // SAFETY: 1. the stream lives.
         Ok(unsafe { calls.call_host(stream.handle(), function) }?)
     }

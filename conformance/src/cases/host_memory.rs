@@ -64,7 +64,7 @@ fn content_goes_to_the_device_and_back(on: &Subject) -> Verdict {
 fn the_device_reads_it_at_its_device_address(on: &Subject) -> Verdict {
     let (area, stream, pinned) = (on.filled(64 * KIB, 0)?, on.stream()?, on.pinned(BYTES)?);
     write_pinned(&pinned, &pattern(3, 64 * KIB));
-    let transfer = on.device().transfer()?;
+    let transfer = on.device.transfer()?;
     let from = pinned.device_address()?;
     // SAFETY: 1. the stream lives. 3. Both owners live, and wait before they free.
     unsafe { transfer.copy(area.ptr(), from, 64 * KIB, stream.get()) }?;
@@ -75,7 +75,7 @@ fn the_device_reads_it_at_its_device_address(on: &Subject) -> Verdict {
 fn the_device_writes_it_at_its_device_address(on: &Subject) -> Verdict {
     let (stream, pinned) = (on.stream()?, on.pinned(BYTES)?);
     write_pinned(&pinned, &vec![1; BYTES]);
-    let transfer = on.device().transfer()?;
+    let transfer = on.device.transfer()?;
     let middle = pinned.device_address()?.add(100);
     // SAFETY: 1. the stream lives. 3. The owner lives, and waits before it frees.
     unsafe { transfer.fill(middle, 9, 1000, stream.get()) }?;
@@ -88,7 +88,7 @@ fn the_device_writes_it_at_its_device_address(on: &Subject) -> Verdict {
 fn an_interior_pointer_has_an_interior_address(on: &Subject) -> Verdict {
     let pinned = on.pinned(BYTES)?;
     let first = pinned.device_address()?;
-    let host = on.device().host_memory()?;
+    let host = on.device.host_memory()?;
     for offset in [1, 512, 4097, BYTES - 1] {
         // SAFETY: the offset lies inside the owner's memory.
         let interior = unsafe { pinned.ptr().add(offset) };
@@ -102,7 +102,7 @@ fn an_unknown_pointer_has_no_device_address(on: &Subject) -> Verdict {
     let _pinned = on.pinned(BYTES)?;
     let mut heap = vec![0_u8; 4 * BYTES];
     let unknown = NonNull::from(heap.as_mut_slice()).cast();
-    let address = on.device().host_memory()?.device_address(unknown);
+    let address = on.device.host_memory()?.device_address(unknown);
     refuse(address, &[ErrorKind::InvalidValue], "the address of unknown memory").map(drop)
 }
 
@@ -125,7 +125,7 @@ impl<'s> Registered<'s> {
         let mut pages = vec![0; BYTES + (64 << 10)];
         let skip = pages.as_ptr().align_offset(64 << 10);
         pages[skip..skip + BYTES].copy_from_slice(content);
-        let mut this = Self { host: on.device().host_memory()?, pages, skip, is_live: false };
+        let mut this = Self { host: on.device.host_memory()?, pages, skip, is_live: false };
         this.register()?;
         Ok(this)
     }
@@ -165,8 +165,8 @@ impl Drop for Registered<'_> {
 fn registered_memory_is_reached_by_the_device(on: &Subject) -> Verdict {
     let (area, stream) = (on.filled(64 * KIB, 0)?, on.stream()?);
     let mut pages = Registered::new(on, &pattern(3, 64 * KIB))?;
-    let address = on.device().host_memory()?.device_address(pages.ptr())?;
-    let transfer = on.device().transfer()?;
+    let address = on.device.host_memory()?.device_address(pages.ptr())?;
+    let transfer = on.device.transfer()?;
     // SAFETY: 1. the stream lives. 3. Both ranges live until the stream is synchronised.
     unsafe { transfer.copy(area.ptr(), address, 64 * KIB, stream.get()) }?;
     // SAFETY: 1. the stream lives. 3. The range lives until the stream is synchronised.
@@ -179,7 +179,7 @@ fn registered_memory_is_reached_by_the_device(on: &Subject) -> Verdict {
 }
 
 fn unregistered_memory_is_unknown_again(on: &Subject) -> Verdict {
-    let host = on.device().host_memory()?;
+    let host = on.device.host_memory()?;
     let mut pages = Registered::new(on, &vec![0; BYTES])?;
     for _ in 0..3 {
         host.device_address(pages.ptr())?;

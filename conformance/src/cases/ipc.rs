@@ -36,13 +36,13 @@ roles!(read_token, write_token, read_two_tokens, reopen_token, be_refused_token,
 const BYTES: u64 = 4 * MIB;
 
 fn export(on: &Subject, base: DevicePtr) -> Result<IpcToken> {
-    let ipc = on.device().ipc()?;
+    let ipc = on.device.ipc()?;
     // SAFETY: 1. callers pass an address of an owner that lives.
     unsafe { ipc.export_token(base) }
 }
 
 fn open(on: &Subject, text: &str) -> Verdict<OpenedToken<AnyDevice>> {
-    Ok(OpenedToken::open(on.device().clone(), &IpcToken(from_hex(text)?))?)
+    Ok(OpenedToken::open(on.device.clone(), &IpcToken(from_hex(text)?))?)
 }
 
 /// Memory with the pattern of `seed`, and its token as text.
@@ -98,7 +98,7 @@ fn export_token(on: &Subject, _: &str) -> Verdict<String> {
 
 /// Checks that a token does not open, that the error blames the caller, and that the device stays usable.
 fn refuse_token(on: &Subject, token: &IpcToken) -> Verdict {
-    let opened = OpenedToken::open(on.device().clone(), token);
+    let opened = OpenedToken::open(on.device.clone(), token);
     refuse(opened, &[ErrorKind::InvalidValue], "the token")?;
     on.memory(MIB)?.close()?;
     Ok(())

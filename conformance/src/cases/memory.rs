@@ -39,7 +39,7 @@ cases! { memory:
 const LARGE: u64 = 32 * MIB;
 
 fn addresses_are_aligned(on: &Subject) -> Verdict {
-    let alignment = on.device().info().base_alignment;
+    let alignment = on.device.info().base_alignment;
     let mut live = Vec::new();
     for bytes in [1, 3, 511, 513, 4097, 64 * KIB, MIB + 1] {
         let memory = on.memory(bytes)?;
@@ -110,7 +110,7 @@ fn zero_bytes_is_an_invalid_value(on: &Subject) -> Verdict {
 }
 
 fn more_than_the_device_has_is_out_of_memory(on: &Subject) -> Verdict {
-    let total = on.device().info().total_memory;
+    let total = on.device.info().total_memory;
     for bytes in [total + 2 * MIB, total * 2, total * 64] {
         let what = format!("{bytes} bytes on a device of {total}");
         refuse(on.memory(bytes), &[ErrorKind::OutOfMemory], &what)?;
@@ -129,7 +129,7 @@ fn an_absurd_size_is_refused(on: &Subject) -> Verdict {
 fn exhaustion_leaves_the_device_usable(on: &Subject) -> Verdict {
     let before = on.memory(MIB)?;
     on.put_pattern(before.span(), 1)?;
-    let total = on.device().info().total_memory;
+    let total = on.device.info().total_memory;
     for _ in 0..4 {
         refuse(on.memory(total + MIB), &[ErrorKind::OutOfMemory], "too large a size")?;
     }

@@ -30,8 +30,8 @@ const BYTES: u64 = 64 * KIB;
 impl Subject {
     /// Skips the case unless the device under test can access the other one.
     pub(super) fn reachable_peer(&self) -> Verdict<&dyn PeerAccess> {
-        let peers = self.device().peer_access()?;
-        let (one, other) = (self.ordinal(), self.other_ordinal());
+        let peers = self.device.peer_access()?;
+        let (one, other) = (self.ordinal, self.other_ordinal());
         if peers.can_reach(other)? {
             Ok(peers)
         } else {
@@ -59,13 +59,13 @@ impl Subject {
 }
 
 fn a_device_does_not_reach_itself(on: &Subject) -> Verdict {
-    let reaches = on.device().peer_access()?.can_reach(on.ordinal())?;
+    let reaches = on.device.peer_access()?.can_reach(on.ordinal)?;
     ensure_eq!(reaches, false, "whether it reaches itself")
 }
 
 fn an_unknown_device_is_no_such_device(on: &Subject) -> Verdict {
-    let peers = on.device().peer_access()?;
-    for unknown in [Ordinal(on.backend().device_count()?), Ordinal(4000)] {
+    let peers = on.device.peer_access()?;
+    for unknown in [Ordinal(on.backend.device_count()?), Ordinal(4000)] {
         let kinds = [ErrorKind::NoSuchDevice];
         refuse(peers.can_reach(unknown), &kinds, "asking about an unknown device")?;
         refuse(peers.enable_peer(unknown), &kinds, "enabling an unknown device")?;
@@ -146,7 +146,7 @@ fn it_can_be_enabled_again(on: &Subject) -> Verdict {
 }
 
 fn an_unreachable_device_is_refused(on: &Subject) -> Verdict {
-    let peers = on.device().peer_access()?;
+    let peers = on.device.peer_access()?;
     if peers.can_reach(on.other_ordinal())? {
         return Err(Stop::skipped("the devices reach each other"));
     }

@@ -138,7 +138,7 @@ fn zero_bytes_is_an_invalid_value(on: &Subject) -> Verdict {
 }
 
 fn more_than_the_device_has_is_out_of_memory(on: &Subject) -> Verdict {
-    let (stream, total) = (on.stream()?, on.device().info().total_memory);
+    let (stream, total) = (on.stream()?, on.device.info().total_memory);
     let kinds = [ErrorKind::OutOfMemory];
     refuse(on.pooled(total + 2 * MIB, &stream), &kinds, "more than the device has")?;
     let pooled = on.pooled(MIB, &stream)?;
@@ -150,7 +150,7 @@ fn more_than_the_device_has_is_out_of_memory(on: &Subject) -> Verdict {
 fn trim_gives_memory_back(on: &Subject) -> Verdict {
     const LARGE: u64 = 32 * MIB;
     let stream = on.stream()?;
-    let pool = on.device().stream_ordered()?;
+    let pool = on.device.stream_ordered()?;
     eventually(&format!("{LARGE} bytes were freed and trimmed, and free memory rose"), || {
         let pooled = on.pooled(LARGE, &stream)?;
         stream.synchronize()?;
@@ -169,7 +169,7 @@ fn trim_keeps_live_memory(on: &Subject) -> Verdict {
     on.pooled(4 * MIB, &stream)?.free()?;
     stream.synchronize()?;
     on.put_pattern(pooled.span(), 1)?;
-    let pool = on.device().stream_ordered()?;
+    let pool = on.device.stream_ordered()?;
     for keep in [64 * MIB, MIB, 0] {
         pool.trim(keep)?;
         on.expect_pattern(pooled.span(), 1, "memory that is still allocated")?;

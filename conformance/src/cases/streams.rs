@@ -136,7 +136,7 @@ fn synchronize_of_an_idle_one_returns(on: &Subject) -> Verdict {
     for _ in 0..8 {
         stream.synchronize()?;
         on.synchronize(&DefaultStream)?;
-        on.device().synchronize_device()?;
+        on.device.synchronize_device()?;
     }
     Ok(())
 }
@@ -152,14 +152,14 @@ fn synchronize_device_waits_for_every_stream(on: &Subject) -> Verdict {
     let streams = [on.stream()?, on.stream()?, on.stream()?];
     for stream in &streams {
         let gate = on.hold(stream)?;
-        blocks_until_released(&gate, || on.device().synchronize_device())?;
+        blocks_until_released(&gate, || on.device.synchronize_device())?;
     }
     Ok(())
 }
 
 fn synchronize_device_waits_for_the_default_stream(on: &Subject) -> Verdict {
     let gate = on.hold(&DefaultStream)?;
-    blocks_until_released(&gate, || on.device().synchronize_device())
+    blocks_until_released(&gate, || on.device.synchronize_device())
 }
 
 /// Begins to destroy a held stream. The call may wait for the stream's work, so another thread makes it.
@@ -187,11 +187,11 @@ fn synchronize_device_waits_for_a_destroyed_stream(on: &Subject) -> Verdict {
     let gate = on.hold_warm(&stream)?;
     let closing = close_held(stream);
     if closing.is_finished() {
-        blocks_until_released(&gate, || on.device().synchronize_device())?;
+        blocks_until_released(&gate, || on.device.synchronize_device())?;
     }
     gate.release();
     end_close(closing)?;
-    on.device().synchronize_device()?;
+    on.device.synchronize_device()?;
     ensure!(gate.has_passed(), "the work of the destroyed stream has not finished")
 }
 
@@ -204,7 +204,7 @@ fn a_destroyed_one_finishes_its_work(on: &Subject) -> Verdict {
     gate.release();
     end_close(closing)?;
     event.wait()?;
-    on.device().synchronize_device()?;
+    on.device.synchronize_device()?;
     on.expect_byte(area.span(), 7, "what the destroyed stream was to write")
 }
 

@@ -182,7 +182,7 @@ fn mappings_are_made_by_many(on: &Subject) -> Verdict {
 
 fn one_backing_is_mapped_and_unmapped_by_many(on: &Subject) -> Verdict {
     const ROUNDS: usize = 96;
-    let memory = on.device().virtual_memory()?;
+    let memory = on.device.virtual_memory()?;
     let lacked = |reason| Stop::skipped(format!("no aliases: {reason}"));
     memory.aliases().map_err(lacked)?;
     // Exportable memory needs more of a driver than private memory.
@@ -233,9 +233,9 @@ fn a_thread_that_has_ended_leaves_its_work(on: &Subject) -> Verdict {
 }
 
 fn devices_are_opened_by_many(on: &Subject) -> Verdict {
-    let opened = together(|_| Ok(on.backend().open(on.ordinal())?))?;
+    let opened = together(|_| Ok(on.backend.open(on.ordinal)?))?;
     for device in opened {
-        ensure_eq!(device.info().ordinal, on.ordinal(), "the ordinal opened")?;
+        ensure_eq!(device.info().ordinal, on.ordinal, "the ordinal opened")?;
         device.synchronize_device()?;
     }
     Ok(())

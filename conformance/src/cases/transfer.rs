@@ -205,7 +205,7 @@ fn zero_bytes_is_an_invalid_value(on: &Subject) -> Verdict {
     let (nothing_x, nothing_y) = (x.span().part(0, 0), y.span().part(0, 0));
     refuse(on.fill(nothing_x, 9, &stream), &invalid, "a fill of no bytes")?;
     refuse(on.copy(nothing_y, nothing_x, &stream), &invalid, "a copy of no bytes")?;
-    let transfer = on.device().transfer()?;
+    let transfer = on.device.transfer()?;
     let mut byte = 0_u8;
     // SAFETY: 1. the stream lives. 3 and 4. The range is empty, and nothing is read.
     let up = unsafe { transfer.upload(x.ptr(), &raw const byte, 0, stream.get()) };

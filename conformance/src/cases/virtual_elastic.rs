@@ -69,7 +69,7 @@ fn unmapping_an_alias_leaves_held_work_through_the_other(on: &Subject) -> Verdic
     let gate = on.hold_warm(&stream)?;
     on.fill(used.span(), 6, &stream)?;
     event.record(&stream)?;
-    let memory = on.device().virtual_memory()?;
+    let memory = on.device.virtual_memory()?;
     // SAFETY: 2. no work that uses this mapping was ever queued.
     unsafe { memory.unmap(idle.ptr(), idle.bytes()) }?;
     ensure!(!event.poll()?.is_done(), "the held stream was waited for")?;
@@ -196,7 +196,7 @@ fn mappings_of_one_size_get_their_rights_one_by_one(on: &Subject) -> Verdict {
 
 fn mappings_of_several_sizes_get_their_rights_one_by_one(on: &Subject) -> Verdict {
     let lacked = |reason| Stop::skipped(format!("one size in a reservation: {reason}"));
-    on.device().virtual_memory()?.mixes_sizes().map_err(lacked)?;
+    on.device.virtual_memory()?.mixes_sizes().map_err(lacked)?;
     grant_one_by_one(on, &[1, 3])?;
     grant_one_by_one(on, &[3, 1])?;
     grant_one_by_one(on, &[2, 2, 3])?;

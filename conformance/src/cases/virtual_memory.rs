@@ -46,7 +46,7 @@ cases! { virtual_memory:
 }
 
 fn granularities_are_sound(on: &Subject) -> Verdict {
-    let granularity = on.device().virtual_memory()?.granularity();
+    let granularity = on.device.virtual_memory()?.granularity();
     ensure!(granularity.minimum.is_power_of_two(), "{granularity:?}")?;
     ensure!(
         granularity.recommended >= granularity.minimum && granularity.recommended.is_multiple_of(granularity.minimum),
@@ -55,7 +55,7 @@ fn granularities_are_sound(on: &Subject) -> Verdict {
 }
 
 fn reservations_are_aligned(on: &Subject) -> Verdict {
-    let grain = on.device().virtual_memory()?.granularity().recommended;
+    let grain = on.device.virtual_memory()?.granularity().recommended;
     let mut live = Vec::new();
     for grains in [1, 3, 1, 7, 64] {
         let reservation = on.reservation(grains * grain)?;
@@ -75,14 +75,14 @@ fn reservations_do_not_overlap(on: &Subject) -> Verdict {
 
 fn a_reservation_may_exceed_the_device(on: &Subject) -> Verdict {
     let chunk = on.chunk()?;
-    let bytes = on.device().info().total_memory.next_multiple_of(chunk) + 64 * chunk;
+    let bytes = on.device.info().total_memory.next_multiple_of(chunk) + 64 * chunk;
     let reservation = on.reservation(bytes)?;
     ensure_eq!(reservation.bytes(), bytes, "the bytes reserved")?;
     Ok(reservation.close()?)
 }
 
 fn a_wish_is_only_a_wish(on: &Subject) -> Verdict {
-    let (chunk, taken, memory) = (on.chunk()?, on.chunk_reservation(2)?, on.device().virtual_memory()?);
+    let (chunk, taken, memory) = (on.chunk()?, on.chunk_reservation(2)?, on.device.virtual_memory()?);
     let start = memory.reserve(2 * chunk, Some(taken.start()))?;
     // SAFETY: 1. the range was just reserved, and nothing is mapped in it.
     unsafe { memory.release(start, 2 * chunk) }?;
@@ -99,7 +99,7 @@ fn zero_bytes_is_an_invalid_value(on: &Subject) -> Verdict {
 }
 
 fn a_backing_of_odd_size_is_an_invalid_value(on: &Subject) -> Verdict {
-    let minimum = on.device().virtual_memory()?.granularity().minimum;
+    let minimum = on.device.virtual_memory()?.granularity().minimum;
     for bytes in [1, minimum - 1, minimum + 1, minimum * 2 + 4096] {
         if !bytes.is_multiple_of(minimum) {
             let backing = on.backing(bytes, cachette_hal::Sharing::Private);
@@ -111,7 +111,7 @@ fn a_backing_of_odd_size_is_an_invalid_value(on: &Subject) -> Verdict {
 
 fn a_backing_larger_than_the_device_is_out_of_memory(on: &Subject) -> Verdict {
     let chunk = on.chunk()?;
-    let bytes = on.device().info().total_memory.next_multiple_of(chunk) + chunk;
+    let bytes = on.device.info().total_memory.next_multiple_of(chunk) + chunk;
     let backing = on.backing(bytes, cachette_hal::Sharing::Private);
     refuse(backing, &[ErrorKind::OutOfMemory], "more than the device has")?;
     Ok(on.chunk_backing()?.close()?)
@@ -245,7 +245,7 @@ fn mapping_outside_a_reservation_is_an_invalid_value(on: &Subject) -> Verdict {
 
 /// Maps without an owner, returns the result of `set_access`, and undoes what succeeded.
 fn map_anywhere(on: &Subject, at: DevicePtr, backing: &Backing) -> Result<()> {
-    let memory = on.device().virtual_memory()?;
+    let memory = on.device.virtual_memory()?;
     // SAFETY: 1. the backing's owner lives.
     unsafe { memory.map(at, backing.get()) }?;
     // SAFETY: 2. no right is removed.

@@ -61,7 +61,7 @@ impl State {
 impl Subject {
     /// Holds a stream at its current end.
     pub(crate) fn hold(&self, stream: &impl AsStream) -> Verdict<Gate> {
-        let calls = self.device().host_calls()?;
+        let calls = self.device.host_calls()?;
         let state = Arc::new(State::default());
         let passed = Arc::clone(&state);
         let gate = Gate { state };

@@ -35,7 +35,7 @@ impl Subject {
     /// Queues a copy of the whole of `from` to the device.
     pub(crate) fn upload_pinned(&self, to: Span<'_>, from: &Pinned, stream: &impl AsStream) -> Result<()> {
         assert_eq!(to.bytes(), from.bytes() as u64, "sizes agree");
-        let transfer = self.device().transfer()?;
+        let transfer = self.device.transfer()?;
         let source = from.ptr().as_ptr().cast_const();
         // SAFETY: 1. the stream lives. 3. The span's owner lives, and waits before it frees. 4. So does the pinned
         // memory's, and the case does not access it in the meantime.
@@ -45,7 +45,7 @@ impl Subject {
     /// Queues a copy from the device to `to`, `at` bytes from its start.
     pub(crate) fn download_into(&self, to: &Pinned, at: u64, from: Span<'_>, stream: &impl AsStream) -> Result<()> {
         assert!(at + from.bytes() <= to.bytes() as u64, "the range lies inside");
-        let transfer = self.device().transfer()?;
+        let transfer = self.device.transfer()?;
         let target = to.ptr().as_ptr().wrapping_add(length(at));
         // SAFETY: 1. the stream lives. 3. The span's owner lives, and waits before it frees. 4. So does the pinned
         // memory's, and the case does not access it in the meantime.

@@ -34,14 +34,14 @@ pub(crate) type Graph = OwnedGraph<AnyDevice>;
 /// The device under test, for a case.
 pub struct Subject {
     /// For content that the host writes and reads; no other work runs in it.
-    side: Stream,
-    device: AnyDevice,
-    backend: Arc<dyn Backend>,
-    fixture: Arc<Fixture>,
-    ordinal: Ordinal,
+    pub(super) side: Stream,
+    pub(crate) device: AnyDevice,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) fixture: Arc<Fixture>,
+    pub(crate) ordinal: Ordinal,
     /// Host memory used by transfers. It is kept until the backend above is dropped (fields drop in order). So a device
     /// that reports the end of work too early cannot write to freed memory.
-    staging: Mutex<Vec<Vec<u8>>>,
+    pub(super) staging: Mutex<Vec<Vec<u8>>>,
 }
 
 impl std::fmt::Debug for Subject {
@@ -60,30 +60,6 @@ impl Subject {
         let device = backend.open(ordinal)?;
         let side = Stream::create(Arc::clone(&device))?;
         Ok(Self { side, device, backend, fixture, ordinal, staging: Mutex::default() })
-    }
-
-    pub(crate) fn fixture(&self) -> &Arc<Fixture> {
-        &self.fixture
-    }
-
-    pub(crate) fn backend(&self) -> &dyn Backend {
-        &*self.backend
-    }
-
-    pub(crate) fn ordinal(&self) -> Ordinal {
-        self.ordinal
-    }
-
-    pub(crate) fn device(&self) -> &AnyDevice {
-        &self.device
-    }
-
-    pub(super) fn side(&self) -> &Stream {
-        &self.side
-    }
-
-    pub(super) fn staging(&self) -> &Mutex<Vec<Vec<u8>>> {
-        &self.staging
     }
 
     /// The ordinal of a device other than the one under test.
