@@ -3,7 +3,7 @@
 use std::thread;
 
 use cachette_hal::owned::RelaxedCapture;
-use cachette_hal::{CaptureMode, CaptureStatus, Device, ErrorKind};
+use cachette_hal::{CaptureMode, CaptureStatus, Device, DevicePtr, ErrorKind, Result};
 
 use crate::rig::prelude::*;
 
@@ -36,8 +36,7 @@ fn allocating_is_forbidden_and_breaks_it(on: &Subject) -> Verdict {
         let status = on.capture_status(&stream)?;
         let ended = capturing.end();
         if let Ok(ptr) = memory {
-            // SAFETY: 1. the memory was just allocated. 2. No work has used it.
-            unsafe { on.device.free(ptr) }?;
+            free(on, ptr)?;
         }
         refuse(memory, &[ErrorKind::CaptureForbids], "an allocation during capture")?;
         ensure_eq!(status, CaptureStatus::Broken, "the stream after it")?;
@@ -46,15 +45,20 @@ fn allocating_is_forbidden_and_breaks_it(on: &Subject) -> Verdict {
     Ok(on.memory(MIB)?.close()?)
 }
 
-fn allocate_elsewhere(on: &Subject) -> cachette_hal::Result<()> {
+/// Frees memory that was just allocated, without the wait of an owner.
+fn free(on: &Subject, ptr: DevicePtr) -> Result<()> {
+    // SAFETY: 1. callers pass memory that they allocated. 2. No work has used it.
+    unsafe { on.device.free(ptr) }
+}
+
+fn allocate_elsewhere(on: &Subject) -> Result<()> {
     let elsewhere = thread::scope(|scope| scope.spawn(|| on.device.allocate(MIB)).join());
     let ptr = match elsewhere {
         Ok(ptr) => ptr?,
         Err(panic) => std::panic::resume_unwind(panic),
     };
     let _relaxed = RelaxedCapture::enter(&on.device)?;
-    // SAFETY: 1. the memory was just allocated. 2. No work has used it.
-    unsafe { on.device.free(ptr) }
+    free(on, ptr)
 }
 
 fn allocating_on_another_thread_is_forbidden(on: &Subject) -> Verdict {
@@ -80,9 +84,7 @@ fn a_relaxed_capture_forbids_nothing(on: &Subject) -> Verdict {
     let (area, stream, other) = (on.filled(64 * KIB, 1)?, on.stream()?, on.stream()?);
     let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
     on.fill(area.span(), 7, &stream)?;
-    let ptr = on.device.allocate(MIB)?;
-    // SAFETY: 1. the memory was just allocated. 2. No work has used it.
-    unsafe { on.device.free(ptr) }?;
+    free(on, on.device.allocate(MIB)?)?;
     other.synchronize()?;
     let graph = capturing.end()?;
     run(&graph, &stream)?;
@@ -95,9 +97,7 @@ fn a_relaxed_thread_may_allocate(on: &Subject) -> Verdict {
     on.fill(area.span(), 7, &stream)?;
     {
         let _relaxed = RelaxedCapture::enter(&on.device)?;
-        let ptr = on.device.allocate(MIB)?;
-        // SAFETY: 1. the memory was just allocated. 2. No work has used it.
-        unsafe { on.device.free(ptr) }?;
+        free(on, on.device.allocate(MIB)?)?;
     }
     let graph = capturing.end()?;
     run(&graph, &stream)?;

@@ -9,13 +9,13 @@ use crate::rig::prelude::*;
 
 cases! { host_calls:
     /// A function queued once runs once.
-    a_function_runs_once(HostCalls);
+    a_function_runs_once(HostCalls) = |on| runs_once(on, &on.stream()?);
     /// Functions of one stream run one after the other, in the order they were queued.
     functions_of_one_stream_run_in_order(HostCalls);
     /// Functions of different streams all run.
     functions_of_several_streams_all_run(HostCalls);
     /// The default stream runs functions too.
-    a_function_runs_in_the_default_stream(HostCalls);
+    a_function_runs_in_the_default_stream(HostCalls) = |on| runs_once(on, &DefaultStream);
     /// A function sees what earlier work of its stream brought to the host.
     a_function_runs_after_earlier_work(HostCalls, Transfer, HostMemory);
     /// Work queued behind a function does not run before the function has returned.
@@ -43,10 +43,10 @@ fn counting(count: &Arc<AtomicU32>) -> HostFunction {
     })
 }
 
-fn a_function_runs_once(on: &Subject) -> Verdict {
-    let (stream, count) = (on.stream()?, Arc::default());
-    on.call_host(&stream, counting(&count))?;
-    stream.synchronize()?;
+fn runs_once(on: &Subject, stream: &impl AsStream) -> Verdict {
+    let count = Arc::default();
+    on.call_host(stream, counting(&count))?;
+    on.synchronize(stream)?;
     settle();
     ensure_eq!(count.load(Ordering::Relaxed), 1, "how often it ran")
 }
@@ -75,13 +75,6 @@ fn functions_of_several_streams_all_run(on: &Subject) -> Verdict {
         stream.synchronize()?;
     }
     ensure_eq!(count.load(Ordering::Relaxed), 32, "how many ran")
-}
-
-fn a_function_runs_in_the_default_stream(on: &Subject) -> Verdict {
-    let count = Arc::default();
-    on.call_host(&DefaultStream, counting(&count))?;
-    on.synchronize(&DefaultStream)?;
-    ensure_eq!(count.load(Ordering::Relaxed), 1, "how often it ran")
 }
 
 fn a_function_runs_after_earlier_work(on: &Subject) -> Verdict {

@@ -1,6 +1,6 @@
 //! Unmaps, releases, access rights and accounting of virtual memory.
 
-use cachette_hal::{Access, Device, ErrorKind, Ordinal};
+use cachette_hal::{Access, Device, ErrorKind, Ordinal, Sharing};
 
 use crate::rig::prelude::*;
 
@@ -31,8 +31,6 @@ cases! { virtual_memory:
     a_reservation_takes_no_memory(VirtualMemory);
     /// Creating a backing takes free memory, and destroying it unmapped gives it back.
     a_backing_takes_memory(VirtualMemory);
-    /// Destroying a mapped backing gives no memory back; unmapping it then does.
-    memory_stays_taken_while_mapped(VirtualMemory);
 }
 
 /// Large enough to stand out from the activity of other processes.
@@ -57,7 +55,7 @@ fn unmapping_a_part_is_an_invalid_value(on: &Subject) -> Verdict {
     let minimum = on.device.virtual_memory()?.granularity().minimum;
     let bytes = 2 * on.chunk()?.max(minimum);
     let reservation = on.reservation(bytes)?;
-    let backing = on.backing(bytes, cachette_hal::Sharing::Private)?;
+    let backing = on.backing(bytes, Sharing::Private)?;
     let mapping = on.map(&reservation, 0, &backing)?;
     on.put_pattern(mapping.span(), 1)?;
     let memory = on.device.virtual_memory()?;
@@ -196,25 +194,10 @@ fn a_backing_takes_memory(on: &Subject) -> Verdict {
     let bytes = LARGE.next_multiple_of(on.chunk()?);
     eventually(&format!("free before, during and after {bytes} bytes"), || {
         let before = on.free_memory()?;
-        let backing = on.backing(bytes, cachette_hal::Sharing::Private)?;
+        let backing = on.backing(bytes, Sharing::Private)?;
         let during = on.free_memory()?;
         backing.close()?;
         let after = on.free_memory()?;
         Ok((during + LARGE / 2 <= before && during + LARGE / 2 <= after, (before, during, after)))
-    })
-}
-
-fn memory_stays_taken_while_mapped(on: &Subject) -> Verdict {
-    let bytes = LARGE.next_multiple_of(on.chunk()?);
-    let reservation = on.reservation(bytes)?;
-    eventually("free when mapped, destroyed and unmapped", || {
-        let backing = on.backing(bytes, cachette_hal::Sharing::Private)?;
-        let mapping = on.map(&reservation, 0, &backing)?;
-        let mapped = on.free_memory()?;
-        backing.close()?;
-        let destroyed = on.free_memory()?;
-        mapping.close()?;
-        let unmapped = on.free_memory()?;
-        Ok((destroyed < mapped + LARGE / 2 && destroyed + LARGE / 2 <= unmapped, (mapped, destroyed, unmapped)))
     })
 }
