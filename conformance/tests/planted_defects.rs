@@ -43,7 +43,9 @@ const fn meant_for(defect: Defect) -> &'static [&'static str] {
             "virtual_memory::aliases_are_the_same_bytes",
             "virtual_memory::aliases_are_coherent_between_streams_behind_an_event",
         ],
-        Defect::UnmapDoesNothing => &["virtual_memory::addresses_show_the_backing_of_the_moment"],
+        Defect::UnmapDoesNothing | Defect::RemapShowsOldContent => {
+            &["virtual_memory::addresses_show_the_backing_of_the_moment"]
+        }
         Defect::WrongKindOnExhaustion => &["errors::they_name_the_call_and_the_remedy"],
         Defect::CaptureExecutesEagerly => &["capture::nothing_runs_before_the_launch"],
         Defect::CopiesOutOfOrder => &["streams::held_work_runs_in_the_order_it_was_queued"],
@@ -96,7 +98,6 @@ const fn meant_for(defect: Defect) -> &'static [&'static str] {
             "virtual_memory::making_and_giving_back_do_not_wait_for_a_held_stream",
         ],
         Defect::UnmapTakesNeighbour => &["virtual_memory::unmapping_one_of_several_leaves_its_neighbours"],
-        Defect::RemapShowsOldContent => &["virtual_memory::addresses_show_the_backing_of_the_moment"],
         Defect::AccessStopsAtFirstMapping => &["virtual_memory::access_is_set_over_several_mappings_at_once"],
         Defect::AccessTakesFromNeighbour => &["virtual_memory::rights_to_one_mapping_leave_its_neighbours"],
         Defect::AliasedMemoryFreedEarly => &["virtual_memory::memory_stays_taken_until_the_last_alias_is_unmapped"],

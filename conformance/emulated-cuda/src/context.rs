@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 
 use cachette_hal::{Device, Stream};
 
-use crate::abi::{Answer, abi, put_if_wanted, refuse_if};
+use crate::abi::{abi, put_if_wanted};
 use crate::driver::{Unit, driver};
-use crate::status::{CONTEXT_IS_DESTROYED, INVALID_CONTEXT, INVALID_VALUE, told};
+use crate::status::{Answer, CONTEXT_IS_DESTROYED, INVALID_CONTEXT, INVALID_VALUE, refuse_if, told};
 
 thread_local! {
     /// Handles of contexts; the last one is current.

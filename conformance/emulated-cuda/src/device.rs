@@ -6,7 +6,6 @@ use std::ptr;
 use cachette_hal::{Device, Event, Progress, Stream};
 
 use crate::context::current_handle;
-use crate::graph_memory;
 use crate::ledger::Range;
 use crate::prelude::*;
 use crate::stream_ordered::free_pooled;
@@ -53,7 +52,7 @@ abi! {
     fn cuMemFree_v2(at: u64) {
         current()?;
         let driver = driver()?;
-        if graph_memory::free(at)? {
+        if driver.ledger.recordings.lock().free(device_ptr(at)?)? {
             return Ok(());
         }
         driver.ledger.give_back(at, |range| {
@@ -108,7 +107,8 @@ abi! {
         ledger.context_of.lock().remove(&handle);
         ledger.priorities.lock().remove(&handle);
         // Freed after the lock is given back.
-        drop(ledger.end_capture(handle));
+        let memory = ledger.recordings.lock().end(handle);
+        drop(memory);
         Ok(())
     }
 

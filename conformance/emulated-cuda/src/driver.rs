@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use cachette_hal::{AnyDevice, Backend, Ordinal, Sharing};
 use cachette_hal_host::{HostBackend, HostConfig};
 
-use crate::abi::{Answer, abi, refuse_if};
+use crate::abi::abi;
 use crate::ledger::Ledger;
 use crate::settings::{Fabric, Settings};
 use crate::status::{
-    DEINITIALIZED, DEVICE_UNAVAILABLE, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_INITIALIZED, Status, told,
+    Answer, DEINITIALIZED, DEVICE_UNAVAILABLE, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_INITIALIZED, Status,
+    refuse_if, told,
 };
 
 /// The driver, once it was started.

@@ -13,7 +13,7 @@ const ALLOCATION_FLAGS: c_uint = 7;
 const REGISTRATION_FLAGS: c_uint = 15;
 
 fn memory() -> Answer<&'static dyn HostMemory> {
-    current()?.device.host_memory().map_err(absent)
+    current()?.device.host_memory().map_err(lacking)
 }
 
 fn host_ptr(ptr: *mut c_void) -> Answer<NonNull<u8>> {

@@ -11,7 +11,7 @@ use crate::types::Token;
 const LAZY: c_uint = 1;
 
 fn tokens() -> Answer<&'static dyn Ipc> {
-    current()?.device.ipc().map_err(absent)
+    current()?.device.ipc().map_err(lacking)
 }
 
 abi! {

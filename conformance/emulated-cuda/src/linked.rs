@@ -26,7 +26,7 @@ abi! {
         stream: *mut c_void,
     ) {
         unit_of(from_context.addr())?;
-        let transfer = unit_of(to_context.addr())?.device.transfer().map_err(absent)?;
+        let transfer = unit_of(to_context.addr())?.device.transfer().map_err(lacking)?;
         if bytes == 0 {
             return Ok(());
         }

@@ -8,7 +8,7 @@ use crate::context::unit_of;
 use crate::prelude::*;
 
 fn peers(unit: &Unit) -> Answer<&dyn PeerAccess> {
-    unit.device.peer_access().map_err(absent)
+    unit.device.peer_access().map_err(lacking)
 }
 
 abi! {

@@ -12,7 +12,7 @@ fn queue(
     stream: *mut c_void,
     act: impl FnOnce(&dyn Transfer, StreamRef) -> Answer<Result<()>>,
 ) -> Answer {
-    let transfer = current()?.device.transfer().map_err(absent)?;
+    let transfer = current()?.device.transfer().map_err(lacking)?;
     if bytes == 0 { Ok(()) } else { act(transfer, stream_ref(stream))?.map_err(told) }
 }
 

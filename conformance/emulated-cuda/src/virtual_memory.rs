@@ -19,7 +19,7 @@ pub(crate) const DESCRIPTOR: c_uint = 1;
 pub(crate) const FABRIC: c_uint = 8;
 
 pub(crate) fn memory(unit: &Unit) -> Answer<&dyn VirtualMemory> {
-    unit.device.virtual_memory().map_err(absent)
+    unit.device.virtual_memory().map_err(lacking)
 }
 
 /// The device at a place.

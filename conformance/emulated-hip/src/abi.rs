@@ -9,18 +9,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process;
 use std::ptr::NonNull;
 
-use cachette_hal::{Error, ErrorKind};
-use cachette_hal_hip::status::{
-    CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, CONTEXT_IS_DESTROYED, DEINITIALIZED, ILLEGAL_ADDRESS, INVALID_DEVICE,
-    INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, OPERATING_SYSTEM, OUT_OF_MEMORY, SUCCESS, UNKNOWN,
-};
+pub(crate) use cachette_emulated::{Answer, lacking, refuse_if, status_of};
+use cachette_hal_hip::status::{INVALID_DEVICE, INVALID_VALUE, NOT_READY, SUCCESS, UNKNOWN};
 use cachette_hal_hip::types::Status;
 
 use crate::machine::{Machine, machine};
 use crate::personality::Personality;
-
-/// What a call came to.
-pub(crate) type Answer<T = ()> = Result<T, Status>;
 
 thread_local! {
     static LAST: Cell<Status> = const { Cell::new(SUCCESS) };
@@ -85,11 +79,6 @@ pub(crate) fn enter_into<T>(to: Answer<Out<T>>, call: impl FnOnce(&'static Machi
         to?.write(call(machine)?);
         Ok(())
     })
-}
-
-/// Fails with a status if something is wrong with a call.
-pub(crate) const fn refuse_if(wrong: bool, status: Status) -> Answer {
-    if wrong { Err(status) } else { Ok(()) }
 }
 
 /// Remembers the status of a call as this version does.
@@ -163,22 +152,4 @@ pub(crate) fn position(machine: &Machine, device: c_int) -> Answer<usize> {
 /// A device's number.
 pub(crate) fn number(position: usize) -> c_int {
     c_int::try_from(position).unwrap_or(c_int::MAX)
-}
-
-/// The status that HIP has for a failure.
-pub(crate) fn status_of(error: Error) -> Status {
-    match error.kind() {
-        ErrorKind::OutOfMemory => OUT_OF_MEMORY,
-        ErrorKind::InvalidValue => INVALID_VALUE,
-        ErrorKind::InvalidHandle => INVALID_HANDLE,
-        ErrorKind::NoSuchDevice => INVALID_DEVICE,
-        ErrorKind::CaptureForbids => CAPTURE_UNSUPPORTED,
-        ErrorKind::CaptureBroken => CAPTURE_INVALIDATED,
-        ErrorKind::Unsupported => NOT_SUPPORTED,
-        ErrorKind::Refused => OPERATING_SYSTEM,
-        ErrorKind::Fault => ILLEGAL_ADDRESS,
-        ErrorKind::DeviceLost => CONTEXT_IS_DESTROYED,
-        ErrorKind::ShuttingDown => DEINITIALIZED,
-        _ => UNKNOWN,
-    }
 }

@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::{c_char, c_int, c_uint};
 
+use cachette_emulated::relaxed;
 use cachette_hal::{AnyDevice, Device};
 
 use crate::personality::Personality;
@@ -72,8 +73,8 @@ fn set_text(to: &mut [c_char], text: &str) {
 }
 
 /// Waits for everything that the device is doing, whatever is being captured.
-pub(crate) fn wait_for_all(device: &AnyDevice) -> Result<(), Status> {
-    relaxed(device, Device::synchronize_device)
+pub(crate) fn wait_for_all(device: &AnyDevice) -> Answer {
+    relaxed(device, Device::synchronize_device).map_err(status_of)
 }
 
 abi! {

@@ -6,17 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::{env, process};
 
-use cachette_hal::owned::RelaxedCapture;
-use cachette_hal::{AnyDevice, Backend, Device, Ordinal, StreamRef};
-use cachette_hal_hip::status::{CONTEXT_IS_DESTROYED, DEINITIALIZED, INVALID_HANDLE, NO_DEVICE, NOT_SUPPORTED};
-use cachette_hal_hip::types::{EventHandle, GraphExecHandle, GraphHandle, NodeHandle, Status, StreamHandle};
+use cachette_emulated::Recordings;
+use cachette_hal::{AnyDevice, Backend, Ordinal, StreamRef};
+use cachette_hal_hip::status::{CONTEXT_IS_DESTROYED, DEINITIALIZED, INVALID_HANDLE, NO_DEVICE};
+use cachette_hal_hip::types::{EventHandle, Status, StreamHandle};
 use cachette_hal_host::{HostBackend, HostConfig};
 
-use crate::abi::{Answer, crash, current, refuse_if, status_of};
+use crate::abi::{Answer, crash, current, refuse_if};
 use crate::captures::Captures;
 use crate::personality::Personality;
 use crate::pools::Pools;
-use crate::recording::{GraphMemory, Recording, UserObject};
 use crate::visible::shown;
 use crate::vm_state::{PAGE, VmState};
 
@@ -57,16 +56,7 @@ pub(crate) struct State {
     /// The stream of the last record of each event.
     pub(crate) recorded_in: HashMap<EventHandle, StreamHandle>,
     pub(crate) captures: Captures,
-    pub(crate) graphs: HashMap<GraphHandle, Arc<Recording>>,
-    pub(crate) execs: HashMap<GraphExecHandle, Arc<Recording>>,
-    /// The captures that were begun, by their streams.
-    pub(crate) begun: HashMap<StreamHandle, u64>,
-    /// Memory of the captures under way, by their numbers.
-    pub(crate) recorded: HashMap<u64, Vec<Arc<GraphMemory>>>,
-    /// Objects that no graph has yet.
-    pub(crate) objects: HashMap<usize, UserObject>,
-    /// For every captured stream the frontier that was told last: callers read it in place.
-    pub(crate) frontiers: HashMap<StreamHandle, Vec<NodeHandle>>,
+    pub(crate) recordings: Recordings,
     /// Pairs of a device and the peer it may reach.
     pub(crate) peers: HashSet<(usize, usize)>,
     /// Tokens made by this process.
@@ -272,15 +262,6 @@ impl Machine {
     }
 }
 
-/// Does something with a device while no capture binds the calling thread.
-pub(crate) fn relaxed(device: &AnyDevice, act: impl FnOnce(&AnyDevice) -> cachette_hal::Result<()>) -> Answer {
-    let _relaxed = match device.capture() {
-        Ok(_) => Some(RelaxedCapture::enter(device).map_err(status_of)?),
-        Err(_) => None,
-    };
-    act(device).map_err(status_of)
-}
-
 /// The devices beneath, shown or not; `None` if there are none.
 fn devices() -> Option<Vec<AnyDevice>> {
     let backend = beneath()?;
@@ -326,9 +307,4 @@ fn over_host() -> Option<Box<dyn Backend>> {
         .granularity(PAGE, 2 << 20)
         .base_alignment(PAGE);
     Some(Box::new(HostBackend::new(config).ok()?))
-}
-
-/// The answer of a group that the device beneath lacks.
-pub(crate) fn lacking(_: cachette_hal::Missing) -> i32 {
-    NOT_SUPPORTED
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_ulonglong};
 use std::os::fd::AsFd;
 
+use cachette_emulated::relaxed;
 use cachette_hal::{Access, Backing, Device, DevicePtr, StreamRef};
 
 use crate::device::wait_for_all;
@@ -21,7 +22,7 @@ fn wait_for_default_stream(machine: &Machine) -> Answer {
     let (position, device) = machine.current();
     wait_for_blocking_streams(machine, device, position)?;
     // SAFETY: 1. the default stream always lives.
-    relaxed(device, |device| unsafe { device.synchronize(StreamRef::DEFAULT) })
+    relaxed(device, |device| unsafe { device.synchronize(StreamRef::DEFAULT) }).map_err(status_of)
 }
 
 /// Maps a handle whole on the device beneath.
