@@ -18,7 +18,8 @@ use crate::space::{Kind, Range, Space};
 #[derive(Clone, Debug)]
 pub struct HostDevice {
     owner: Arc<Owner>,
-    index: usize,
+    /// Position among the backend's devices.
+    pub(crate) index: usize,
 }
 
 impl HostDevice {
@@ -33,11 +34,6 @@ impl HostDevice {
 
     pub(crate) fn unit(&self) -> &Unit {
         &self.machine().units[self.index]
-    }
-
-    /// Position among the backend's devices.
-    pub(crate) const fn index(&self) -> usize {
-        self.index
     }
 
     /// Begins a call of the contract, and returns it.
@@ -75,7 +71,7 @@ impl HostDevice {
             &machine.space,
             machine.config.phantom,
         )?;
-        let at = extent.start() + off;
+        let at = extent.start + off;
         let range = Range { bytes, owner: self.index, kind: kind(extent) };
         space.insert(at, range);
         Ok(at)
@@ -117,7 +113,7 @@ impl Device for HostDevice {
     fn memory_info(&self) -> Result<MemoryInfo> {
         self.enter(Call::MemoryInfo)?;
         let physical = &self.unit().physical;
-        let total = physical.capacity();
+        let total = physical.capacity;
         let used = if self.lies(Defect::MemoryInfoFixed) { 0 } else { physical.used() };
         let free = total.saturating_sub(used);
         Ok(MemoryInfo { free, total })

@@ -99,12 +99,12 @@ impl Machine {
         let instant = threaded && work.is_instant(self.config.phantom, state);
         let stream = state.streams.get_mut(&key).ok_or(error(call, ErrorKind::InvalidHandle))?;
         if instant && stream.is_idle() {
-            self.execute(stream.device(), work);
+            self.execute(stream.device, work);
             self.engine.progress.notify_all();
             return Ok(());
         }
         check(!threaded || self.start_worker(stream, key).is_ok(), call, ErrorKind::Refused)?;
-        self.units[stream.device()]
+        self.units[stream.device]
             .pending
             // Relaxed: a thread that waits reads the queues under the lock.
             .fetch_add(1, Ordering::Relaxed);
@@ -117,7 +117,7 @@ impl Machine {
         if let Some(stream) = state.streams.get_mut(&key) {
             stream.finish();
             // Release: pairs with the acquire in `wait_idle`.
-            self.units[stream.device()].pending.fetch_sub(1, Ordering::Release);
+            self.units[stream.device].pending.fetch_sub(1, Ordering::Release);
         }
         self.engine.progress.notify_all();
     }

@@ -36,7 +36,8 @@ pub(crate) fn kind_of(error: Errno) -> ErrorKind {
 #[derive(Debug)]
 pub(crate) struct Memory {
     descriptor: OwnedFd,
-    inode: u64,
+    /// A number that is unique among the live memory of the host.
+    pub(crate) inode: u64,
 }
 
 impl Memory {
@@ -65,11 +66,6 @@ impl Memory {
             && u64::try_from(status.st_size) == Ok(bytes)
             && seals.contains(SealFlags::SHRINK);
         ours.then_some(Self { descriptor, inode: status.st_ino })
-    }
-
-    /// A number that is unique among the live memory of the host.
-    pub(crate) const fn inode(&self) -> u64 {
-        self.inode
     }
 
     /// Number of the descriptor in this process.
@@ -240,7 +236,8 @@ impl Drop for Region {
     }
 }
 
-fn pointer(address: u64) -> *mut c_void {
+/// An address of host memory as a pointer.
+pub(crate) fn pointer<T>(address: u64) -> *mut T {
     ptr::with_exposed_provenance_mut(host_len(address))
 }
 

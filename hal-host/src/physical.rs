@@ -11,7 +11,7 @@ use crate::defect::Defect;
 /// `used <= capacity` always, unless a defect is planted.
 #[derive(Debug)]
 pub(crate) struct Physical {
-    capacity: u64,
+    pub(crate) capacity: u64,
     used: AtomicU64,
     /// Whether more than the capacity may be used; a defect.
     boundless: bool,
@@ -28,11 +28,6 @@ impl Physical {
             boundless: config.lies(Defect::CapacityNotEnforced),
             leaky: config.lies(Defect::CapacityNeverReturned),
         })
-    }
-
-    /// The size in bytes.
-    pub(crate) const fn capacity(&self) -> u64 {
-        self.capacity
     }
 
     /// Bytes in use.

@@ -79,7 +79,7 @@ impl TokenKey {
     /// The key of memory of this process; `None` if the memory is phantom.
     pub(crate) fn of(memory: Option<&Memory>, bytes: u64, memory_bytes: u64) -> Option<Self> {
         let (memory, process) = (memory?, Process::own()?);
-        Some(Self { process, descriptor: memory.descriptor(), inode: memory.inode(), bytes, memory_bytes })
+        Some(Self { process, descriptor: memory.descriptor(), inode: memory.inode, bytes, memory_bytes })
     }
 
     /// Writes the key as a name of this kind.
@@ -130,7 +130,7 @@ impl TokenKey {
         let descriptor = rustix::fs::open(path, flags, Mode::empty()).ok()?;
         // The descriptor is open, so its number cannot be reused for another file any more.
         let memory = Memory::adopt(descriptor, named.file(), self.memory_bytes)?;
-        let same = memory.inode() == self.inode && Process::find(self.process.pid) == Some(self.process);
+        let same = memory.inode == self.inode && Process::find(self.process.pid) == Some(self.process);
         same.then_some(memory)
     }
 }

@@ -82,7 +82,7 @@ impl State {
 
     /// Adds work to the stream's capture; `false` if it has none.
     pub(super) fn capture_task(&mut self, call: Call, key: StreamKey, task: &Task) -> Result<bool> {
-        let Some(device) = self.streams.get(&key).map(super::stream::StreamState::device) else { return Ok(false) };
+        let Some(device) = self.streams.get(&key).map(|stream| stream.device) else { return Ok(false) };
         let Some((_, capture)) = self.capture_of(call, key)? else { return Ok(false) };
         let end = capture.ends.entry(key).or_default();
         let node = capture.body.push(device, task.clone(), std::mem::take(end));
@@ -144,7 +144,7 @@ impl Machine {
         let call = Call::StreamWait;
         let joined = state.capture_of(call, key)?.map(|(joined, _)| joined);
         let stream = state.streams.get_mut(&key).ok_or(error(call, ErrorKind::InvalidHandle))?;
-        let refused = key.is_default_of(stream.device()) || joined.is_some_and(|other| other != id);
+        let refused = key.is_default_of(stream.device) || joined.is_some_and(|other| other != id);
         match state.captures.get_mut(&id) {
             Some(capture) if capture.broken => fail(call, ErrorKind::CaptureBroken),
             Some(capture) if !refused => {

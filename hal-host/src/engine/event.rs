@@ -12,7 +12,7 @@ use crate::checks::{check, fail};
 use crate::defect::Defect;
 use crate::engine::machine::Machine;
 
-/// A position in a stream, which the stream has reached or not.
+/// A position in a stream, which the stream has reached or not; also the end of a hold.
 ///
 /// Every record creates a new one, so that a later record does not affect a wait for an old one.
 #[derive(Debug, Default)]

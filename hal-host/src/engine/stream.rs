@@ -45,7 +45,7 @@ impl StreamKey {
 
 #[derive(Debug)]
 pub(super) struct StreamState {
-    device: usize,
+    pub(super) device: usize,
     queue: VecDeque<Work>,
     /// Whether a piece of work has left the queue and not finished.
     running: bool,
@@ -76,10 +76,6 @@ impl StreamState {
             capture: None,
             wake: None,
         }
-    }
-
-    pub(super) const fn device(&self) -> usize {
-        self.device
     }
 
     /// Returns whether nothing is queued or running.
@@ -140,7 +136,7 @@ impl State {
     /// Returns the stream's key, if the handle is a live stream of any device: events connect devices.
     pub(super) fn find_any_stream(&self, call: Call, device: usize, stream: StreamRef) -> Result<StreamKey> {
         let key = StreamKey::new(device, stream);
-        let owner = self.streams.get(&key).map_or(device, StreamState::device);
+        let owner = self.streams.get(&key).map_or(device, |stream| stream.device);
         self.find_stream(call, owner, stream)
     }
 

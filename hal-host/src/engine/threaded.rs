@@ -41,7 +41,7 @@ impl Machine {
                 state = wake.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            let device = stream.device();
+            let device = stream.device;
             while !work.is_ready(&state) && !state.stop {
                 state = self.wait_progress(state);
             }

@@ -1,7 +1,6 @@
 //! Pieces of work that a stream runs.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use cachette_hal::HostFunction;
@@ -44,7 +43,7 @@ pub(crate) enum Work {
     /// Calls the host.
     HostCall(HostFunction),
     /// Waits for a [`Hold`].
-    Hold(Arc<Gate>),
+    Hold(Arc<Marker>),
     /// Returns memory to the pool.
     Free {
         /// The start of the memory.
@@ -62,7 +61,7 @@ impl Work {
                 Some(newest) => newest.is_done(),
                 None => marker.is_done(),
             },
-            Self::Hold(gate) => gate.is_open(),
+            Self::Hold(gate) => gate.is_done(),
             _ => true,
         }
     }
@@ -125,29 +124,18 @@ pub enum WorkKind {
     Free,
 }
 
-/// The flag that a hold waits for.
-#[derive(Debug, Default)]
-pub(crate) struct Gate(AtomicBool);
-
-impl Gate {
-    fn is_open(&self) -> bool {
-        // Acquire: pairs with the release in `Hold::drop`.
-        self.0.load(Ordering::Acquire)
-    }
-}
-
 /// Holds a stream at a known point: later work in it does not run before this is dropped.
 #[derive(Debug)]
 #[must_use = "a hold that is dropped holds nothing"]
 pub struct Hold {
-    gate: Arc<Gate>,
+    gate: Arc<Marker>,
     machine: Weak<Machine>,
 }
 
 impl Hold {
     /// Creates a closed hold, and the work that waits for it.
     pub(super) fn new(machine: &Arc<Machine>) -> (Self, Work) {
-        let gate = Arc::<Gate>::default();
+        let gate = Arc::<Marker>::default();
         let hold = Self { gate: Arc::clone(&gate), machine: Arc::downgrade(machine) };
         (hold, Work::Hold(gate))
     }
@@ -160,8 +148,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // Release: pairs with the acquire in `Gate::is_open`.
-        self.gate.0.store(true, Ordering::Release);
+        self.gate.finish();
         if let Some(machine) = self.machine.upgrade() {
             machine.tell_progress();
         }
