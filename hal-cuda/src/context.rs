@@ -25,8 +25,9 @@ pub(crate) static CAPTURES: CaptureLock = CaptureLock::new();
 ///
 /// The driver counts its users and destroys it with the last one.
 pub(crate) struct Context {
-    driver: Arc<Driver>,
-    device: CUdevice,
+    pub(crate) driver: Arc<Driver>,
+    /// The driver's number for the device.
+    pub(crate) device: CUdevice,
     handle: usize,
 }
 
@@ -52,16 +53,6 @@ impl Context {
     /// The driver's functions by group.
     pub(crate) fn symbols(&self) -> &Symbols {
         &self.driver.symbols
-    }
-
-    /// The driver itself.
-    pub(crate) const fn driver(&self) -> &Arc<Driver> {
-        &self.driver
-    }
-
-    /// The driver's number for the device.
-    pub(crate) const fn device(&self) -> CUdevice {
-        self.device
     }
 
     /// The driver's handle.

@@ -23,7 +23,7 @@ impl CudaHostMemory {
     /// Checks the requirements of the group.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         let calls = context.symbols().host_memory?;
-        Property::MAPS_HOST_MEMORY.need(context.core(), context.device())?;
+        Property::MAPS_HOST_MEMORY.need(context.core(), context.device)?;
         Ok(Self { context: Arc::clone(context), calls })
     }
 }

@@ -19,7 +19,7 @@ impl CudaIpc {
     /// Checks the requirements of the group.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         let calls = context.symbols().ipc?;
-        Property::IPC.need(context.core(), context.device())?;
+        Property::IPC.need(context.core(), context.device)?;
         Ok(Self { context: Arc::clone(context), calls })
     }
 

@@ -70,7 +70,7 @@ impl HipCapture {
     ///
     /// Promise 1.
     unsafe fn end_once(&self, stream: StreamHandle) -> Result<GraphHandle> {
-        let (call, left) = ("hipStreamEndCapture", &self.context.driver().left);
+        let (call, left) = ("hipStreamEndCapture", &self.context.driver.left);
         let _held = CAPTURES.lock();
         // SAFETY: 1. is the caller's promise.
         unsafe { check_live(&self.context, StreamRef::from_raw(stream)) }?;
@@ -182,7 +182,7 @@ impl Capture for HipCapture {
     }
 
     unsafe fn begin_capture(&self, stream: StreamRef, mode: CaptureMode) -> Result<()> {
-        if self.context.driver().left.contains(handle(stream)) {
+        if self.context.driver.left.contains(handle(stream)) {
             // The capture was ended before, so this only tries again to detach it, and returns an error.
             // SAFETY: 1. is the caller's promise.
             let _ = unsafe { self.end_once(handle(stream)) };
@@ -263,7 +263,7 @@ pub(crate) unsafe fn is_captured(context: &Context, stream: StreamRef) -> bool {
 /// Promise 1.
 pub(crate) unsafe fn check_live(context: &Context, stream: StreamRef) -> Result<()> {
     let Ok(calls) = context.symbols().capture else { return Ok(()) };
-    if handle(stream) <= PER_THREAD_STREAM || context.driver().own.contains(handle(stream)) {
+    if handle(stream) <= PER_THREAD_STREAM || context.driver.own.contains(handle(stream)) {
         return Ok(());
     }
     // SAFETY: 1. is the caller's promise.

@@ -30,7 +30,7 @@ impl Ipc for HipIpc {
         let call = "hipIpcGetMemHandle";
         // For mapped memory, drivers up to 7.2 crash the kernel. For an interior address the driver would export the
         // whole allocation, and the importer would not have the offset.
-        let is_mapped = self.context.driver().ledger.holds(base.address());
+        let is_mapped = self.context.driver.ledger.holds(base.address());
         if is_mapped || self.base(base).map_err(refused)? != base.address() {
             return Err(Error::new(ErrorKind::InvalidValue, call));
         }

@@ -81,8 +81,7 @@ impl Property {
     pub(crate) fn need(self, context: &Context) -> Result<(), Reason> {
         let mut value = 0;
         // SAFETY: the driver writes one number.
-        let status =
-            unsafe { (context.core().hipDeviceGetAttribute)(&raw mut value, self.attribute, context.device()) };
+        let status = unsafe { (context.core().hipDeviceGetAttribute)(&raw mut value, self.attribute, context.device) };
         match context.check("hipDeviceGetAttribute", status) {
             Ok(()) if value != 0 => Ok(()),
             _ => Err(Reason::DeviceLacks(self.name)),

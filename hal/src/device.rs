@@ -259,6 +259,3 @@ macro_rules! pass_through {
 // Generic code can take `AnyDevice`, and an owner can borrow its device.
 pass_through!(Arc<D>);
 pass_through!(&D);
-
-// Dyn-compatibility is part of the contract.
-const _: Option<&dyn Device> = None;

@@ -10,17 +10,7 @@ use crate::{
 };
 
 use super::{Facts, Traced};
-use crate::{forward_groups, forward_virtual_memory_facts};
-
-/// The device itself for `[]`, or the device's group in the brackets.
-macro_rules! target {
-    ($device:expr, []) => {
-        &$device
-    };
-    ($device:expr, [$group:ident]) => {
-        $device.$group()?
-    };
-}
+use crate::{forward_groups, forward_target, forward_virtual_memory_facts};
 
 /// Defines safe methods that call the target and report the call.
 macro_rules! calls {
@@ -30,7 +20,7 @@ macro_rules! calls {
     ) => {
         $(
             fn $name(&self $(, $argument: $type)*) -> Result<$output> {
-                let target = target!(self.device, $group);
+                let target = forward_target!(self.device, $group);
                 let facts = $facts;
                 self.$report(facts, || target.$name($($argument),*) $(, $number)?)
             }
@@ -46,7 +36,7 @@ macro_rules! unsafe_calls {
     ) => {
         $(
             unsafe fn $name(&self $(, $argument: $type)*) -> Result<$output> {
-                let target = target!(self.device, $group);
+                let target = forward_target!(self.device, $group);
                 let facts = $facts;
                 // SAFETY: the caller's promises are passed on unchanged.
                 self.$report(facts, || unsafe { target.$name($($argument),*) } $(, $number)?)

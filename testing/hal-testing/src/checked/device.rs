@@ -2,7 +2,7 @@
 
 use cachette_hal::{Call, Device, DevicePtr, Event, MemoryInfo, Progress, Result, Stream, StreamRef, Use};
 
-use super::table::{creates, ends, passes, target, uses};
+use super::table::{creates, ends, passes, uses};
 use super::{Checked, Resource};
 use cachette_hal::forward_groups;
 
