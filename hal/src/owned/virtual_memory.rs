@@ -160,14 +160,10 @@ impl<D: Device> OwnedBacking<D> {
     }
 
     fn destroy(&mut self) -> Result<()> {
-        match self.backing.take() {
-            Some(backing) => {
-                let memory = self.device.virtual_memory()?;
-                // SAFETY: 1. this device created the handle, which leaves its owner here.
-                unsafe { memory.destroy_backing(backing) }
-            }
-            None => Ok(()),
-        }
+        let Some(backing) = self.backing.take() else { return Ok(()) };
+        let memory = self.device.virtual_memory()?;
+        // SAFETY: 1. this device created the handle, which leaves its owner here.
+        unsafe { memory.destroy_backing(backing) }
     }
 }
 
