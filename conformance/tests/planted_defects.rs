@@ -26,7 +26,7 @@ const fn meant_for(defect: Defect) -> &'static [&'static str] {
         ],
         Defect::HostWaitReturnsEarly => &["events::wait_blocks_until_the_work_finished"],
         Defect::SynchronizeReturnsEarly => &["streams::synchronize_blocks_until_queued_work_finished"],
-        Defect::SynchronizeSkipsDefault => &["streams::synchronize_device_waits_for_the_default_stream"],
+        Defect::SynchronizeSkipsDefault => &["streams::synchronize_device_waits_for_every_stream"],
         Defect::SynchronizeSkipsDestroyed => &["streams::synchronize_device_waits_for_a_destroyed_stream"],
         Defect::DestroyedStreamLives => &[
             "destroyed_streams::take_no_events",

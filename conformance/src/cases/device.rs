@@ -7,15 +7,13 @@ use cachette_hal::{Device, Feature, Ordinal};
 use crate::rig::prelude::*;
 
 cases! { device:
-    /// A device knows its position in the driver's list.
-    facts_name_the_ordinal_that_was_opened();
     /// The total of a device's facts and of its memory information is one number.
     facts_agree_with_memory_info();
     /// The alignment that a device states is a power of two.
     base_alignment_is_a_power_of_two();
     /// A backend opens devices of its vendor.
     its_vendor_is_that_of_its_backend();
-    /// Each ordinal below the count opens, and knows itself.
+    /// Each ordinal below the count opens, and its facts name it.
     every_device_that_is_counted_opens();
     /// Two devices that state an identity state different ones.
     identities_differ().on_devices(2);
@@ -27,10 +25,6 @@ cases! { device:
     opened_twice_it_shares_streams_and_events(HostCalls);
     /// An open device works after its backend was dropped.
     it_outlives_its_backend();
-}
-
-fn facts_name_the_ordinal_that_was_opened(on: &Subject) -> Verdict {
-    ensure_eq!(on.device.info().ordinal, on.ordinal, "the ordinal")
 }
 
 fn facts_agree_with_memory_info(on: &Subject) -> Verdict {

@@ -18,8 +18,6 @@ cases! { host_calls:
     a_function_runs_in_the_default_stream(HostCalls) = |on| runs_once(on, &DefaultStream);
     /// A function sees what earlier work of its stream brought to the host.
     a_function_runs_after_earlier_work(HostCalls, Transfer, HostMemory);
-    /// Work queued behind a function does not run before the function has returned.
-    later_work_waits_for_the_function(HostCalls, Transfer);
     /// Queueing a function returns although an earlier one still runs.
     queueing_does_not_wait_for_the_function(HostCalls);
     /// What a function has captured is dropped once it has run.
@@ -95,19 +93,6 @@ fn a_function_runs_after_earlier_work(on: &Subject) -> Verdict {
     on.call_host(&stream, Box::new(look))?;
     stream.synchronize()?;
     ensure_eq!(seen.load(Ordering::Relaxed), 7, "what the function saw")
-}
-
-fn later_work_waits_for_the_function(on: &Subject) -> Verdict {
-    let (area, stream, event) = (on.filled(64 * KIB, 1)?, on.stream()?, on.event()?);
-    let gate = on.hold_warm(&stream)?;
-    on.fill(area.span(), 7, &stream)?;
-    event.record(&stream)?;
-    settle();
-    ensure!(!event.poll()?.is_done(), "work behind the function has run")?;
-    on.expect_byte(area.span(), 1, "the target of a fill behind the function")?;
-    gate.release();
-    event.wait()?;
-    on.expect_byte(area.span(), 7, "the same target afterwards")
 }
 
 fn queueing_does_not_wait_for_the_function(on: &Subject) -> Verdict {

@@ -25,8 +25,6 @@ cases! { ordering:
         = |on| sees_writes(on, &on.stream()?, &DefaultStream);
     /// An event recorded again and again hands over each time what was marked then.
     one_event_can_carry_many_hand_overs(Transfer);
-    /// After the host has waited for an event, the work before it is visible.
-    the_host_sees_what_it_waited_for(Transfer, HostCalls);
 }
 
 const BYTES: u64 = 64 * KIB;
@@ -159,17 +157,4 @@ fn one_event_can_carry_many_hand_overs(on: &Subject) -> Verdict {
     }
     reader.synchronize()?;
     on.expect_parts(seen.span(), BYTES, 1, "what one record handed over")
-}
-
-fn the_host_sees_what_it_waited_for(on: &Subject) -> Verdict {
-    let (area, stream, event) = (on.filled(BYTES, 1)?, on.stream()?, on.event()?);
-    for round in 2..8 {
-        let gate = on.hold_warm(&stream)?;
-        on.fill(area.span(), round, &stream)?;
-        event.record(&stream)?;
-        gate.release();
-        event.wait()?;
-        on.expect_byte(area.span(), round, "what the event marked")?;
-    }
-    Ok(())
 }

@@ -19,7 +19,7 @@ cases! { streams:
     /// Work that piled up in a stream still runs in order.
     held_work_runs_in_the_order_it_was_queued(Transfer, HostCalls) = |on| runs_in_order(on, |stream| on.hold_warm(stream).map(Some));
     /// A stream runs while another is held.
-    a_held_one_does_not_hold_another(Transfer, HostCalls);
+    a_held_one_does_not_hold_another(HostCalls) = |on| runs_beside(on, &on.stream()?, &on.stream()?);
     /// A created stream runs while the default stream is held.
     created_ones_do_not_wait_for_the_default_stream(HostCalls)
         = |on| runs_beside(on, &on.stream()?, &DefaultStream);
@@ -34,10 +34,8 @@ cases! { streams:
     synchronize_of_an_idle_one_returns();
     /// Synchronising with one stream does not wait for another that is held.
     synchronize_does_not_wait_for_other_streams(HostCalls);
-    /// Synchronising with the device blocks while any stream of it is held.
+    /// Synchronising with the device blocks while any stream of it is held, also the default one.
     synchronize_device_waits_for_every_stream(HostCalls);
-    /// A wait for the device covers the default stream.
-    synchronize_device_waits_for_the_default_stream(HostCalls);
     /// A wait for the device covers the work of destroyed streams, unless the destruction has waited for it.
     synchronize_device_waits_for_a_destroyed_stream(Transfer, HostCalls);
     /// Work that was queued before a stream was destroyed runs to its end.
@@ -72,17 +70,6 @@ fn runs_in_order(on: &Subject, hold: impl FnOnce(&Stream) -> Verdict<Option<Gate
     stream.synchronize()?;
     on.expect_parts(area.span().part(BYTES, 15 * BYTES), BYTES, 1, "the copy made between two fills")?;
     on.expect_byte(first, 0xff, "the last fill")
-}
-
-fn a_held_one_does_not_hold_another(on: &Subject) -> Verdict {
-    let (area, held, free) = (on.filled(64 * KIB, 0)?, on.stream()?, on.stream()?);
-    let event = on.event()?;
-    let gate = on.hold_warm(&held)?;
-    on.fill(area.span(), 9, &free)?;
-    event.record(&free)?;
-    event.wait()?;
-    gate.release();
-    on.expect_byte(area.span(), 9, "what the free stream wrote")
 }
 
 /// Checks that a stream runs while another is held.
@@ -128,16 +115,12 @@ fn synchronize_does_not_wait_for_other_streams(on: &Subject) -> Verdict {
 
 fn synchronize_device_waits_for_every_stream(on: &Subject) -> Verdict {
     let streams = [on.stream()?, on.stream()?, on.stream()?];
-    for stream in &streams {
+    let held: [&dyn AsStream; 4] = [&DefaultStream, &streams[0], &streams[1], &streams[2]];
+    for stream in held {
         let gate = on.hold(stream)?;
         blocks_until_released(&gate, || on.device.synchronize_device())?;
     }
     Ok(())
-}
-
-fn synchronize_device_waits_for_the_default_stream(on: &Subject) -> Verdict {
-    let gate = on.hold(&DefaultStream)?;
-    blocks_until_released(&gate, || on.device.synchronize_device())
 }
 
 /// Begins to destroy a held stream. The call may wait for the stream's work, so another thread makes it.

@@ -16,7 +16,7 @@ cases! { threads:
     each_may_have_its_own_stream(Transfer);
     /// Threads that queue into one stream at once all have their work done.
     one_stream_takes_work_from_many(Transfer);
-    /// An event recorded by one thread holds another until the work is done.
+    /// An event recorded by one thread holds another until the work is done, which is then visible.
     an_event_is_recorded_by_one_and_waited_for_by_another(Transfer, HostCalls);
     /// Any number of threads may wait for one event.
     several_wait_for_one_event(HostCalls);

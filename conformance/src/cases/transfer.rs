@@ -25,7 +25,7 @@ cases! { transfer:
     upload_happens_in_stream_order(Transfer, HostMemory, HostCalls);
     /// Fills and copies return while their stream is held.
     fills_and_copies_do_not_block_the_host(Transfer, HostCalls);
-    /// Nothing queued behind a held point of a stream has happened.
+    /// Nothing queued behind a held point of a stream, or behind a host function that runs, has happened.
     held_work_has_not_happened(Transfer, HostCalls);
     /// A fill, copy, upload or download of no bytes is an invalid value.
     zero_bytes_is_an_invalid_value(Transfer);

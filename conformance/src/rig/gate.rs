@@ -60,7 +60,7 @@ impl State {
 
 impl Subject {
     /// Holds a stream at its current end.
-    pub(crate) fn hold(&self, stream: &impl AsStream) -> Verdict<Gate> {
+    pub(crate) fn hold(&self, stream: &(impl AsStream + ?Sized)) -> Verdict<Gate> {
         let calls = self.device.host_calls()?;
         let state = Arc::new(State::default());
         let passed = Arc::clone(&state);
