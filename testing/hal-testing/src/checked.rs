@@ -35,7 +35,7 @@ use cachette_hal::{Device, DevicePtr, StreamRef};
 /// use cachette_hal_testing::Checked;
 ///
 /// fn careful<D: Device>(device: D) -> Result<D, Box<dyn std::error::Error>> {
-///     let device = Checked::new(device).on_misuse(|misuse| eprintln!("{misuse}"));
+///     let device = Checked::new(device);
 ///     let event = device.create_event()?;
 ///     // SAFETY: 1. The event was made by this device just now.
 ///     unsafe { device.destroy_event(event) }?;
@@ -53,14 +53,6 @@ impl<D: Device> Checked<D> {
     #[must_use]
     pub fn new(device: D) -> Self {
         Self { device, watch: Watch::new() }
-    }
-
-    /// Calls `observer` for every misuse, on the thread that makes the wrong call. When the device is dropped or
-    /// finished, `observer` is called for every leak.
-    #[must_use]
-    pub fn on_misuse(mut self, observer: impl Fn(&Misuse) + Send + Sync + 'static) -> Self {
-        self.watch.add_observer(Box::new(observer));
-        self
     }
 
     /// Registers a stream that is created and destroyed elsewhere.

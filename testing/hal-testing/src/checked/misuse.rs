@@ -149,15 +149,7 @@ impl MisuseKind {
             Self::EndedTwice | Self::UsedAfterEnd | Self::Foreign | Self::WrongCall | Self::Leaked => {
                 ErrorKind::InvalidHandle
             }
-            Self::Interior
-            | Self::NotMapped
-            | Self::AlreadyMapped
-            | Self::NotReserved
-            | Self::StillMapped
-            | Self::WrongSize
-            | Self::NotCaptured
-            | Self::StillCaptured
-            | Self::OutOfBounds => ErrorKind::InvalidValue,
+            _ => ErrorKind::InvalidValue,
         }
     }
 }
