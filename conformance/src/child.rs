@@ -26,7 +26,6 @@ const ARGUMENTS: &str = "CACHETTE_CONFORMANCE_ARGUMENTS";
 
 /// The prefix of the answer; drivers may print other lines.
 const ANSWER: &str = "conformance-answer ";
-/// The time limit of a child.
 const LIMIT: Duration = Duration::from_secs(150);
 
 /// Declares the table `ROLES` of one file; each role is the function of its name.
@@ -114,7 +113,6 @@ impl Subject {
     }
 }
 
-/// Waits for the child, up to a limit.
 fn finish(mut child: Child) -> Verdict<(ExitStatus, String)> {
     let deadline = Instant::now() + LIMIT;
     let status = loop {

@@ -19,7 +19,6 @@ use crate::fixture::Fixture;
 use crate::report::{CaseReport, Outcome};
 use crate::runner::{Bench, failed};
 
-/// The role of a child that runs cases.
 pub(crate) const ROLE: &str = "run_cases";
 
 /// The prefix of the lines of such a child; drivers may print other lines.
@@ -27,14 +26,12 @@ const LINE: &str = "conformance-cases ";
 /// How often a silent child is looked at.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a child is to do.
 #[derive(Debug, Serialize, Deserialize)]
 struct Request {
     limit: Duration,
     cases: Vec<String>,
 }
 
-/// A line of a child.
 #[derive(Debug, Serialize, Deserialize)]
 enum Line {
     /// The child could not open the device.

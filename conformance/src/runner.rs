@@ -221,7 +221,6 @@ pub(crate) fn failed(failure: &Failure) -> Outcome {
     Outcome::Failed { text: failure.to_string() }
 }
 
-/// The text of a panic.
 fn message(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()

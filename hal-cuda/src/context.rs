@@ -45,17 +45,14 @@ impl Context {
         Ok(Arc::new(Self { driver, device, handle: handle(context) }))
     }
 
-    /// The functions that every driver has.
     pub(crate) fn core(&self) -> &CoreCalls {
         &self.driver.symbols.core
     }
 
-    /// The driver's functions by group.
     pub(crate) fn symbols(&self) -> &Symbols {
         &self.driver.symbols
     }
 
-    /// The driver's handle.
     pub(crate) fn raw(&self) -> CUcontext {
         pointer(self.handle)
     }

@@ -16,7 +16,6 @@ const ALLOCATED: u32 = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVI
 /// The same for memory of the caller.
 const REGISTERED: u32 = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
 
-/// Page-locked host memory of one device.
 pub(crate) type CudaHostMemory = Group<HostMemoryCalls>;
 
 impl CudaHostMemory {

@@ -12,7 +12,6 @@ use crate::probe::Property;
 use crate::status::check;
 use crate::symbols::IpcCalls;
 
-/// Tokens of one device's memory.
 pub(crate) type CudaIpc = Group<IpcCalls>;
 
 impl CudaIpc {

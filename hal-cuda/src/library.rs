@@ -56,7 +56,6 @@ impl Driver {
         Ok(Self { info: BackendInfo::new("cuda", Vendor::Nvidia, version, name, emulated), symbols })
     }
 
-    /// The number of visible devices.
     pub(crate) fn device_count(&self) -> Result<u32> {
         count(&self.symbols.core)
     }

@@ -11,7 +11,6 @@ use crate::device::find;
 use crate::status::{PEER_ALREADY_ENABLED, PEER_NOT_ENABLED, accept};
 use crate::symbols::PeerAccessCalls;
 
-/// The peers that one device can access.
 #[derive(Debug)]
 pub(crate) struct CudaPeerAccess {
     context: Arc<Context>,

@@ -27,7 +27,6 @@ const DESCRIPTOR: Handles = Handles::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 /// `CU_MEM_HANDLE_TYPE_FABRIC`; cudarc has the name only if it is built for CUDA 12.3 or newer.
 const FABRIC: Handles = Handles(8);
 
-/// Virtual memory of one device.
 #[derive(Debug)]
 pub(crate) struct CudaVirtualMemory {
     context: Arc<Context>,

@@ -16,7 +16,6 @@ use crate::types::{
     CAPTURE_STATUS_ACTIVE as ACTIVE, CAPTURE_STATUS_NONE as IDLE, GraphHandle, StreamHandle,
 };
 
-/// Capture of one device's streams.
 pub(crate) type HipCapture = Group<CaptureCalls>;
 
 impl HipCapture {

@@ -40,12 +40,10 @@ impl Context {
         Arc::new(Self { driver, device })
     }
 
-    /// The functions that every driver has.
     pub(crate) fn core(&self) -> &CoreCalls {
         &self.driver.symbols.core
     }
 
-    /// The driver's functions by group.
     pub(crate) fn symbols(&self) -> &Symbols {
         &self.driver.symbols
     }

@@ -9,7 +9,6 @@ use crate::device::device_ptr;
 use crate::symbols::IpcCalls;
 use crate::types::{IPC_LAZY_ENABLE_PEER_ACCESS, IpcMemHandle};
 
-/// Tokens of one device's memory.
 pub(crate) type HipIpc = Group<IpcCalls>;
 
 impl HipIpc {

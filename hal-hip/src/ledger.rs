@@ -12,7 +12,6 @@ use cachette_hal::ErrorKind;
 use crate::guarded::Guarded;
 use crate::types::MemAccessDesc;
 
-/// The state of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MappingState {
     /// A call is changing it.
@@ -26,7 +25,6 @@ pub(crate) enum MappingState {
     Ended,
 }
 
-/// One mapping.
 #[derive(Clone, Debug)]
 pub(crate) struct Mapping {
     pub(crate) bytes: u64,
@@ -47,11 +45,9 @@ impl Mapping {
     }
 }
 
-/// The reservations and mappings.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger(Guarded<State>);
 
-/// One reservation.
 #[derive(Clone, Copy, Debug)]
 struct Reserved {
     bytes: u64,
@@ -81,7 +77,6 @@ impl State {
 }
 
 impl Ledger {
-    /// Enters a reservation.
     pub(crate) fn reserve(&self, start: u64, bytes: u64) {
         self.0.lock().reservations.insert(start, Reserved { bytes, is_refused: false });
     }

@@ -110,7 +110,6 @@ impl Driver {
         driver
     }
 
-    /// The number of visible devices.
     pub(crate) fn device_count(&self) -> Result<u32> {
         let mut count = 0;
         // SAFETY: the driver writes one number.
@@ -181,7 +180,6 @@ fn version(library: &Library) -> Result<Version, LoadError> {
     Ok(found)
 }
 
-/// The version for the driver's number.
 const fn version_of(number: c_int) -> Version {
     let number = number.unsigned_abs();
     Version::new(number / 10_000_000, number / 100_000 % 100)

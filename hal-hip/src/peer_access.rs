@@ -9,7 +9,6 @@ use crate::device::find;
 use crate::status::{PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED, accept};
 use crate::symbols::PeerAccessCalls;
 
-/// The peers that one device can access.
 pub(crate) type HipPeerAccess = Group<PeerAccessCalls>;
 
 impl HipPeerAccess {

@@ -62,7 +62,6 @@ fn is_forced(variable: &str) -> bool {
     env::var_os(variable).is_some_and(|value| value == "1")
 }
 
-/// A property that a device has or lacks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Property {
     attribute: c_int,

@@ -34,7 +34,6 @@ pub(crate) const REPORTS_FAILURES: Version = Version::new(7, 14);
 /// The minimum granularity: every backing holds a descriptor, and backings of 4 KiB would exhaust them.
 const FLOOR: u64 = 2 << 20;
 
-/// Virtual memory of one device.
 #[derive(Debug)]
 pub(crate) struct HipVirtualMemory {
     context: Arc<Context>,

@@ -30,7 +30,6 @@ pub(crate) struct BackingMemory {
 }
 
 impl BackingMemory {
-    /// Creates a backing from memory and its accounting.
     pub(crate) const fn new(bytes: u64, sharing: Sharing, memory: Option<Memory>, charge: Option<Charge>) -> Self {
         Self { bytes, sharing, memory, charge: Mutex::new(charge), rdma: false, unmapping: AtomicUsize::new(0) }
     }

@@ -46,7 +46,6 @@ impl HostDevice {
         self.machine().lies(defect)
     }
 
-    /// Rejects a size of zero.
     pub(crate) fn check_size(&self, call: Call, bytes: u64) -> Result<()> {
         check(bytes != 0 || self.lies(Defect::ZeroSizeAccepted), call, ErrorKind::InvalidValue)
     }

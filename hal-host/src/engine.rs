@@ -38,7 +38,6 @@ pub(crate) use stream::StreamKey;
 pub use work::{Hold, WorkKind};
 pub(crate) use work::{Task, Work};
 
-/// Runs the queued work.
 #[derive(Debug)]
 pub(crate) struct Engine {
     state: Mutex<State>,
@@ -50,7 +49,6 @@ pub(crate) struct Engine {
     workers: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// The state under the engine's lock.
 #[derive(Debug)]
 pub(crate) struct State {
     /// In order of key, so that a random choice can be replayed.
@@ -85,7 +83,6 @@ impl Engine {
 }
 
 impl Machine {
-    /// Takes the engine's lock.
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.engine.state)
     }

@@ -24,7 +24,6 @@ extern "C" fn count() {
 pub(crate) struct ForkGuard(u32);
 
 impl ForkGuard {
-    /// Records this process.
     pub(crate) fn new() -> Self {
         static REGISTERED: Once = Once::new();
         REGISTERED.call_once(|| {

@@ -14,7 +14,6 @@ use rustix::process::{Resource, Rlimit};
 
 use cachette_hal::ErrorKind;
 
-/// Bytes of a page of this host.
 pub(crate) fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
@@ -68,12 +67,10 @@ impl Memory {
         ours.then_some(Self { descriptor, inode: status.st_ino })
     }
 
-    /// Number of the descriptor in this process.
     pub(crate) fn descriptor(&self) -> i32 {
         raw(self.descriptor.as_fd())
     }
 
-    /// Another descriptor of the same memory.
     pub(crate) fn duplicate(&self) -> Result<OwnedFd, Errno> {
         rustix::io::fcntl_dupfd_cloexec(&self.descriptor, 0)
     }
@@ -137,19 +134,16 @@ impl Region {
         Ok(whole.cut(bytes, alignment))
     }
 
-    /// Creates zeroed memory that is not shared.
     pub(crate) fn anonymous(bytes: u64) -> Result<Self, Errno> {
         Self::anywhere(bytes, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// Maps memory from its beginning.
     pub(crate) fn of(memory: &Memory, bytes: u64, alignment: u64, writes: Writes) -> Result<Self, Errno> {
         let region = Self::reserve(bytes, alignment, None)?;
         region.place(region.start, bytes, memory, writes)?;
         Ok(region)
     }
 
-    /// First address.
     pub(crate) const fn start(&self) -> u64 {
         self.start
     }

@@ -7,7 +7,6 @@ use crate::defect::Defect;
 use crate::device::HostDevice;
 
 impl HostDevice {
-    /// Index of the device with this ordinal.
     pub(crate) fn peer(&self, call: Call, ordinal: Ordinal) -> Result<usize> {
         self.machine().index(ordinal).ok_or(error(call, ErrorKind::NoSuchDevice))
     }

@@ -20,7 +20,6 @@ pub(crate) struct Physical {
 }
 
 impl Physical {
-    /// All of a device's memory, unused.
     pub(crate) fn new(config: &HostConfig) -> Arc<Self> {
         Arc::new(Self {
             capacity: config.capacity,
@@ -30,7 +29,6 @@ impl Physical {
         })
     }
 
-    /// Bytes in use.
     pub(crate) fn used(&self) -> u64 {
         // Relaxed: for display only; no decision depends on it.
         self.used.load(Ordering::Relaxed)

@@ -42,7 +42,6 @@ pub(crate) enum Kind {
     Direct(Extent),
     /// Memory of the stream-ordered pool; `idle` while the pool holds it unused.
     Pooled {
-        /// The memory.
         extent: Extent,
         /// Whether no device may access it.
         idle: bool,
@@ -50,17 +49,13 @@ pub(crate) enum Kind {
     /// A mapped backing.
     Mapping(Mapping),
     /// Page-locked host memory of the device.
-    Pinned {
-        /// The memory.
-        _region: Region,
-    },
+    Pinned { _region: Region },
     /// Page-locked host memory of the caller.
     Registered,
     /// An allocation of another process.
     Opened {
         /// The memory; it is not accounted for in this process.
         extent: Extent,
-        /// The allocation.
         key: TokenKey,
         /// The number of times it is open; never zero.
         count: u64,
@@ -89,12 +84,9 @@ pub(crate) struct Reservation {
     pub(crate) withheld: Vec<Arc<BackingMemory>>,
 }
 
-/// A kind of access to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// A read.
     Read,
-    /// A write.
     Write,
 }
 
@@ -102,13 +94,11 @@ pub(crate) const fn bit(device: usize) -> u64 {
     1 << device
 }
 
-/// Sets or clears a device's bit.
 pub(crate) const fn set_bit(bits: &mut u64, device: usize, on: bool) {
     *bits = if on { *bits | bit(device) } else { *bits & !bit(device) };
 }
 
 impl Space {
-    /// Creates an empty table for this many devices.
     pub(crate) fn new(devices: usize, phantom: bool) -> Self {
         Self {
             ranges: BTreeMap::new(),

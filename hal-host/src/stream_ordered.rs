@@ -36,7 +36,6 @@ impl HostDevice {
 }
 
 impl Machine {
-    /// Sets whether a range of the pool may be accessed.
     fn set_idle(&self, at: u64, now: bool) {
         if let Some(range) = self.write_space().at_mut(at)
             && let Kind::Pooled { idle, .. } = &mut range.kind

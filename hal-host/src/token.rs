@@ -60,7 +60,6 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// This process.
     pub(crate) fn own() -> Option<Self> {
         Self::find(rustix::process::getpid().as_raw_nonzero().get())
     }
@@ -82,7 +81,6 @@ impl TokenKey {
         Some(Self { process, descriptor: memory.descriptor(), inode: memory.inode, bytes, memory_bytes })
     }
 
-    /// Writes the key as a name of this kind.
     pub(crate) fn encode(&self, named: Named) -> [u8; 64] {
         let fields: [&[u8]; 8] = [
             &named.magic(),
@@ -135,7 +133,6 @@ impl TokenKey {
     }
 }
 
-/// Splits off the first `N` bytes.
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (first, others) = rest.split_first_chunk()?;
     *rest = others;

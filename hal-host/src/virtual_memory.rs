@@ -30,7 +30,6 @@ impl HostDevice {
         }
     }
 
-    /// Creates a handle for a backing.
     pub(crate) fn enter_backing(&self, memory: BackingMemory) -> Backing {
         let (handle, bytes) = (self.machine().handle(), memory.bytes);
         self.unit().backings().insert(handle, Arc::new(memory));

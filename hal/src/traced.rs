@@ -116,12 +116,10 @@ impl<D: Device> Traced<D> {
         self.device
     }
 
-    /// Makes one call and reports it.
     fn report<T>(&self, call: DriverCall, run: impl FnOnce() -> Result<T>) -> Result<T> {
         self.report_with(call, run, |_| (call.subject, false))
     }
 
-    /// Makes one poll and reports it with its result.
     fn report_poll(&self, call: DriverCall, run: impl FnOnce() -> Result<Progress>) -> Result<Progress> {
         self.report_with(call, run, |progress| (call.subject, progress.is_done()))
     }

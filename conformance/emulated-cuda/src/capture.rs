@@ -106,7 +106,6 @@ abi! {
         Ok(ptr::without_provenance_mut(handle))
     }
 
-    /// Makes a recording ready to launch.
     fn cuGraphInstantiateWithFlags(executable: *mut *mut c_void, graph: *mut c_void, flags: c_ulonglong) => executable {
         let ledger = &driver()?.ledger;
         let recording = ledger.recordings.lock().graph(graph.addr())?;
@@ -133,7 +132,6 @@ abi! {
         destroyed.map(drop).ok_or(INVALID_VALUE)
     }
 
-    /// Launches what was made from a recording.
     fn cuGraphLaunch(executable: *mut c_void, stream: *mut c_void) {
         let ledger = &driver()?.ledger;
         let known = ledger.recordings.lock().executables.get(&executable.addr()).cloned();
@@ -150,14 +148,12 @@ abi! {
         launched
     }
 
-    /// Destroys what was made from a recording.
     fn cuGraphExecDestroy(executable: *mut c_void) {
         // Destroyed after the lock is given back.
         let destroyed = driver()?.ledger.recordings.lock().executables.remove(&executable.addr());
         destroyed.map(drop).ok_or(INVALID_VALUE)
     }
 
-    /// Sets the thread's mode, and returns the previous one.
     fn cuThreadExchangeStreamCaptureMode(number: *mut c_uint) => number {
         refuse_if(number.is_null(), INVALID_VALUE)?;
         // A thread's mode is not a matter of one device; any will do.

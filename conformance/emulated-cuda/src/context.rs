@@ -38,7 +38,6 @@ pub(crate) fn unit_of(context: usize) -> Answer<&'static Unit> {
     Ok(unit)
 }
 
-/// The device whose context is current.
 pub(crate) fn current() -> Answer<&'static Unit> {
     unit_of(current_handle().ok_or(INVALID_CONTEXT)?)
 }
@@ -52,7 +51,6 @@ fn known(context: usize) -> Answer<usize> {
 }
 
 abi! {
-    /// Makes a context of a device, and makes it current.
     fn cuCtxCreate_v2(context: *mut *mut c_void, _flags: c_uint, device: c_int) => context {
         let driver = driver()?;
         let unit = driver.unit(device)?;
@@ -118,14 +116,12 @@ abi! {
         c_int::try_from(current()?.index).map_err(|_| INVALID_CONTEXT)
     }
 
-    /// Makes a context current on this thread, over the one that was.
     fn cuCtxPushCurrent_v2(context: *mut c_void) {
         let context = known(context.addr())?;
         STACK.with_borrow_mut(|stack| stack.push(context));
         Ok(())
     }
 
-    /// Restores the context that was current before.
     fn cuCtxPopCurrent_v2(context: *mut *mut c_void) {
         driver()?;
         let top = STACK.with_borrow_mut(Vec::pop).ok_or(INVALID_CONTEXT)?;

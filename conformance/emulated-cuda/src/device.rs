@@ -37,7 +37,6 @@ abi! {
         Ok(size(memory.total))
     }
 
-    /// Takes memory.
     fn cuMemAlloc_v2(at: *mut u64, bytes: usize) => at {
         let unit = current()?;
         refuse_if(at.is_null(), INVALID_VALUE)?;
@@ -65,7 +64,6 @@ abi! {
         })
     }
 
-    /// The memory that holds an address.
     fn cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, at: u64) {
         current()?;
         let (start, range) = driver()?.ledger.range_of(at).ok_or(NOT_FOUND)?;
@@ -77,7 +75,6 @@ abi! {
         Ok(())
     }
 
-    /// Waits for all work of the current device.
     fn cuCtxSynchronize() {
         current()?.device.synchronize_device().map_err(told)
     }
@@ -112,7 +109,6 @@ abi! {
         Ok(())
     }
 
-    /// Waits for the work of a stream.
     fn cuStreamSynchronize(stream: *mut c_void) {
         // SAFETY: 1. is the caller's promise.
         unsafe { current()?.device.synchronize(stream_ref(stream)) }.map_err(told)
@@ -138,14 +134,12 @@ abi! {
         unsafe { current()?.device.destroy_event(event) }.map_err(told)
     }
 
-    /// Records the current end of a stream.
     fn cuEventRecord(event: *mut c_void, stream: *mut c_void) {
         let event = Event::from_raw(event.expose_provenance());
         // SAFETY: 1. is the caller's promise.
         unsafe { current()?.device.record(&event, stream_ref(stream)) }.map_err(told)
     }
 
-    /// Whether what an event marks has finished.
     fn cuEventQuery(event: *mut c_void) {
         let event = Event::from_raw(event.expose_provenance());
         // SAFETY: 1. is the caller's promise.
@@ -155,7 +149,6 @@ abi! {
         }
     }
 
-    /// Waits for what an event marks.
     fn cuEventSynchronize(event: *mut c_void) {
         let event = Event::from_raw(event.expose_provenance());
         // SAFETY: 1. is the caller's promise.

@@ -38,19 +38,16 @@ static DRIVER: OnceLock<Answer<Driver>> = OnceLock::new();
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 /// Whether the process is exiting.
 static LEAVING: AtomicBool = AtomicBool::new(false);
-/// Calls so far.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
 unsafe extern "C" {
     fn atexit(function: extern "C" fn()) -> c_int;
 }
 
-/// The settings from the environment.
 pub(crate) fn settings() -> &'static Settings {
     SETTINGS.get_or_init(Settings::read)
 }
 
-/// The driver, if it was started.
 pub(crate) fn driver() -> Answer<&'static Driver> {
     match DRIVER.get() {
         Some(Ok(driver)) => Ok(driver),
@@ -123,7 +120,6 @@ abi! {
         Ok(settings().version)
     }
 
-    /// How many devices are shown.
     fn cuDeviceGetCount(count: *mut c_int) => count {
         let units = driver()?.units().len();
         let units = c_int::try_from(units).map_err(|_| INVALID_VALUE)?;

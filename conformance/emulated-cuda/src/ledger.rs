@@ -28,7 +28,6 @@ pub(crate) struct Ledger {
     pub(crate) contexts: Locked<BTreeMap<usize, usize>>,
     /// Streams of such contexts.
     pub(crate) context_of: Locked<BTreeMap<usize, usize>>,
-    /// Priorities of streams by handle, where they were asked for.
     pub(crate) priorities: Locked<BTreeMap<usize, c_int>>,
     /// Tokens that this process made.
     pub(crate) tokens: Locked<BTreeSet<[u8; 64]>>,
@@ -37,7 +36,6 @@ pub(crate) struct Ledger {
     handles: AtomicUsize,
 }
 
-/// Device memory at an address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Range {
     pub(crate) bytes: u64,
@@ -47,7 +45,6 @@ pub(crate) struct Range {
     pub(crate) unit: usize,
 }
 
-/// Physical memory behind a handle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Physical {
     pub(crate) bytes: u64,

@@ -16,7 +16,6 @@ abi! {
         Ok(TEXT.as_ptr())
     }
 
-    /// Copies from the device of one context to that of another.
     fn cuMemcpyPeerAsync(
         to: u64,
         to_context: *mut c_void,

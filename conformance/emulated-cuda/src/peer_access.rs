@@ -12,7 +12,6 @@ fn peers(unit: &Unit) -> Answer<&dyn PeerAccess> {
 }
 
 abi! {
-    /// Whether one device could reach another.
     fn cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) => can {
         let driver = driver()?;
         let (unit, peer) = (driver.unit(device)?, driver.unit(peer)?);

@@ -10,7 +10,6 @@ use crate::ledger::Range;
 use crate::prelude::*;
 use crate::stream_ordered::{FIRST_POOL, POOLS_APART, unit_of};
 
-/// How many were made.
 static MADE: AtomicUsize = AtomicUsize::new(0);
 
 /// The first fields of `CUmemPoolProps`.
@@ -24,7 +23,6 @@ pub(crate) struct PoolProperties {
 }
 
 abi! {
-    /// Makes a pool of a device.
     fn cuMemPoolCreate(pool: *mut *mut c_void, properties: *const PoolProperties) => pool {
         refuse_if(pool.is_null() || properties.is_null(), INVALID_VALUE)?;
         // SAFETY: it is not null, and otherwise the caller's promise.

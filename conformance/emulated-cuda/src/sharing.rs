@@ -75,7 +75,6 @@ abi! {
         }
     }
 
-    /// Makes physical memory from a descriptor, or from a name.
     fn cuMemImportFromShareableHandle(handle: *mut u64, shared: *mut c_void, kind: c_uint) => handle {
         let unit = current()?;
         // The driver takes descriptor 0 for a null pointer.

@@ -81,7 +81,6 @@ abi! {
         })
     }
 
-    /// Gives back what a pool holds unused.
     fn cuMemPoolTrimTo(from: *mut c_void, keep: usize) {
         pool(unit_of(from)?)?.trim(keep as u64).map_err(told)
     }

@@ -39,7 +39,6 @@ abi! {
         Ok(())
     }
 
-    /// Whether the work of a stream is over.
     fn cuStreamQuery(stream: *mut c_void) {
         let unit = unit_of_stream(stream)?;
         refuse_if(is_captured(unit, stream)?, CAPTURE_UNSUPPORTED)?;

@@ -88,7 +88,6 @@ fn mapped(at: u64) -> Answer<&'static Unit> {
 }
 
 abi! {
-    /// What sizes of backings are multiples of.
     fn cuMemGetAllocationGranularity(bytes: *mut usize, properties: *const Properties, which: c_uint) => bytes {
         // SAFETY: the caller's promise.
         let (unit, _) = unsafe { wanted(properties) }?;
@@ -102,7 +101,6 @@ abi! {
         Ok(found)
     }
 
-    /// Reserves addresses.
     fn cuMemAddressReserve(at: *mut u64, bytes: usize, alignment: usize, wish: u64, flags: c_ulonglong) => at {
         let memory = memory(current()?)?;
         let most = memory.granularity().recommended;
@@ -113,14 +111,12 @@ abi! {
         Ok(start.address())
     }
 
-    /// Releases a whole reservation.
     fn cuMemAddressFree(at: u64, bytes: usize) {
         let memory = memory(current()?)?;
         // SAFETY: 1. is the caller's promise.
         unsafe { memory.release(device_ptr(at)?, bytes as u64) }.map_err(told)
     }
 
-    /// Makes physical memory.
     fn cuMemCreate(handle: *mut u64, bytes: usize, properties: *const Properties, flags: c_ulonglong) => handle {
         refuse_if(handle.is_null() || flags != 0, INVALID_VALUE)?;
         // SAFETY: the caller's promise.
@@ -130,7 +126,6 @@ abi! {
         Ok(entered)
     }
 
-    /// Gives a handle of physical memory back.
     fn cuMemRelease(handle: u64) {
         let (_, unit, backing) = physical(handle)?;
         let mut backings = driver()?.ledger.backings.lock();
@@ -194,7 +189,6 @@ abi! {
         Ok(())
     }
 
-    /// Sets who may touch mappings.
     fn cuMemSetAccess(at: u64, bytes: usize, rights: *const Right, count: usize) {
         refuse_if(rights.is_null() || count == 0, INVALID_VALUE)?;
         // SAFETY: the caller's promise.

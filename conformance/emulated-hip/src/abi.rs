@@ -55,7 +55,6 @@ macro_rules! call {
 }
 pub(crate) use call;
 
-/// The calls of this thread so far.
 pub(crate) fn calls() -> u64 {
     CALLS.get()
 }
@@ -106,12 +105,10 @@ pub(crate) fn take_last_error() -> Status {
     LAST.replace(SUCCESS)
 }
 
-/// The calling thread's device.
 pub(crate) fn current() -> usize {
     CURRENT.get()
 }
 
-/// Chooses the calling thread's device.
 pub(crate) fn set_current(device: usize) {
     CURRENT.set(device);
 }
@@ -130,7 +127,6 @@ impl<T> Out<T> {
         NonNull::new(to).map(Self).ok_or(INVALID_VALUE)
     }
 
-    /// Writes the answer.
     pub(crate) fn write(self, value: T) {
         // SAFETY: the caller of `new` has promised that it is valid until the call returns.
         unsafe { self.0.write(value) }
@@ -149,7 +145,6 @@ pub(crate) fn position(machine: &Machine, device: c_int) -> Answer<usize> {
     position.filter(|position| *position < machine.devices.len()).ok_or(INVALID_DEVICE)
 }
 
-/// A device's number.
 pub(crate) fn number(position: usize) -> c_int {
     c_int::try_from(position).unwrap_or(c_int::MAX)
 }

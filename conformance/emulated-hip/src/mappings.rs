@@ -47,7 +47,6 @@ fn map_beneath(machine: &Machine, address: Address, bytes: Bytes, handle: Backin
     unsafe { memory.map(at, &Backing::from_raw(raw, bytes)) }.map_err(status_of)
 }
 
-/// Undoes one mapping.
 fn unmap_one(machine: &Machine, start: u64) -> Answer {
     let found = machine.state().vm.mappings.get(&start).cloned().ok_or(INVALID_VALUE)?;
     if found.is_stuck {

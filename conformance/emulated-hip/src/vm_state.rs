@@ -10,7 +10,6 @@ use crate::prelude::*;
 /// Pages, of which everything is a multiple.
 pub(crate) const PAGE: u64 = 4 << 10;
 
-/// Physical memory behind a handle.
 #[derive(Clone, Debug)]
 pub(crate) enum Physical {
     /// Memory of the device beneath, by its handle there.
@@ -112,7 +111,6 @@ impl VmState {
         }
     }
 
-    /// Drops the list of a reservation.
     pub(crate) fn forget_list(&mut self, start: u64) {
         self.lists.remove(&start);
     }

@@ -31,7 +31,6 @@ cases! { capture:
 
 const BYTES: u64 = 64 * KIB;
 
-/// Captures one fill of the whole of `area`.
 fn captured_fill(on: &Subject, area: &Memory, byte: u8, stream: &Stream) -> Verdict<Graph> {
     let capturing = Capturing::begin(on, stream, CaptureMode::Relaxed)?;
     on.fill(area.span(), byte, stream)?;

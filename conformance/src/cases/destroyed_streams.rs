@@ -21,7 +21,6 @@ cases! { destroyed_streams:
 
 roles!(use_for_events, wait_and_destroy, use_for_transfers, use_for_host_functions, use_for_memory, use_for_captures);
 
-/// Makes a child use a destroyed stream.
 fn in_child(on: &Subject, role: &str) -> Verdict {
     on.child(role, "", None).map(drop)
 }

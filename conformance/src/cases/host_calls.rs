@@ -32,7 +32,6 @@ impl Subject {
     }
 }
 
-/// Returns a function that counts its runs.
 fn counting(count: &Arc<AtomicU32>) -> HostFunction {
     let count = Arc::clone(count);
     Box::new(move || {

@@ -29,7 +29,6 @@ cases! { ordering:
 
 const BYTES: u64 = 64 * KIB;
 
-/// Makes `to` wait for the current end of `from`.
 fn hand_over(on: &Subject, from: &Stream, to: &Stream) -> Verdict {
     Ok(link(&on.event()?, from, to)?)
 }

@@ -24,7 +24,6 @@ impl Name {
         }
     }
 
-    /// Imports a backing of so many chunks.
     pub(super) fn import(&self, on: &Subject, chunks: u64) -> Result<Backing> {
         let (device, bytes) = (on.device.clone(), chunks * on.chunk()?);
         match self {
@@ -33,7 +32,6 @@ impl Name {
         }
     }
 
-    /// Starts a child that imports it.
     fn child(self, on: &Subject, role: &str) -> Verdict {
         let (text, stdin) = match self {
             Self::Descriptor(descriptor) => (String::new(), Some(descriptor)),

@@ -10,14 +10,12 @@ use cachette_hal::{Device, Result};
 
 use super::{AsStream, Pinned, Span, Subject};
 
-/// Writes the whole of `to`.
 pub(crate) fn write_pinned(to: &Pinned, content: &[u8]) {
     assert_eq!(to.bytes(), content.len(), "sizes agree");
     // SAFETY: the owner lives, its memory is as long as the content, and does not overlap the content.
     unsafe { ptr::copy_nonoverlapping(content.as_ptr(), to.ptr().as_ptr(), content.len()) }
 }
 
-/// Reads the whole of `from`.
 pub(crate) fn read_pinned(from: &Pinned) -> Vec<u8> {
     // SAFETY: the owner lives, its memory is this long, and every case writes it before it reads.
     unsafe { slice::from_raw_parts(from.ptr().as_ptr(), from.bytes()) }.to_vec()

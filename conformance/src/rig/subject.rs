@@ -12,9 +12,7 @@ use cachette_hal::{AnyDevice, Backend, Ordinal, Result, Sharing};
 use crate::failure::{Stop, Verdict};
 use crate::fixture::Fixture;
 
-/// One kibibyte.
 pub(crate) const KIB: u64 = 1 << 10;
-/// One mebibyte.
 pub(crate) const MIB: u64 = 1 << 20;
 /// Long enough for work that is not held to run.
 const SETTLE: Duration = Duration::from_millis(25);
@@ -22,11 +20,8 @@ const SETTLE: Duration = Duration::from_millis(25);
 pub(crate) type Stream = OwnedStream<AnyDevice>;
 pub(crate) type Event = OwnedEvent<AnyDevice>;
 pub(crate) type Memory = OwnedMemory<AnyDevice>;
-/// Page-locked host memory of any device.
 pub(crate) type Pinned = OwnedPinned<AnyDevice>;
-/// Reserved addresses of any device.
 pub(crate) type Reservation = OwnedReservation<AnyDevice>;
-/// Physical memory of any device.
 pub(crate) type Backing = OwnedBacking<AnyDevice>;
 pub(crate) type Mapping<'r> = OwnedMapping<'r, AnyDevice>;
 pub(crate) type Graph = OwnedGraph<AnyDevice>;
@@ -67,7 +62,6 @@ impl Subject {
         Ordinal(u32::from(self.ordinal.0 == 0))
     }
 
-    /// A device other than the one under test.
     pub(crate) fn other_device(&self) -> Result<AnyDevice> {
         self.backend.open(self.other_ordinal())
     }

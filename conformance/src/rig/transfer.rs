@@ -15,12 +15,10 @@ impl Subject {
         unsafe { transfer.fill(at.start(), byte, at.bytes(), stream.handle()) }
     }
 
-    /// Queues a copy of the whole of `from`.
     pub(crate) fn copy(&self, to: Span<'_>, from: Span<'_>, stream: &impl AsStream) -> Result<()> {
         copy_by(&self.device, to, from, stream)
     }
 
-    /// Records the current end of a stream.
     pub(crate) fn record(&self, event: &Event, stream: &impl AsStream) -> Result<()> {
         // SAFETY: 1. the stream lives, and so does the event's owner.
         unsafe { self.device.record(event.get(), stream.handle()) }
@@ -31,7 +29,6 @@ impl Subject {
         unsafe { self.device.stream_wait(stream.handle(), event.get()) }
     }
 
-    /// Blocks the host until the stream is done.
     pub(crate) fn synchronize(&self, stream: &impl AsStream) -> Result<()> {
         // SAFETY: 1. the stream lives.
         unsafe { self.device.synchronize(stream.handle()) }
@@ -113,7 +110,6 @@ impl Subject {
     }
 }
 
-/// Makes `to` wait for the current end of `from`.
 pub(crate) fn link(event: &Event, from: &Stream, to: &Stream) -> Result<()> {
     event.record(from)?;
     event.hold_back(to)

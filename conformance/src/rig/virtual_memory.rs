@@ -12,7 +12,6 @@ impl Subject {
         Ok((2 * MIB).next_multiple_of(recommended))
     }
 
-    /// Private backing of one chunk.
     pub(crate) fn chunk_backing(&self) -> Result<Backing> {
         self.backing(self.chunk()?, Sharing::Private)
     }
@@ -30,7 +29,6 @@ impl Subject {
         })
     }
 
-    /// Addresses for `chunks` chunks.
     pub(crate) fn chunk_reservation(&self, chunks: u64) -> Result<Reservation> {
         self.reservation(chunks * self.chunk()?)
     }

@@ -41,9 +41,7 @@ pub(super) struct EventState {
 /// The last record of an event.
 #[derive(Clone, Debug)]
 pub(super) enum Record {
-    /// Never recorded.
     Never,
-    /// A position in a stream.
     Marked(Arc<Marker>),
     /// A position in a capture: the nodes before it.
     Captured {
@@ -94,7 +92,6 @@ impl Machine {
         Ok(())
     }
 
-    /// Records the current end of a stream.
     pub(crate) fn record(self: &Arc<Self>, device: usize, event: &Event, stream: StreamRef) -> Result<()> {
         let call = Call::Record;
         let mut state = self.state();
@@ -117,7 +114,6 @@ impl Machine {
         Ok(())
     }
 
-    /// Returns whether a stream has reached the last mark.
     pub(crate) fn poll(&self, event: &Event) -> Result<Progress> {
         let marker = self.marker(Call::Poll, event)?;
         if self.lies(Defect::EventDoneTooEarly) || marker.is_none_or(|marker| marker.is_done()) {
@@ -127,7 +123,6 @@ impl Machine {
         Ok(Progress::Pending)
     }
 
-    /// Blocks until a stream has reached the last mark.
     pub(crate) fn wait(&self, device: usize, event: &Event) -> Result<()> {
         let marker = self.marker(Call::Wait, event)?;
         if let Some(marker) = marker
@@ -151,7 +146,6 @@ impl Machine {
         }
     }
 
-    /// Makes a stream wait for the current mark of an event.
     pub(crate) fn stream_wait(self: &Arc<Self>, device: usize, stream: StreamRef, event: &Event) -> Result<()> {
         let call = Call::StreamWait;
         let mut state = self.state();

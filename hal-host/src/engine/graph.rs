@@ -15,7 +15,6 @@ use crate::random::SplitMix64;
 /// Position of a node in its graph.
 pub(super) type Node = usize;
 
-/// A graph that can be launched.
 #[derive(Debug)]
 pub(super) struct GraphState {
     pub(super) device: usize,
@@ -40,13 +39,11 @@ pub(super) struct Step {
 }
 
 impl GraphBody {
-    /// Adds work after existing nodes.
     pub(super) fn push(&mut self, device: usize, task: Task, after: Vec<Node>) -> Node {
         self.steps.push(Step { device, task, after });
         self.steps.len() - 1
     }
 
-    /// The work of every node.
     pub(super) fn tasks(&self) -> impl Iterator<Item = &Task> {
         self.steps.iter().map(|step| &step.task)
     }
@@ -117,7 +114,6 @@ impl Machine {
         self.submit(Call::Launch, device, stream, Task::Launch(body))
     }
 
-    /// Destroys a graph's handle.
     pub(crate) fn destroy_graph(&self, device: usize, graph: &Graph) -> Result<()> {
         let mut state = self.state();
         state.find_graph(Call::DestroyGraph, device, graph)?;

@@ -20,16 +20,16 @@ struct Held {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HeldState {
-    /// A caller uses it.
     Live,
     /// It was freed, but the stream has not reached the free.
-    Freeing { stream: StreamKey, ticket: u64 },
-    /// It is free.
+    Freeing {
+        stream: StreamKey,
+        ticket: u64,
+    },
     Idle,
 }
 
 impl Pool {
-    /// Enters a new range, in use.
     pub(crate) fn insert(&mut self, at: u64, bytes: u64) {
         let state = HeldState::Live;
         self.ranges.insert(at, Held { bytes, state });

@@ -79,7 +79,6 @@ impl Machine {
         }
     }
 
-    /// Every step so far.
     pub(crate) fn interleaving(&self) -> Vec<StepRecord> {
         self.state().log.clone()
     }

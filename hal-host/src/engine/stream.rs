@@ -83,7 +83,6 @@ impl StreamState {
         self.queue.is_empty() && !self.running
     }
 
-    /// Queues work and wakes the worker.
     pub(super) fn push(&mut self, work: Work, config: &HostConfig) {
         let mut place = self.queue.len();
         if config.lies(Defect::CopiesOutOfOrder) && matches!(work, Work::Task(Task::Copy { .. })) {

@@ -55,7 +55,6 @@ impl Machine {
         }
     }
 
-    /// Wakes every waiting thread.
     pub(super) fn tell_progress(&self) {
         // Under the lock, so that no thread is between its check and its wait.
         let _state = self.state();

@@ -15,15 +15,10 @@ use crate::engine::machine::Machine;
 /// Host memory is stored as an exposed address, since work crosses threads.
 #[derive(Clone, Debug)]
 pub(crate) enum Task {
-    /// Sets every byte.
     Fill { at: u64, byte: u8, bytes: u64 },
-    /// Copies within device memory.
     Copy { to: u64, from: u64, bytes: u64 },
-    /// Copies from host memory.
     Upload { to: u64, from: u64, bytes: u64 },
-    /// Copies to host memory.
     Download { to: u64, from: u64, bytes: u64 },
-    /// Runs a graph.
     Launch(Arc<GraphBody>),
 }
 
@@ -35,20 +30,16 @@ pub(crate) enum Work {
     Record(Arc<Marker>),
     /// Waits for a mark, or for the newest mark of the event `follow` (a defect).
     Wait {
-        /// The mark to wait for.
         marker: Arc<Marker>,
         /// The event whose later records also count.
         follow: Option<usize>,
     },
-    /// Calls the host.
     HostCall(HostFunction),
     /// Waits for a [`Hold`].
     Hold(Arc<Marker>),
     /// Returns memory to the pool.
     Free {
-        /// The start of the memory.
         at: u64,
-        /// The number of the free.
         ticket: u64,
     },
 }

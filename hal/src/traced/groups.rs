@@ -205,17 +205,14 @@ impl<D: Device> HostCalls for Traced<D> {
     }
 }
 
-/// A call with a range of device addresses.
 const fn of_range(call: Call, at: DevicePtr, bytes: u64) -> DriverCall {
     DriverCall::of(call).subject(at.address()).bytes(bytes)
 }
 
-/// A call with a backing.
 const fn of_backing(call: Call, backing: &Backing) -> DriverCall {
     DriverCall::of(call).subject(backing.raw() as u64).bytes(backing.bytes())
 }
 
-/// A call with an event.
 const fn of_event(call: Call, event: &Event) -> DriverCall {
     DriverCall::of(call).subject(event.raw() as u64)
 }
@@ -225,7 +222,6 @@ const fn of_peer(call: Call, peer: Ordinal) -> DriverCall {
     DriverCall::of(call).subject(peer.0 as u64)
 }
 
-/// Host memory as a number.
 fn address(ptr: NonNull<u8>) -> u64 {
     ptr.addr().get() as u64
 }

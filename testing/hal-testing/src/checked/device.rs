@@ -44,7 +44,6 @@ impl<D: Device> Device for Checked<D> {
 }
 
 impl<D: Device> Checked<D> {
-    /// Fails unless the stream is live.
     pub(super) fn check_stream(&self, call: Call, stream: StreamRef) -> Result<()> {
         self.watch.used(call, Resource::Stream, stream.raw())
     }
@@ -53,7 +52,6 @@ impl<D: Device> Checked<D> {
         self.watch.check(|ledger| ledger.not_captured(call, (Resource::Stream, stream.raw() as u64)))
     }
 
-    /// Fails unless the event is live.
     fn check_event(&self, call: Call, event: &Event) -> Result<()> {
         self.watch.used(call, Resource::Event, event.raw())
     }

@@ -181,7 +181,6 @@ impl<D: Device> Checked<D> {
     }
 }
 
-/// Host memory as a number.
 fn address(ptr: NonNull<u8>) -> u64 {
     ptr.addr().get() as u64
 }

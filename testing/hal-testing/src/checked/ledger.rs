@@ -5,16 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::misuse::{Misuse, MisuseKind, Origin, Resource};
 use cachette_hal::{Call, Ordinal, StreamRef};
 
-/// The number of remembered ended resources.
 const REMEMBERED: usize = 4096;
 
-/// The result of a check.
 pub(super) type Finding<T = ()> = Result<T, Box<Misuse>>;
 
 /// A resource by its kind and its handle or start address.
 pub(super) type Key = (Resource, u64);
 
-/// One live resource.
 #[derive(Debug)]
 pub(super) struct Entry {
     /// Zero for handles, and for opened memory, whose size is unknown.
@@ -42,7 +39,6 @@ impl Entry {
     }
 }
 
-/// One resource that has ended.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) key: Key,
@@ -121,7 +117,6 @@ impl Ledger {
         }
     }
 
-    /// Fails unless the handle is live.
     pub(super) fn used(&self, call: Call, key: Key) -> Finding {
         if self.live.get(&key).is_some_and(Entry::is_live) {
             return Ok(());
@@ -281,7 +276,6 @@ const ADDRESSED: [Resource; 7] = [
     Resource::Reservation,
 ];
 
-/// Adds the facts about a live resource.
 pub(super) fn with_entry(mut misuse: Misuse, key: Key, entry: &Entry) -> Misuse {
     (misuse.resource, misuse.start) = key;
     misuse.size = entry.bytes;
@@ -290,7 +284,6 @@ pub(super) fn with_entry(mut misuse: Misuse, key: Key, entry: &Entry) -> Misuse 
     misuse
 }
 
-/// Adds the facts about an ended resource.
 pub(super) fn with_ended(mut misuse: Misuse, ended: &Ended) -> Misuse {
     (misuse.resource, misuse.start) = ended.key;
     misuse.size = ended.bytes;

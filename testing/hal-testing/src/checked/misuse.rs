@@ -88,7 +88,6 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// The current thread and call stack.
     pub(super) fn here(call: Call, sequence: u64) -> Self {
         let thread = thread::current();
         let backtrace = Backtrace::capture();
@@ -180,12 +179,10 @@ pub struct Misuse {
 }
 
 impl Misuse {
-    /// Creates a misuse of an unknown resource.
     pub(super) const fn of(what: MisuseKind, call: Call, resource: Resource, subject: u64, bytes: u64) -> Self {
         Self { what, call, subject, bytes, resource, start: subject, size: 0, origin: None, ended: None }
     }
 
-    /// Returns the offset of the subject in the resource.
     const fn offset(&self) -> u64 {
         self.subject.saturating_sub(self.start)
     }
@@ -239,7 +236,6 @@ impl Misuse {
         }
     }
 
-    /// Writes the position of the subject in the resource.
     fn write_place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "it starts {} bytes inside ", self.offset())?;
         self.write_extent(f)

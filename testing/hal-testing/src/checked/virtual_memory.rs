@@ -86,7 +86,6 @@ impl<D: Device> Checked<D> {
         self.watch.check(|ledger| ledger.tiled(call, at.address(), bytes))
     }
 
-    /// Fails unless the backing is live.
     fn check_backing(&self, call: Call, backing: &Backing) -> Result<()> {
         self.watch.used(call, Resource::Backing, backing.raw())
     }

@@ -55,7 +55,6 @@ impl Watch {
         })
     }
 
-    /// Fails unless the handle is live.
     pub(super) fn used(&self, call: Call, resource: Resource, number: usize) -> Result<()> {
         self.check(|ledger| ledger.used(call, (resource, number as u64)))
     }
@@ -67,7 +66,6 @@ impl Watch {
         self.finish_end(ending, end())
     }
 
-    /// Records whether the driver ended the resource.
     pub(super) fn finish_end(&self, ending: Ending, answer: Result<()>) -> Result<()> {
         self.ledger().finish_end(ending, answer.is_ok());
         answer
