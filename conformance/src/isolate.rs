@@ -14,10 +14,9 @@ use crate::case::Case;
 use crate::cases;
 use crate::child::command;
 use crate::exit::{exit_now, has_hung};
-use crate::failure::Failure;
 use crate::fixture::Fixture;
 use crate::report::{CaseReport, Outcome};
-use crate::runner::{Bench, failed};
+use crate::runner::Bench;
 
 pub(crate) const ROLE: &str = "run_cases";
 
@@ -85,8 +84,8 @@ fn run_child(bench: &Bench, left: &[&Case], limit: Duration, ended: &mut impl Fn
     let mut watched = match Watched::start(bench, left, limit) {
         Ok(watched) => watched,
         Err(error) => {
-            let why = format!("a child process does not start: {error}");
-            ended(bench.report(left[0], failed(&Failure::outside(why)), started));
+            let text = format!("a child process does not start: {error}");
+            ended(bench.report(left[0], Outcome::Failed { text }, started));
             return 1;
         }
     };
@@ -111,7 +110,7 @@ fn run_child(bench: &Bench, left: &[&Case], limit: Duration, ended: &mut impl Fn
     if is_running || done == 0 {
         let case = left[done];
         let text = format!("{end}, in {}", case.name);
-        ended(bench.report(case, failed(&Failure::outside(text)), started));
+        ended(bench.report(case, Outcome::Failed { text }, started));
         done += 1;
     }
     done

@@ -13,7 +13,7 @@ use cachette_hal::{AnyDevice, Backend, Error, Ordinal};
 use crate::case::Case;
 use crate::deviations::{DEVIATIONS, judge};
 use crate::exit::note_hang;
-use crate::failure::{Failure, Stop, Verdict};
+use crate::failure::{Stop, Verdict};
 use crate::filter::{Filter, FilterError};
 use crate::fixture::Fixture;
 use crate::report::{CaseReport, Header, Outcome, Report};
@@ -112,7 +112,6 @@ pub fn run_with(
     Ok(Report::new(header, done.reports))
 }
 
-/// The cases that have ended.
 struct Done<F> {
     /// The reports of the first cases, in order.
     reports: Vec<CaseReport>,
@@ -199,26 +198,22 @@ fn watch(fixture: Arc<Fixture>, ordinal: Ordinal, case: Case, limit: Duration) -
         let _ = send.send(verdict);
     });
     if let Err(error) = spawned {
-        return failed(&Failure::outside(format!("no thread to run on: {error}")));
+        return Outcome::Failed { text: format!("no thread to run on: {error}") };
     }
     if let Ok(verdict) = receive.recv_timeout(limit) {
         return outcome(verdict);
     }
     note_hang();
-    failed(&Failure::outside(format!("hung: {} did not finish within {} s", case.name, limit.as_secs_f32())))
+    Outcome::Failed { text: format!("hung: {} did not finish within {} s", case.name, limit.as_secs_f32()) }
 }
 
 fn outcome(verdict: thread::Result<Verdict>) -> Outcome {
     match verdict {
         Ok(Ok(())) => Outcome::Passed,
-        Ok(Err(Stop::Failed(failure))) => failed(&failure),
+        Ok(Err(Stop::Failed(text))) => Outcome::Failed { text },
         Ok(Err(Stop::Skipped(reason))) => Outcome::Skipped { reason },
-        Err(panic) => failed(&Failure::outside(format!("panicked: {}", message(&*panic)))),
+        Err(panic) => Outcome::Failed { text: format!("panicked: {}", message(&*panic)) },
     }
-}
-
-pub(crate) fn failed(failure: &Failure) -> Outcome {
-    Outcome::Failed { text: failure.to_string() }
 }
 
 fn message(panic: &(dyn Any + Send)) -> &str {

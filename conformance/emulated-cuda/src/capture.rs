@@ -157,7 +157,7 @@ abi! {
     fn cuThreadExchangeStreamCaptureMode(number: *mut c_uint) => number {
         refuse_if(number.is_null(), INVALID_VALUE)?;
         // A thread's mode is not a matter of one device; any will do.
-        let unit = driver()?.units().first().ok_or(NO_DEVICE)?;
+        let unit = driver()?.units.first().ok_or(NO_DEVICE)?;
         // SAFETY: it is not null, and otherwise the caller's promise.
         let wanted = mode_of(unsafe { number.read() })?;
         Ok(capture(unit)?.exchange_capture_mode(wanted).map_err(told)? as c_uint)

@@ -29,9 +29,9 @@ impl Unit {
 pub(crate) fn unit_of(context: usize) -> Answer<&'static Unit> {
     let driver = driver()?;
     if let Some(index) = driver.ledger.contexts.lock().get(&context) {
-        return driver.units().get(*index).ok_or(INVALID_CONTEXT);
+        return driver.units.get(*index).ok_or(INVALID_CONTEXT);
     }
-    let mut found = driver.units().iter().filter(|unit| unit.context() == context);
+    let mut found = driver.units.iter().filter(|unit| unit.context() == context);
     let unit = found.next().ok_or(INVALID_CONTEXT)?;
     // Relaxed: a caller that uses a context has retained it before, by whatever orders its calls.
     refuse_if(unit.retained.load(Ordering::Relaxed) == 0, CONTEXT_IS_DESTROYED)?;
@@ -65,7 +65,7 @@ abi! {
     fn cuCtxDestroy_v2(context: *mut c_void) {
         let (driver, handle) = (driver()?, context.addr());
         let index = driver.ledger.contexts.lock().remove(&handle).ok_or(INVALID_CONTEXT)?;
-        let unit = driver.units().get(index).ok_or(INVALID_CONTEXT)?;
+        let unit = driver.units.get(index).ok_or(INVALID_CONTEXT)?;
         let mut own = Vec::new();
         driver.ledger.context_of.lock().retain(|stream, context| {
             if *context == handle {

@@ -25,7 +25,7 @@ pub(crate) fn unit_of_stream(stream: *mut c_void) -> Answer<&'static Unit> {
         // SAFETY: 1. is the caller's promise.
         unit.device.capture().is_ok_and(|capture| unsafe { capture.capture_status(stream_ref(stream)) }.is_ok())
     };
-    driver()?.units().iter().find(has).ok_or(INVALID_HANDLE)
+    driver()?.units.iter().find(has).ok_or(INVALID_HANDLE)
 }
 
 abi! {
@@ -55,7 +55,7 @@ abi! {
             return Ok(());
         }
         driver.ledger.give_back(at, |range| {
-            let unit = driver.units().get(range.unit).ok_or(INVALID_VALUE)?;
+            let unit = driver.units.get(range.unit).ok_or(INVALID_VALUE)?;
             // SAFETY: 1. and 2. are the caller's promises.
             match unsafe { unit.device.free(device_ptr(at)?) }.map_err(told) {
                 Err(INVALID_VALUE) => free_pooled(unit, at),

@@ -20,7 +20,7 @@ use crate::status::{
 pub(crate) struct Driver {
     /// The process that started it. A forked child has no driver, and may have inherited locks that no thread holds.
     process: u32,
-    units: Vec<Unit>,
+    pub(crate) units: Vec<Unit>,
     pub(crate) ledger: Ledger,
 }
 
@@ -95,10 +95,6 @@ impl Driver {
         let index = usize::try_from(position).map_err(|_| INVALID_DEVICE)?;
         self.units.get(index).ok_or(INVALID_DEVICE)
     }
-
-    pub(crate) fn units(&self) -> &[Unit] {
-        &self.units
-    }
 }
 
 extern "C" fn leave() {
@@ -121,7 +117,7 @@ abi! {
     }
 
     fn cuDeviceGetCount(count: *mut c_int) => count {
-        let units = driver()?.units().len();
+        let units = driver()?.units.len();
         let units = c_int::try_from(units).map_err(|_| INVALID_VALUE)?;
         Ok(units)
     }

@@ -22,14 +22,12 @@ pub(crate) struct Ledger {
     pub(crate) recordings: Locked<Recordings>,
     /// Handles of the streams whose capture is being ended.
     pub(crate) ending: Locked<BTreeSet<usize>>,
-    /// Handles of the graphs that are being launched.
     pub(crate) launching: Locked<BTreeSet<usize>>,
     /// Contexts that the program made, by handle, with the indices of their devices.
     pub(crate) contexts: Locked<BTreeMap<usize, usize>>,
     /// Streams of such contexts.
     pub(crate) context_of: Locked<BTreeMap<usize, usize>>,
     pub(crate) priorities: Locked<BTreeMap<usize, c_int>>,
-    /// Tokens that this process made.
     pub(crate) tokens: Locked<BTreeSet<[u8; 64]>>,
     /// Pairs of devices, the first of which reaches the second.
     pub(crate) reached: Locked<BTreeSet<(usize, usize)>>,

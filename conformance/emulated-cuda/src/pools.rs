@@ -38,12 +38,10 @@ abi! {
         unit_of(pool).map(drop)
     }
 
-    /// Lets other devices reach the memory of a pool.
     fn cuMemPoolSetAccess(pool: *mut c_void, _rights: *const c_void, _count: usize) {
         unit_of(pool).map(drop)
     }
 
-    /// Makes a pool the one that plain requests of a device use.
     fn cuDeviceSetMemPool(device: c_int, pool: *mut c_void) {
         let unit = driver()?.unit(device)?;
         refuse_if(unit_of(pool)?.index != unit.index, INVALID_VALUE)

@@ -22,7 +22,7 @@ fn pool(unit: &Unit) -> Answer<&dyn StreamOrdered> {
 /// The device whose pool has this handle.
 pub(crate) fn unit_of<T>(pool: *mut T) -> Answer<&'static Unit> {
     let index = pool.addr().checked_sub(FIRST_POOL).ok_or(INVALID_VALUE)?;
-    driver()?.units().get(index % POOLS_APART).ok_or(INVALID_VALUE)
+    driver()?.units.get(index % POOLS_APART).ok_or(INVALID_VALUE)
 }
 
 fn allocate_on(unit: &Unit, bytes: usize, stream: *mut c_void) -> Answer<u64> {

@@ -57,7 +57,7 @@ unsafe fn wanted(properties: *const Properties) -> Answer<(&'static Unit, Sharin
 pub(crate) fn physical(handle: u64) -> Answer<(Physical, &'static Unit, Backing)> {
     let driver = driver()?;
     let found = driver.ledger.backings.lock().get(&handle).copied().ok_or(INVALID_VALUE)?;
-    let unit = driver.units().get(found.unit).ok_or(INVALID_VALUE)?;
+    let unit = driver.units.get(found.unit).ok_or(INVALID_VALUE)?;
     let raw = usize::try_from(handle).map_err(|_| INVALID_HANDLE)?;
     Ok((found, unit, found.backing(raw)))
 }
@@ -84,7 +84,7 @@ fn access(right: &Right) -> Answer<Access> {
 fn mapped(at: u64) -> Answer<&'static Unit> {
     let driver = driver()?;
     let (_, range) = driver.ledger.range_of(at).ok_or(INVALID_VALUE)?;
-    driver.units().get(range.unit).ok_or(INVALID_VALUE)
+    driver.units.get(range.unit).ok_or(INVALID_VALUE)
 }
 
 abi! {
@@ -181,7 +181,7 @@ abi! {
         let inside: Vec<u64> = driver.ledger.ranges.lock().range(at..end).map(|(at, _)| *at).collect();
         for at in inside {
             driver.ledger.give_back(at, |range| {
-                let unit = driver.units().get(range.unit).ok_or(INVALID_VALUE)?;
+                let unit = driver.units.get(range.unit).ok_or(INVALID_VALUE)?;
                 // SAFETY: 2. is the caller's promise.
                 unsafe { memory(unit)?.unmap(device_ptr(at)?, range.bytes) }.map_err(told)
             })?;

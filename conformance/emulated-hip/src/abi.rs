@@ -17,10 +17,11 @@ use crate::machine::{Machine, machine};
 use crate::personality::Personality;
 
 thread_local! {
-    static LAST: Cell<Status> = const { Cell::new(SUCCESS) };
-    static CALLS: Cell<u64> = const { Cell::new(0) };
-    static LAST_CALL: Cell<Status> = const { Cell::new(SUCCESS) };
-    static CURRENT: Cell<usize> = const { Cell::new(0) };
+    pub(crate) static LAST: Cell<Status> = const { Cell::new(SUCCESS) };
+    pub(crate) static CALLS: Cell<u64> = const { Cell::new(0) };
+    pub(crate) static LAST_CALL: Cell<Status> = const { Cell::new(SUCCESS) };
+    /// The position of the current device.
+    pub(crate) static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Declares functions of the C interface, whose bodies give an [`Answer`] and see the [`Machine`] by the first name.
@@ -55,10 +56,6 @@ macro_rules! call {
 }
 pub(crate) use call;
 
-pub(crate) fn calls() -> u64 {
-    CALLS.get()
-}
-
 /// Makes a call: finds the machine, keeps panics in, and notes the status.
 pub(crate) fn enter(call: impl FnOnce(&'static Machine) -> Answer) -> Status {
     CALLS.set(CALLS.get() + 1);
@@ -87,30 +84,6 @@ fn note(status: Status) {
         LAST.set(status);
     }
     LAST_CALL.set(status);
-}
-
-/// The last error, which is the status of this call too.
-pub(crate) fn last_error() -> Status {
-    LAST_CALL.set(LAST.get());
-    LAST.get()
-}
-
-/// The status of the last call, taken away.
-pub(crate) fn take_last_call() -> Status {
-    LAST_CALL.replace(SUCCESS)
-}
-
-/// The last error, taken away.
-pub(crate) fn take_last_error() -> Status {
-    LAST.replace(SUCCESS)
-}
-
-pub(crate) fn current() -> usize {
-    CURRENT.get()
-}
-
-pub(crate) fn set_current(device: usize) {
-    CURRENT.set(device);
 }
 
 /// Where an answer goes.

@@ -12,7 +12,7 @@ use cachette_hal_hip::status::{CONTEXT_IS_DESTROYED, DEINITIALIZED, INVALID_HAND
 use cachette_hal_hip::types::{EventHandle, Status, StreamHandle};
 use cachette_hal_host::{HostBackend, HostConfig};
 
-use crate::abi::{Answer, crash, current, refuse_if};
+use crate::abi::{Answer, CURRENT, crash, refuse_if};
 use crate::captures::Captures;
 use crate::personality::Personality;
 use crate::pools::Pools;
@@ -23,7 +23,6 @@ use crate::vm_state::{PAGE, VmState};
 const LEGACY_STREAM: StreamHandle = 1;
 /// The default stream of the calling thread.
 const PER_THREAD_STREAM: StreamHandle = 2;
-/// How memory was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// By `hipMalloc`.
@@ -34,7 +33,6 @@ pub(crate) enum Kind {
     Host,
 }
 
-/// Memory that was given out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allocation {
     pub(crate) bytes: u64,
@@ -42,14 +40,12 @@ pub(crate) struct Allocation {
     pub(crate) kind: Kind,
 }
 
-/// What was made of the devices.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) allocations: BTreeMap<u64, Allocation>,
     pub(crate) streams: HashMap<StreamHandle, usize>,
     /// The streams that were destroyed, unless their handle was given out again.
     pub(crate) destroyed: HashSet<StreamHandle>,
-    /// The flags and the priority of each stream.
     pub(crate) stream_kinds: HashMap<StreamHandle, (c_uint, c_int)>,
     /// Each with its device, and with a lock that a thread holds while it waits for the event.
     pub(crate) events: HashMap<EventHandle, (usize, Arc<Mutex<()>>)>,
@@ -59,7 +55,6 @@ pub(crate) struct State {
     pub(crate) recordings: Recordings,
     /// Pairs of a device and the peer it may reach.
     pub(crate) peers: HashSet<(usize, usize)>,
-    /// Tokens made by this process.
     pub(crate) tokens: HashSet<[u8; 64]>,
     /// Memory of other processes that is open.
     pub(crate) opened: HashSet<u64>,
@@ -82,7 +77,6 @@ impl State {
     }
 }
 
-/// All that the library knows.
 #[derive(Debug)]
 pub(crate) struct Machine {
     /// The process that made it. A forked child has none, and may have inherited locks that no thread holds.
@@ -213,7 +207,7 @@ impl Machine {
 
     /// The calling thread's device, with its position.
     pub(crate) fn current(&self) -> (usize, &AnyDevice) {
-        let position = current().min(self.devices.len() - 1);
+        let position = CURRENT.get().min(self.devices.len() - 1);
         (position, &self.devices[position])
     }
 
@@ -274,12 +268,10 @@ fn number(variable: &str) -> Option<i64> {
     env::var(variable).ok()?.parse().ok()
 }
 
-/// The backend whose devices are shown.
 fn beneath() -> Option<Box<dyn Backend>> {
     if is_over_cuda() { over_cuda() } else { over_host() }
 }
 
-/// Whether the devices beneath are NVIDIA's.
 fn is_over_cuda() -> bool {
     env::var("CACHETTE_EMULATED_OVER").is_ok_and(|over| over == "cuda")
 }

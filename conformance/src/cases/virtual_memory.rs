@@ -1,13 +1,12 @@
 //! Reservations, backings, mappings and aliases.
 
-use cachette_hal::{Device, DevicePtr, ErrorKind, Result, Sharing};
+use cachette_hal::{Device, DevicePtr, ErrorKind, Granularity, Result, Sharing};
 
 use crate::rig::prelude::*;
 
 cases! { virtual_memory:
-    /// The minimum is a power of two and the recommended granularity a multiple of it.
-    granularities_are_sound(VirtualMemory);
-    /// Reserved addresses are aligned to the recommended granularity.
+    /// The minimum granularity is a power of two and the recommended one a multiple of it, to which reserved addresses are
+    /// aligned.
     reservations_are_aligned(VirtualMemory);
     /// No two live reservations share an address, nor one with an allocation.
     reservations_do_not_overlap(VirtualMemory);
@@ -37,17 +36,9 @@ cases! { virtual_memory:
     mapping_outside_a_reservation_is_an_invalid_value(VirtualMemory);
 }
 
-fn granularities_are_sound(on: &Subject) -> Verdict {
-    let granularity = on.device.virtual_memory()?.granularity();
-    ensure!(granularity.minimum.is_power_of_two(), "{granularity:?}")?;
-    ensure!(
-        granularity.recommended >= granularity.minimum && granularity.recommended.is_multiple_of(granularity.minimum),
-        "{granularity:?}"
-    )
-}
-
 fn reservations_are_aligned(on: &Subject) -> Verdict {
-    let grain = on.device.virtual_memory()?.granularity().recommended;
+    let Granularity { minimum, recommended: grain } = on.device.virtual_memory()?.granularity();
+    ensure!(minimum.is_power_of_two() && grain >= minimum && grain.is_multiple_of(minimum), "{minimum} and {grain}")?;
     let mut live = Vec::new();
     for grains in [1, 3, 1, 7, 64] {
         let reservation = on.reservation(grains * grain)?;

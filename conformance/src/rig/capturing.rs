@@ -48,7 +48,6 @@ impl Drop for Capturing<'_> {
 }
 
 impl Subject {
-    /// The state of a stream's capture.
     pub(crate) fn capture_status(&self, stream: &impl AsStream) -> Result<CaptureStatus> {
         let capture = self.device.capture()?;
         // SAFETY: 1. the stream lives.
@@ -79,7 +78,6 @@ impl Subject {
     }
 }
 
-/// Launches a graph and waits for it.
 pub(crate) fn run(graph: &Graph, stream: &Stream) -> Result<()> {
     graph.launch(stream)?;
     stream.synchronize()

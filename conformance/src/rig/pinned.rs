@@ -51,7 +51,6 @@ impl Subject {
     }
 }
 
-/// Converts a size to a length of host memory.
 fn length(bytes: u64) -> usize {
     usize::try_from(bytes).expect("sizes of cases fit the host")
 }

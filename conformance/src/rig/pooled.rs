@@ -53,7 +53,6 @@ impl Drop for Pooled<'_> {
 }
 
 impl Subject {
-    /// Allocates in the order of `stream`.
     pub(crate) fn pooled<'s>(&'s self, bytes: u64, stream: &'s Stream) -> Result<Pooled<'s>> {
         let pool = self.device.stream_ordered()?;
         // SAFETY: 1. the stream's owner lives.

@@ -64,13 +64,11 @@ impl Subject {
         self.put(to, &pattern(seed, to.bytes()))
     }
 
-    /// Checks that a range contains the pattern of `seed`.
     #[track_caller]
     pub(crate) fn expect_pattern(&self, at: Span<'_>, seed: u64, what: &str) -> Verdict {
         same(&self.get(at)?, &pattern(seed, at.bytes()), what).map_err(Stop::failed)
     }
 
-    /// Checks that every byte of a range is `byte`.
     #[track_caller]
     pub(crate) fn expect_byte(&self, at: Span<'_>, byte: u8, what: &str) -> Verdict {
         let found = self.get(at)?;
