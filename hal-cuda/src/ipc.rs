@@ -22,7 +22,6 @@ impl CudaIpc {
         Ok(Self { context: Arc::clone(context), calls })
     }
 
-    /// Returns the start of the allocation that contains `at`.
     fn base(&self, at: DevicePtr) -> Result<u64> {
         let (mut base, mut bytes) = (0, 0);
         // SAFETY: the driver writes an address and a size.

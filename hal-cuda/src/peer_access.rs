@@ -29,7 +29,6 @@ impl CudaPeerAccess {
         self.reached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The context of another device.
     fn peer(&self, call: &'static str, ordinal: Ordinal) -> Result<Arc<Context>> {
         let peer = find(self.context.core(), ordinal)?;
         if peer == self.context.device {

@@ -18,7 +18,6 @@ impl HipIpc {
         Self::new(context, context.symbols().ipc)
     }
 
-    /// Returns the start of the allocation that contains `at`.
     fn base(&self, at: DevicePtr) -> Result<u64> {
         self.context.address_range(at.address()).map(|(base, _)| base)
     }

@@ -12,7 +12,6 @@ use crate::symbols::PeerAccessCalls;
 pub(crate) type HipPeerAccess = Group<PeerAccessCalls>;
 
 impl HipPeerAccess {
-    /// The number of another device.
     fn peer(&self, call: &'static str, ordinal: Ordinal) -> Result<c_int> {
         let peer = find(&self.context.driver, call, ordinal)?;
         if peer == self.context.device {

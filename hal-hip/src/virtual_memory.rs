@@ -245,7 +245,7 @@ impl VirtualMemory for HipVirtualMemory {
     }
 
     fn frees_under_reservation(&self) -> Result<(), Reason> {
-        probe::frees_under_reservation(self.context.driver.info.version)
+        probe::needs(probe::FREES_UNDER_RESERVATION, self.context.driver.info.version)
     }
 
     fn mixes_sizes(&self) -> Result<(), Reason> {

@@ -111,11 +111,6 @@ impl<D: Device> Traced<D> {
         &self.device
     }
 
-    /// Returns the wrapped device.
-    pub fn into_inner(self) -> D {
-        self.device
-    }
-
     fn report<T>(&self, call: DriverCall, run: impl FnOnce() -> Result<T>) -> Result<T> {
         self.report_with(call, run, |_| (call.subject, false))
     }

@@ -11,7 +11,6 @@ pub struct OwnedReservation<D: Device> {
     device: D,
     start: DevicePtr,
     bytes: u64,
-    /// Whether the addresses were released.
     released: bool,
 }
 
@@ -74,7 +73,6 @@ pub struct OwnedMapping<'r, D: Device> {
     reservation: &'r OwnedReservation<D>,
     at: DevicePtr,
     bytes: u64,
-    /// Whether it was unmapped.
     unmapped: bool,
 }
 

@@ -13,7 +13,7 @@ pub use misuse::{Misuse, MisuseKind, Origin, Resource};
 
 use watch::Watch;
 
-use cachette_hal::{Device, DevicePtr, StreamRef};
+use cachette_hal::{Device, StreamRef};
 
 /// A device that tracks every live handle and every live range, and reports misuse.
 ///
@@ -23,8 +23,7 @@ use cachette_hal::{Device, DevicePtr, StreamRef};
 /// call and the origin of the handle. A call that fails in the driver changes nothing here. A request for zero bytes is
 /// passed on, because the driver must reject it.
 ///
-/// Streams and memory created elsewhere must be registered by [`adopt_stream`](Self::adopt_stream) or
-/// [`adopt_memory`](Self::adopt_memory). Memory of a peer is unknown here: once a peer is enabled, a transfer outside
+/// Streams created elsewhere must be registered by [`adopt_stream`](Self::adopt_stream). Memory of a peer is unknown here: once a peer is enabled, a transfer outside
 /// known memory is assumed to access the peer's.
 ///
 /// The checks see the order of calls, not the work that is still running, so a violation of promise 2 of `cachette-hal`
@@ -57,14 +56,7 @@ impl<D: Device> Checked<D> {
 
     /// Registers a stream that is created and destroyed elsewhere.
     pub fn adopt_stream(&self, stream: StreamRef) {
-        let mut ledger = self.watch.ledger();
-        ledger.adopt(Resource::Stream, stream.raw() as u64, 0);
-    }
-
-    /// Registers device memory that is allocated and freed elsewhere.
-    pub fn adopt_memory(&self, at: DevicePtr, bytes: u64) {
-        let mut ledger = self.watch.ledger();
-        ledger.adopt(Resource::Memory, at.address(), bytes);
+        self.watch.ledger().adopt(stream);
     }
 
     /// The wrapped device.

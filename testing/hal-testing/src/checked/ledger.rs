@@ -66,7 +66,6 @@ pub(super) struct Ledger {
     ended: VecDeque<Ended>,
     /// Devices whose memory this device may access. This ledger does not contain that memory.
     pub(super) peers: BTreeSet<Ordinal>,
-    /// Every misuse so far, in order.
     pub(super) misuses: Vec<Misuse>,
 }
 
@@ -75,13 +74,13 @@ impl Ledger {
     pub(super) fn new() -> Self {
         let mut ledger =
             Self { live: BTreeMap::new(), ended: VecDeque::new(), peers: BTreeSet::new(), misuses: Vec::new() };
-        ledger.adopt(Resource::Stream, StreamRef::DEFAULT.raw() as u64, 0);
+        ledger.adopt(StreamRef::DEFAULT);
         ledger
     }
 
-    /// Records a resource that was created elsewhere, unless it is already known.
-    pub(super) fn adopt(&mut self, resource: Resource, number: u64, bytes: u64) {
-        self.live.entry((resource, number)).or_insert_with(|| Entry::new(bytes, None));
+    /// Records a stream that was created elsewhere, unless it is already known.
+    pub(super) fn adopt(&mut self, stream: StreamRef) {
+        self.live.entry((Resource::Stream, stream.raw() as u64)).or_insert_with(|| Entry::new(0, None));
     }
 
     /// Records a resource that the driver has just created.

@@ -183,10 +183,6 @@ impl Misuse {
         Self { what, call, subject, bytes, resource, start: subject, size: 0, origin: None, ended: None }
     }
 
-    const fn offset(&self) -> u64 {
-        self.subject.saturating_sub(self.start)
-    }
-
     /// Writes the fault, without the resource's history.
     fn write_fault(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (resource, participle) = (self.resource, self.resource.participle());
@@ -237,7 +233,7 @@ impl Misuse {
     }
 
     fn write_place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "it starts {} bytes inside ", self.offset())?;
+        write!(f, "it starts {} bytes inside ", self.subject.saturating_sub(self.start))?;
         self.write_extent(f)
     }
 
