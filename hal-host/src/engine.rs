@@ -61,7 +61,6 @@ pub(crate) struct State {
     log: Vec<StepRecord>,
     /// Polls since the last step that found their event pending.
     idle_polls: u32,
-    /// Whether the workers must stop.
     stop: bool,
 }
 

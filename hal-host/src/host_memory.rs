@@ -28,14 +28,18 @@ impl HostMemory for HostDevice {
         let region = Region::anonymous(pages).map_err(|error| self.no_memory(call, kind_of(error)))?;
         let start = region.start();
         let range = Range { bytes, owner: self.index, kind: Kind::Pinned { _region: region } };
-        self.machine().write_space().insert(start, range);
+        self.machine().write_space().ranges.insert(start, range);
         NonNull::new(pointer(start)).ok_or(error(call, ErrorKind::Other))
     }
 
     unsafe fn free_pinned(&self, ptr: NonNull<u8>) -> Result<()> {
         let call = self.enter(Call::FreePinned)?;
         let pinned = |range: &Range| matches!(range.kind, Kind::Pinned { .. });
-        check(self.machine().read_space().at(address(ptr)).is_some_and(pinned), call, ErrorKind::InvalidValue)?;
+        check(
+            self.machine().read_space().ranges.get(&address(ptr)).is_some_and(pinned),
+            call,
+            ErrorKind::InvalidValue,
+        )?;
         self.machine().wait_idle(call, self.index)?;
         self.remove_host(call, ptr, pinned).map(drop)
     }
@@ -47,7 +51,7 @@ impl HostMemory for HostDevice {
         let mut space = self.machine().write_space();
         let is_free = address(ptr).checked_add(bytes).is_some() && !space.overlaps(address(ptr), bytes);
         check(is_free, call, ErrorKind::InvalidValue)?;
-        space.insert(address(ptr), Range { bytes, owner: self.index, kind: Kind::Registered });
+        space.ranges.insert(address(ptr), Range { bytes, owner: self.index, kind: Kind::Registered });
         Ok(())
     }
 

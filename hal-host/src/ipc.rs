@@ -14,7 +14,7 @@ impl Ipc for HostDevice {
     unsafe fn export_token(&self, base: DevicePtr) -> Result<IpcToken> {
         let call = self.enter(Call::ExportToken)?;
         let space = self.machine().read_space();
-        let range = space.at(base.address());
+        let range = space.ranges.get(&base.address());
         let range = range.filter(|range| range.owner == self.index).ok_or(error(call, ErrorKind::InvalidValue))?;
         let Kind::Direct(extent) = &range.kind else { return fail(call, ErrorKind::InvalidValue) };
         let key =
@@ -33,7 +33,7 @@ impl Ipc for HostDevice {
         let mut space = self.machine().write_space();
         let open = space.ranges().find(|(_, range)| self.has_open(range, &key));
         if let Some(at) = open.map(|(at, _)| at) {
-            if let Some(range) = space.at_mut(at)
+            if let Some(range) = space.ranges.get_mut(&at)
                 && let Kind::Opened { count, .. } = &mut range.kind
             {
                 *count += 1;
@@ -44,14 +44,14 @@ impl Ipc for HostDevice {
         let extent = Extent::open(memory, key.memory_bytes, writes).map_err(|kind| self.no_memory(call, kind))?;
         let at = extent.start;
         let range = Range { bytes: key.bytes, owner: self.index, kind: Kind::Opened { extent, key, count: 1 } };
-        space.insert(at, range);
+        space.ranges.insert(at, range);
         device_ptr(call, at)
     }
 
     unsafe fn close_token(&self, base: DevicePtr) -> Result<()> {
         let call = self.enter(Call::CloseToken)?;
         let mut space = self.machine().write_space();
-        let range = space.at_mut(base.address());
+        let range = space.ranges.get_mut(&base.address());
         let own = |range: &&mut Range| range.owner == self.index;
         match range.filter(own).map(|range| &mut range.kind) {
             Some(Kind::Opened { count, .. }) if *count > 1 => *count -= 1,

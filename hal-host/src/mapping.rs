@@ -23,7 +23,6 @@ pub(crate) fn host_len(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Converts an error of the operating system to its kind.
 pub(crate) fn kind_of(error: Errno) -> ErrorKind {
     match error {
         Errno::NOMEM | Errno::NOSPC | Errno::FBIG | Errno::INVAL | Errno::OVERFLOW => ErrorKind::OutOfMemory,

@@ -37,7 +37,7 @@ impl HostDevice {
 
 impl Machine {
     fn set_idle(&self, at: u64, now: bool) {
-        if let Some(range) = self.write_space().at_mut(at)
+        if let Some(range) = self.write_space().ranges.get_mut(&at)
             && let Kind::Pooled { idle, .. } = &mut range.kind
         {
             *idle = now;

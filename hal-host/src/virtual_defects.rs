@@ -53,7 +53,7 @@ impl HostDevice {
         if !self.lies(Defect::MapFailsBesideUnmap) {
             return;
         }
-        let backing = match self.machine().read_space().at(at).map(|range| &range.kind) {
+        let backing = match self.machine().read_space().ranges.get(&at).map(|range| &range.kind) {
             Some(Kind::Mapping(mapping)) => Arc::clone(&mapping.backing),
             _ => return,
         };
@@ -95,7 +95,7 @@ impl HostDevice {
     /// Removes all rights to the mapping at `at`, if the defect extends a change of rights to it.
     pub(crate) fn disown_neighbour(&self, space: &mut Space, at: u64) {
         if self.lies(Defect::AccessTakesFromNeighbour)
-            && let Some(range) = space.at_mut(at)
+            && let Some(range) = space.ranges.get_mut(&at)
             && let Kind::Mapping(mapping) = &mut range.kind
         {
             (mapping.readers, mapping.writers) = (0, 0);

@@ -51,7 +51,7 @@ impl HostDevice {
         let mut next = at;
         let mut starts = Vec::new();
         while next < end {
-            let range = space.at(next).filter(|range| range.owner == self.index)?;
+            let range = space.ranges.get(&next).filter(|range| range.owner == self.index)?;
             let Kind::Mapping(_) = range.kind else { return None };
             starts.push(next);
             next += range.bytes;
@@ -114,7 +114,7 @@ impl VirtualMemory for HostDevice {
         let (at, region) = space.take(bytes, alignment, wish).map_err(no_memory)?;
         let reservation =
             Reservation { bytes, owner: self.index, region, stale: BTreeMap::new(), withheld: Vec::new() };
-        space.reserve(at, reservation);
+        space.reservations.insert(at, reservation);
         device_ptr(call, at)
     }
 
@@ -175,7 +175,7 @@ impl VirtualMemory for HostDevice {
             region.place(at, bytes, memory, writes).map_err(|error| self.no_memory(call, kind_of(error)))?;
         }
         let kind = Kind::Mapping(Mapping { backing: found, readers: 0, writers: 0 });
-        space.insert(at, Range { bytes, owner: self.index, kind });
+        space.ranges.insert(at, Range { bytes, owner: self.index, kind });
         Ok(())
     }
 
@@ -220,7 +220,7 @@ impl VirtualMemory for HostDevice {
         }
         self.disown_neighbour(&mut space, at.address() + bytes);
         for start in starts {
-            if let Some(range) = space.at_mut(start)
+            if let Some(range) = space.ranges.get_mut(&start)
                 && let Kind::Mapping(mapping) = &mut range.kind
             {
                 for (device, reads, writes) in &rights {

@@ -36,7 +36,6 @@ thread_local! {
     static MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
 }
 
-/// Sets the calling thread's mode and returns the previous one.
 pub(crate) fn exchange_thread_mode(mode: CaptureMode) -> CaptureMode {
     MODE.replace(mode)
 }
@@ -44,10 +43,8 @@ pub(crate) fn exchange_thread_mode(mode: CaptureMode) -> CaptureMode {
 #[derive(Debug)]
 pub(super) struct CaptureState {
     device: usize,
-    /// The stream it was begun on.
     origin: StreamKey,
     mode: CaptureMode,
-    /// The thread that began it.
     thread: ThreadId,
     pub(super) broken: bool,
     pub(super) body: GraphBody,

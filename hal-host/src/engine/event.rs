@@ -19,13 +19,11 @@ use crate::engine::machine::Machine;
 pub(crate) struct Marker(AtomicBool);
 
 impl Marker {
-    /// Returns whether all work before it has finished.
     pub(super) fn is_done(&self) -> bool {
         // Acquire: pairs with the release in `finish`, so that the work before the mark is visible.
         self.0.load(Ordering::Acquire)
     }
 
-    /// Records that all work before it has finished.
     pub(super) fn finish(&self) {
         // Release: pairs with the acquire in `is_done`.
         self.0.store(true, Ordering::Release);
@@ -38,7 +36,6 @@ pub(super) struct EventState {
     last: Record,
 }
 
-/// The last record of an event.
 #[derive(Clone, Debug)]
 pub(super) enum Record {
     Never,
@@ -47,7 +44,6 @@ pub(super) enum Record {
     Captured {
         /// The capture, which may have ended.
         capture: u64,
-        /// Nodes of its graph.
         after: Vec<Node>,
     },
 }

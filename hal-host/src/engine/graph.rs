@@ -12,7 +12,6 @@ use crate::defect::Defect;
 use crate::engine::machine::Machine;
 use crate::random::SplitMix64;
 
-/// Position of a node in its graph.
 pub(super) type Node = usize;
 
 #[derive(Debug)]
@@ -31,7 +30,6 @@ pub(crate) struct GraphBody {
 
 #[derive(Debug)]
 pub(super) struct Step {
-    /// Index of the device that runs it.
     pub(super) device: usize,
     pub(super) task: Task,
     /// Nodes that must have run before.

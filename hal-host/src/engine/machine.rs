@@ -39,12 +39,10 @@ pub(crate) struct Unit {
     pub(crate) info: DeviceInfo,
     pub(crate) script: Script,
     pub(crate) physical: Arc<Physical>,
-    /// Live backings by handle.
     pub(crate) backings: Mutex<BTreeMap<usize, Arc<BackingMemory>>>,
     pub(crate) pool: Mutex<Pool>,
     /// Set once work has made a forbidden access; never cleared.
     fault: AtomicBool,
-    /// Pieces of work queued or running.
     pub(crate) pending: AtomicU64,
     /// The number of captures that are neither ended nor broken.
     pub(crate) captures: AtomicUsize,

@@ -8,7 +8,6 @@ use crate::engine::StreamKey;
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     ranges: BTreeMap<u64, Held>,
-    /// The number of frees so far.
     tickets: u64,
 }
 

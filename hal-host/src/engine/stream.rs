@@ -53,11 +53,9 @@ pub(super) struct StreamState {
     current: Option<Task>,
     /// Pieces of work queued so far; `issued = finished + queue.len() + running`.
     issued: u64,
-    /// Pieces of work that have finished.
     finished: u64,
     /// Whether the handle is destroyed and only the queue is left.
     pub(super) destroyed: bool,
-    /// The capture that contains this stream.
     pub(super) capture: Option<u64>,
     /// Notified when work is queued; set once there is a worker.
     pub(super) wake: Option<Arc<Condvar>>,
@@ -78,7 +76,6 @@ impl StreamState {
         }
     }
 
-    /// Returns whether nothing is queued or running.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.is_empty() && !self.running
     }
@@ -116,7 +113,6 @@ impl StreamState {
         self.finished += 1;
     }
 
-    /// The tasks that have not finished.
     pub(super) fn in_flight(&self) -> impl Iterator<Item = &Task> {
         self.current.iter().chain(self.queue.iter().filter_map(task_of))
     }

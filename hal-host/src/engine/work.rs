@@ -22,7 +22,6 @@ pub(crate) enum Task {
     Launch(Arc<GraphBody>),
 }
 
-/// An entry of a stream's queue.
 pub(crate) enum Work {
     /// Work that can also be captured.
     Task(Task),
@@ -45,7 +44,6 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// Returns whether it can run now.
     pub(super) fn is_ready(&self, state: &State) -> bool {
         match self {
             Self::Wait { marker, follow } => match follow.and_then(|event| state.newest(event)) {
