@@ -45,13 +45,11 @@ impl Case {
         (count < self.devices).then(|| format!("needs {} devices, found {count}", self.devices))
     }
 
-    /// Returns the same case on several devices.
     pub(crate) const fn on_devices(mut self, devices: u32) -> Self {
         self.devices = devices;
         self
     }
 
-    /// Returns the same case with a second process.
     pub(crate) const fn with_child(mut self) -> Self {
         self.child = true;
         self

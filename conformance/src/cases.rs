@@ -57,7 +57,6 @@ const GROUPS: &[&[Case]] = &[
     threads::CASES,
 ];
 
-/// The roles of child processes of these cases.
 pub(crate) const ROLES: &[&[Role]] = &[destroyed_streams::ROLES, faults::ROLES, ipc::ROLES, sharing::ROLES];
 
 /// Every case of the suite, group by group.

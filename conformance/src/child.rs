@@ -26,7 +26,6 @@ const ARGUMENTS: &str = "CACHETTE_CONFORMANCE_ARGUMENTS";
 
 /// The prefix of the answer; drivers may print other lines.
 const ANSWER: &str = "conformance-answer ";
-/// The time limit of a child.
 const LIMIT: Duration = Duration::from_secs(150);
 
 /// Declares the table `ROLES` of one file; each role is the function of its name.
@@ -95,7 +94,7 @@ pub(crate) fn command(fixture: &Fixture, ordinal: Ordinal, role: &str, arguments
 impl Subject {
     /// Runs a child and returns its answer; `stdin`, if any, becomes its standard input.
     pub(crate) fn child(&self, role: &str, arguments: &str, stdin: Option<OwnedFd>) -> Verdict<String> {
-        let child = command(self.fixture(), self.ordinal(), role, arguments)
+        let child = command(&self.fixture, self.ordinal, role, arguments)
             .map_err(|error| refused("find this program", &error))?
             .stdin(stdin.map_or_else(Stdio::null, Stdio::from))
             .stdout(Stdio::piped())
@@ -114,7 +113,6 @@ impl Subject {
     }
 }
 
-/// Waits for the child, up to a limit.
 fn finish(mut child: Child) -> Verdict<(ExitStatus, String)> {
     let deadline = Instant::now() + LIMIT;
     let status = loop {

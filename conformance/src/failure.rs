@@ -1,6 +1,6 @@
 //! Why a case stopped before its end.
 
-use std::fmt;
+use std::fmt::Display;
 use std::panic::Location;
 
 use cachette_hal::owned::NotClosed;
@@ -12,8 +12,8 @@ pub type Verdict<T = ()> = Result<T, Stop>;
 /// Why a case stopped before its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// A promise was broken.
-    Failed(Failure),
+    /// A promise was broken; the text has the line of the check.
+    Failed(String),
     /// The case cannot run on the device; the text is the reason.
     Skipped(String),
 }
@@ -21,43 +21,13 @@ pub enum Stop {
 impl Stop {
     /// Creates a failure with `text`, at the caller's line.
     #[track_caller]
-    pub(crate) fn failed(text: impl Into<String>) -> Self {
-        Self::Failed(Failure::here(text))
+    pub(crate) fn failed(text: impl Display) -> Self {
+        let place = Location::caller();
+        Self::Failed(format!("{text} ({}:{})", place.file(), place.line()))
     }
 
-    /// The case cannot run on the device.
     pub(crate) fn skipped(reason: impl Into<String>) -> Self {
         Self::Skipped(reason.into())
-    }
-}
-
-/// A broken promise, with the line of the check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    text: String,
-    place: Option<&'static Location<'static>>,
-}
-
-impl Failure {
-    /// Creates a failure at the caller's line.
-    #[track_caller]
-    pub(crate) fn here(text: impl Into<String>) -> Self {
-        Self { text: text.into(), place: Some(Location::caller()) }
-    }
-
-    /// Creates a failure that was detected outside the case, such as a hang.
-    pub(crate) fn outside(text: impl Into<String>) -> Self {
-        Self { text: text.into(), place: None }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)?;
-        match self.place {
-            Some(place) => write!(f, " ({}:{})", place.file(), place.line()),
-            None => Ok(()),
-        }
     }
 }
 
@@ -65,7 +35,7 @@ impl From<Error> for Stop {
     /// Converts the error of a call that should have succeeded; the line is that of the `?`.
     #[track_caller]
     fn from(error: Error) -> Self {
-        Self::failed(error.to_string())
+        Self::failed(error)
     }
 }
 
@@ -118,10 +88,9 @@ mod tests {
 
     #[test]
     fn a_failed_call_names_the_line_that_made_it() {
-        let Err(Stop::Failed(failure)) = asks() else {
+        let Err(Stop::Failed(text)) = asks() else {
             panic!("the call fails");
         };
-        let text = failure.to_string();
         assert!(text.starts_with("map failed: invalid value"), "{text}");
         assert!(text.contains("failure.rs:"), "{text}");
     }
@@ -132,6 +101,6 @@ mod tests {
         let Err(Stop::Failed(failure)) = check() else {
             panic!("one is not two");
         };
-        assert!(failure.to_string().starts_with("the count: found 1, promised 2"));
+        assert!(failure.starts_with("the count: found 1, promised 2"));
     }
 }

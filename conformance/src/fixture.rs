@@ -60,7 +60,6 @@ impl Fixture {
         Self { may_be_absent: true, ..self }
     }
 
-    /// Opens the backend.
     pub(crate) fn open(&self) -> Opened {
         (self.open)()
     }

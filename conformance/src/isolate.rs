@@ -14,12 +14,10 @@ use crate::case::Case;
 use crate::cases;
 use crate::child::command;
 use crate::exit::{exit_now, has_hung};
-use crate::failure::Failure;
 use crate::fixture::Fixture;
 use crate::report::{CaseReport, Outcome};
-use crate::runner::{Bench, failed};
+use crate::runner::Bench;
 
-/// The role of a child that runs cases.
 pub(crate) const ROLE: &str = "run_cases";
 
 /// The prefix of the lines of such a child; drivers may print other lines.
@@ -27,14 +25,12 @@ const LINE: &str = "conformance-cases ";
 /// How often a silent child is looked at.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a child is to do.
 #[derive(Debug, Serialize, Deserialize)]
 struct Request {
     limit: Duration,
     cases: Vec<String>,
 }
 
-/// A line of a child.
 #[derive(Debug, Serialize, Deserialize)]
 enum Line {
     /// The child could not open the device.
@@ -88,8 +84,8 @@ fn run_child(bench: &Bench, left: &[&Case], limit: Duration, ended: &mut impl Fn
     let mut watched = match Watched::start(bench, left, limit) {
         Ok(watched) => watched,
         Err(error) => {
-            let why = format!("a child process does not start: {error}");
-            ended(bench.report(left[0], failed(&Failure::outside(why)), started));
+            let text = format!("a child process does not start: {error}");
+            ended(bench.report(left[0], Outcome::Failed { text }, started));
             return 1;
         }
     };
@@ -114,7 +110,7 @@ fn run_child(bench: &Bench, left: &[&Case], limit: Duration, ended: &mut impl Fn
     if is_running || done == 0 {
         let case = left[done];
         let text = format!("{end}, in {}", case.name);
-        ended(bench.report(case, failed(&Failure::outside(text)), started));
+        ended(bench.report(case, Outcome::Failed { text }, started));
         done += 1;
     }
     done
@@ -132,7 +128,7 @@ impl Watched {
     fn start(bench: &Bench, cases: &[&Case], limit: Duration) -> std::io::Result<Self> {
         let cases = cases.iter().map(|case| case.name.to_owned()).collect();
         let arguments = serde_json::to_string(&Request { limit, cases })?;
-        let mut command = command(bench.fixture(), bench.ordinal(), ROLE, &arguments)?;
+        let mut command = command(&bench.fixture, bench.ordinal, ROLE, &arguments)?;
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let lines = child.stdout.take().map_or_else(|| channel().1, read_lines);
         Ok(Self { child, lines, limit: limit.saturating_mul(2) })

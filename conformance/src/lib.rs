@@ -32,7 +32,7 @@ pub use case::Case;
 pub use cases::cases;
 pub use deviations::{DEVIATIONS, Deviation};
 pub use exit::exit_if_hung;
-pub use failure::{Failure, Stop, Verdict};
+pub use failure::{Stop, Verdict};
 pub use filter::{Filter, FilterError};
 pub use fixture::{Fixture, Opened};
 pub use harness::main;

@@ -25,6 +25,7 @@ pub(crate) mod prelude {
     pub(crate) use super::Subject;
     pub(crate) use super::capturing::{Capturing, run};
     pub(crate) use super::expect::{blocks_until_released, eventually, none_overlap, refuse};
+    pub(crate) use super::gate::Gate;
     pub(crate) use super::hex::{from_hex, to_hex};
     pub(crate) use super::pattern::pattern;
     pub(crate) use super::pinned::{read_pinned, read_pinned_byte, write_pinned};

@@ -13,7 +13,7 @@ use cachette_hal::{AnyDevice, Backend, Error, Ordinal};
 use crate::case::Case;
 use crate::deviations::{DEVIATIONS, judge};
 use crate::exit::note_hang;
-use crate::failure::{Failure, Stop, Verdict};
+use crate::failure::{Stop, Verdict};
 use crate::filter::{Filter, FilterError};
 use crate::fixture::Fixture;
 use crate::report::{CaseReport, Header, Outcome, Report};
@@ -112,7 +112,6 @@ pub fn run_with(
     Ok(Report::new(header, done.reports))
 }
 
-/// The cases that have ended.
 struct Done<F> {
     /// The reports of the first cases, in order.
     reports: Vec<CaseReport>,
@@ -133,10 +132,10 @@ impl<F: FnMut(&Header, &CaseReport)> Done<F> {
 
 /// A fixture with one open device, for its facts; cases open their own.
 pub(crate) struct Bench {
-    fixture: Arc<Fixture>,
+    pub(crate) fixture: Arc<Fixture>,
     backend: Arc<dyn Backend>,
     device: AnyDevice,
-    ordinal: Ordinal,
+    pub(crate) ordinal: Ordinal,
     count: u32,
 }
 
@@ -156,14 +155,6 @@ impl Bench {
     /// Returns why the case cannot run on the device; `None` if it can.
     pub(crate) fn obstacle(&self, case: &Case) -> Option<String> {
         case.obstacle(&*self.device, self.count)
-    }
-
-    pub(crate) const fn fixture(&self) -> &Arc<Fixture> {
-        &self.fixture
-    }
-
-    pub(crate) const fn ordinal(&self) -> Ordinal {
-        self.ordinal
     }
 
     /// Runs some cases, here or in child processes, and reports each at its end.
@@ -207,29 +198,24 @@ fn watch(fixture: Arc<Fixture>, ordinal: Ordinal, case: Case, limit: Duration) -
         let _ = send.send(verdict);
     });
     if let Err(error) = spawned {
-        return failed(&Failure::outside(format!("no thread to run on: {error}")));
+        return Outcome::Failed { text: format!("no thread to run on: {error}") };
     }
     if let Ok(verdict) = receive.recv_timeout(limit) {
         return outcome(verdict);
     }
     note_hang();
-    failed(&Failure::outside(format!("hung: {} did not finish within {} s", case.name, limit.as_secs_f32())))
+    Outcome::Failed { text: format!("hung: {} did not finish within {} s", case.name, limit.as_secs_f32()) }
 }
 
 fn outcome(verdict: thread::Result<Verdict>) -> Outcome {
     match verdict {
         Ok(Ok(())) => Outcome::Passed,
-        Ok(Err(Stop::Failed(failure))) => failed(&failure),
+        Ok(Err(Stop::Failed(text))) => Outcome::Failed { text },
         Ok(Err(Stop::Skipped(reason))) => Outcome::Skipped { reason },
-        Err(panic) => failed(&Failure::outside(format!("panicked: {}", message(&*panic)))),
+        Err(panic) => Outcome::Failed { text: format!("panicked: {}", message(&*panic)) },
     }
 }
 
-pub(crate) fn failed(failure: &Failure) -> Outcome {
-    Outcome::Failed { text: failure.to_string() }
-}
-
-/// The text of a panic.
 fn message(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()

@@ -16,7 +16,7 @@ const ABORTS: [&str; 3] = [
     "memory::nothing_is_lost_over_many_rounds",
 ];
 const HANGS: &str = "memory::content_is_kept";
-const STOPS: &str = "errors::they_name_the_call_that_failed";
+const STOPS: &str = "errors::they_name_the_call_and_the_remedy";
 
 unsafe extern "C" {
     safe fn kill(process: i32, signal: i32) -> i32;

@@ -97,7 +97,7 @@ fn devices_apart_are_asked_what_others_are_not() -> Result<(), Failed> {
     let report = report(&apart())?;
     let found = reason(&report, "peer_access::an_unreachable_device_is_refused");
     ensure(found.is_none(), || format!("it was skipped: {found:?}"))?;
-    let found = reason(&report, "peer_access::a_copy_to_a_peer_is_exact");
+    let found = reason(&report, "peer_access::it_can_be_enabled_again");
     ensure(found == Some("device 0 cannot reach device 1"), || format!("it says {found:?}"))
 }
 

@@ -27,7 +27,6 @@ const GLOBAL: u32 = Mode::CU_STREAM_CAPTURE_MODE_GLOBAL as u32;
 const THREAD_LOCAL: u32 = Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as u32;
 const RELAXED: u32 = Mode::CU_STREAM_CAPTURE_MODE_RELAXED as u32;
 
-/// Capture of one device's streams.
 pub(crate) type CudaCapture = Group<CaptureCalls>;
 
 impl CudaCapture {

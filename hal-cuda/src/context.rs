@@ -25,8 +25,9 @@ pub(crate) static CAPTURES: CaptureLock = CaptureLock::new();
 ///
 /// The driver counts its users and destroys it with the last one.
 pub(crate) struct Context {
-    driver: Arc<Driver>,
-    device: CUdevice,
+    pub(crate) driver: Arc<Driver>,
+    /// The driver's number for the device.
+    pub(crate) device: CUdevice,
     handle: usize,
 }
 
@@ -44,27 +45,14 @@ impl Context {
         Ok(Arc::new(Self { driver, device, handle: handle(context) }))
     }
 
-    /// The functions that every driver has.
     pub(crate) fn core(&self) -> &CoreCalls {
         &self.driver.symbols.core
     }
 
-    /// The driver's functions by group.
     pub(crate) fn symbols(&self) -> &Symbols {
         &self.driver.symbols
     }
 
-    /// The driver itself.
-    pub(crate) const fn driver(&self) -> &Arc<Driver> {
-        &self.driver
-    }
-
-    /// The driver's number for the device.
-    pub(crate) const fn device(&self) -> CUdevice {
-        self.device
-    }
-
-    /// The driver's handle.
     pub(crate) fn raw(&self) -> CUcontext {
         pointer(self.handle)
     }

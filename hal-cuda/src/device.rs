@@ -68,7 +68,6 @@ impl CudaDevice {
         Ok(Self { parts: Arc::new(parts) })
     }
 
-    /// The device's primary context.
     pub(crate) fn context(&self) -> &Context {
         &self.parts.context
     }

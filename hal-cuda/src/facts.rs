@@ -20,7 +20,7 @@ const NAME_BYTES: u8 = 128;
 /// The total is the one that later calls report: the driver reserves a part of the memory, and only some of its calls
 /// count that part.
 pub(crate) fn facts(context: &Context, ordinal: Ordinal) -> Result<DeviceInfo> {
-    let (core, device) = (context.core(), context.device());
+    let (core, device) = (context.core(), context.device);
     let total = current_memory(core)?.total;
     let mut info = DeviceInfo::new(ordinal, Vendor::Nvidia, name(context)?, total, BASE_ALIGNMENT);
     info.uuid = uuid(context)?;
@@ -36,7 +36,7 @@ fn name(context: &Context) -> Result<String> {
     let bytes = c_int::from(NAME_BYTES);
     let start = name.as_mut_ptr().cast::<c_char>();
     // SAFETY: the driver writes at most that many bytes, the last of them zero.
-    let status = unsafe { (context.core().cuDeviceGetName)(start, bytes, context.device()) };
+    let status = unsafe { (context.core().cuDeviceGetName)(start, bytes, context.device) };
     check("cuDeviceGetName", status)?;
     let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
     Ok(name.to_string_lossy().into_owned())
@@ -45,7 +45,7 @@ fn name(context: &Context) -> Result<String> {
 fn uuid(context: &Context) -> Result<[u8; 16]> {
     let mut uuid = CUuuid { bytes: [0; 16] };
     // SAFETY: the driver writes one identity.
-    let status = unsafe { (context.core().cuDeviceGetUuid_v2)(&raw mut uuid, context.device()) };
+    let status = unsafe { (context.core().cuDeviceGetUuid_v2)(&raw mut uuid, context.device) };
     check("cuDeviceGetUuid_v2", status)?;
     Ok(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
 }

@@ -10,7 +10,6 @@ use crate::types::pointer;
 
 const IDLE: u32 = Captured::CU_STREAM_CAPTURE_STATUS_NONE as u32;
 
-/// Host functions in one device's streams.
 pub(crate) type CudaHostCalls = Group<HostCallCalls>;
 
 impl CudaHostCalls {

@@ -16,14 +16,13 @@ const ALLOCATED: u32 = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVI
 /// The same for memory of the caller.
 const REGISTERED: u32 = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
 
-/// Page-locked host memory of one device.
 pub(crate) type CudaHostMemory = Group<HostMemoryCalls>;
 
 impl CudaHostMemory {
     /// Checks the requirements of the group.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         let calls = context.symbols().host_memory?;
-        Property::MAPS_HOST_MEMORY.need(context.core(), context.device())?;
+        Property::MAPS_HOST_MEMORY.need(context.core(), context.device)?;
         Ok(Self { context: Arc::clone(context), calls })
     }
 }

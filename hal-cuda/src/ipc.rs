@@ -12,18 +12,16 @@ use crate::probe::Property;
 use crate::status::check;
 use crate::symbols::IpcCalls;
 
-/// Tokens of one device's memory.
 pub(crate) type CudaIpc = Group<IpcCalls>;
 
 impl CudaIpc {
     /// Checks the requirements of the group.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         let calls = context.symbols().ipc?;
-        Property::IPC.need(context.core(), context.device())?;
+        Property::IPC.need(context.core(), context.device)?;
         Ok(Self { context: Arc::clone(context), calls })
     }
 
-    /// Returns the start of the allocation that contains `at`.
     fn base(&self, at: DevicePtr) -> Result<u64> {
         let (mut base, mut bytes) = (0, 0);
         // SAFETY: the driver writes an address and a size.

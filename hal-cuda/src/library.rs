@@ -9,9 +9,7 @@ use cachette_hal::{BackendInfo, LoadError, Result, Vendor, Version};
 use crate::status::{NO_DEVICE, check};
 use crate::symbols::{CoreCalls, Symbols};
 
-/// The variable that names the library's file.
 const VARIABLE: &str = "CACHETTE_CUDA_LIBRARY";
-/// The oldest driver that works.
 const OLDEST: Version = Version::new(12, 0);
 /// Exported by a library that emulates the driver.
 const EMULATED: &str = "cachette_emulated_library";
@@ -56,7 +54,6 @@ impl Driver {
         Ok(Self { info: BackendInfo::new("cuda", Vendor::Nvidia, version, name, emulated), symbols })
     }
 
-    /// The number of visible devices.
     pub(crate) fn device_count(&self) -> Result<u32> {
         count(&self.symbols.core)
     }

@@ -11,7 +11,6 @@ use crate::device::find;
 use crate::status::{PEER_ALREADY_ENABLED, PEER_NOT_ENABLED, accept};
 use crate::symbols::PeerAccessCalls;
 
-/// The peers that one device can access.
 #[derive(Debug)]
 pub(crate) struct CudaPeerAccess {
     context: Arc<Context>,
@@ -30,23 +29,22 @@ impl CudaPeerAccess {
         self.reached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The context of another device.
     fn peer(&self, call: &'static str, ordinal: Ordinal) -> Result<Arc<Context>> {
         let peer = find(self.context.core(), ordinal)?;
-        if peer == self.context.device() {
+        if peer == self.context.device {
             return Err(Error::new(ErrorKind::InvalidValue, call));
         }
         let known = self.reached().get(&peer).cloned();
         match known {
             Some(context) => Ok(context),
-            None => Context::retain(Arc::clone(self.context.driver()), peer),
+            None => Context::retain(Arc::clone(&self.context.driver), peer),
         }
     }
 }
 
 impl PeerAccess for CudaPeerAccess {
     fn can_reach(&self, peer: Ordinal) -> Result<bool> {
-        let (own, peer) = (self.context.device(), find(self.context.core(), peer)?);
+        let (own, peer) = (self.context.device, find(self.context.core(), peer)?);
         if own == peer {
             return Ok(false);
         }
@@ -63,7 +61,7 @@ impl PeerAccess for CudaPeerAccess {
         // SAFETY: the peer's context is retained; there are no flags.
         let enabled = self.context.call(call, || unsafe { (self.calls.cuCtxEnablePeerAccess)(peer.raw(), 0) });
         accept(PEER_ALREADY_ENABLED, enabled)?;
-        self.reached().insert(peer.device(), peer);
+        self.reached().insert(peer.device, peer);
         Ok(())
     }
 
@@ -73,7 +71,7 @@ impl PeerAccess for CudaPeerAccess {
         // SAFETY: the peer's context is retained.
         let disabled = self.context.call(call, || unsafe { (self.calls.cuCtxDisablePeerAccess)(peer.raw()) });
         accept(PEER_NOT_ENABLED, disabled)?;
-        self.reached().remove(&peer.device());
+        self.reached().remove(&peer.device);
         Ok(())
     }
 }

@@ -8,7 +8,6 @@ use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute};
 use crate::status::check;
 use crate::symbols::CoreCalls;
 
-/// A property that a device has or lacks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Property {
     attribute: c_uint,

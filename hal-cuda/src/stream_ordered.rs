@@ -24,10 +24,10 @@ impl CudaStreamOrdered {
     /// Checks the requirements of the group, and finds the pool.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         let calls = context.symbols().stream_ordered?;
-        Property::POOLS.need(context.core(), context.device())?;
+        Property::POOLS.need(context.core(), context.device)?;
         let mut pool = ptr::null_mut();
         // SAFETY: the driver writes one handle.
-        let status = unsafe { (calls.cuDeviceGetDefaultMemPool)(&raw mut pool, context.device()) };
+        let status = unsafe { (calls.cuDeviceGetDefaultMemPool)(&raw mut pool, context.device) };
         check("cuDeviceGetDefaultMemPool", status)
             .map_err(|_| Reason::SelfTestFailed("cuDeviceGetDefaultMemPool gave no pool"))?;
         Ok(Self { context: Arc::clone(context), calls, pool: handle(pool) })

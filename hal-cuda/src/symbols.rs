@@ -7,8 +7,7 @@
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 
-use cachette_hal::load::Library;
-use cachette_hal::{LoadError, Reason, symbol_table};
+use cachette_hal::{symbol_groups, symbol_table};
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUgraphNode, CUhostFn, CUipcMemHandle,
     CUmemAllocationHandleType, CUmemGenericAllocationHandle, CUmemoryPool, CUstream, CUuuid,
@@ -163,33 +162,17 @@ symbol_table! {
     }
 }
 
-/// Every table, or the reason why the library lacks a group.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Symbols {
-    pub(crate) core: CoreCalls,
-    pub(crate) virtual_memory: Result<VirtualMemoryCalls, Reason>,
-    pub(crate) stream_ordered: Result<StreamOrderedCalls, Reason>,
-    pub(crate) host_memory: Result<HostMemoryCalls, Reason>,
-    pub(crate) ipc: Result<IpcCalls, Reason>,
-    pub(crate) capture: Result<CaptureCalls, Reason>,
-    pub(crate) peer_access: Result<PeerAccessCalls, Reason>,
-    pub(crate) transfer: Result<TransferCalls, Reason>,
-    pub(crate) host_calls: Result<HostCallCalls, Reason>,
-}
-
-impl Symbols {
-    /// Resolves every table; fails if one of [`CoreCalls`] is missing.
-    pub(crate) fn resolve(library: &Library) -> Result<Self, LoadError> {
-        Ok(Self {
-            core: CoreCalls::resolve(library)?,
-            virtual_memory: VirtualMemoryCalls::resolve(library).map_err(Reason::from),
-            stream_ordered: StreamOrderedCalls::resolve(library).map_err(Reason::from),
-            host_memory: HostMemoryCalls::resolve(library).map_err(Reason::from),
-            ipc: IpcCalls::resolve(library).map_err(Reason::from),
-            capture: CaptureCalls::resolve(library).map_err(Reason::from),
-            peer_access: PeerAccessCalls::resolve(library).map_err(Reason::from),
-            transfer: TransferCalls::resolve(library).map_err(Reason::from),
-            host_calls: HostCallCalls::resolve(library).map_err(Reason::from),
-        })
+symbol_groups! {
+    /// Every table, or the reason why the library lacks a group.
+    pub(crate) struct Symbols {
+        core: CoreCalls;
+        virtual_memory: VirtualMemoryCalls,
+        stream_ordered: StreamOrderedCalls,
+        host_memory: HostMemoryCalls,
+        ipc: IpcCalls,
+        capture: CaptureCalls,
+        peer_access: PeerAccessCalls,
+        transfer: TransferCalls,
+        host_calls: HostCallCalls,
     }
 }

@@ -8,7 +8,6 @@ use crate::status::check;
 use crate::symbols::TransferCalls;
 use crate::types::{pointer, size};
 
-/// Fills and copies by one device.
 pub(crate) type CudaTransfer = Group<TransferCalls>;
 
 impl Transfer for CudaTransfer {

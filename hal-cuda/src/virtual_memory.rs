@@ -27,7 +27,6 @@ const DESCRIPTOR: Handles = Handles::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 /// `CU_MEM_HANDLE_TYPE_FABRIC`; cudarc has the name only if it is built for CUDA 12.3 or newer.
 const FABRIC: Handles = Handles(8);
 
-/// Virtual memory of one device.
 #[derive(Debug)]
 pub(crate) struct CudaVirtualMemory {
     context: Arc<Context>,
@@ -46,7 +45,7 @@ pub(crate) struct CudaVirtualMemory {
 impl CudaVirtualMemory {
     /// Checks the requirements of the group, and reads the granularity.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
-        let (core, device) = (context.core(), context.device());
+        let (core, device) = (context.core(), context.device);
         let calls = context.symbols().virtual_memory?;
         Property::VIRTUAL_MEMORY.need(core, device)?;
         let rdma = Property::RDMA.has(core, device);
@@ -92,7 +91,7 @@ impl CudaVirtualMemory {
     /// Creates memory that can be exported by these handles.
     fn create(&self, bytes: u64, handles: Handles, rdma: bool) -> Result<Backing> {
         let rdma = self.rdma && (self.network_card || rdma);
-        let properties = BackingProperties::new(self.context.device(), handles, rdma);
+        let properties = BackingProperties::new(self.context.device, handles, rdma);
         let mut backing = 0;
         // SAFETY: the driver reads the properties and writes one handle.
         self.context.call("cuMemCreate", || unsafe {

@@ -16,7 +16,6 @@ use crate::types::{
     CAPTURE_STATUS_ACTIVE as ACTIVE, CAPTURE_STATUS_NONE as IDLE, GraphHandle, StreamHandle,
 };
 
-/// Capture of one device's streams.
 pub(crate) type HipCapture = Group<CaptureCalls>;
 
 impl HipCapture {
@@ -70,14 +69,14 @@ impl HipCapture {
     ///
     /// Promise 1.
     unsafe fn end_once(&self, stream: StreamHandle) -> Result<GraphHandle> {
-        let (call, left) = ("hipStreamEndCapture", &self.context.driver().left);
+        let (call, left) = ("hipStreamEndCapture", &self.context.driver.left);
         let _held = CAPTURES.lock();
         // SAFETY: 1. is the caller's promise.
         unsafe { check_live(&self.context, StreamRef::from_raw(stream)) }?;
-        if left.contains(stream) {
+        if left.lock().contains(&stream) {
             // SAFETY: 1. is the caller's promise.
             unsafe { self.detach(stream) }?;
-            left.remove(stream);
+            left.lock().remove(&stream);
             return Err(Error::new(ErrorKind::InvalidValue, call));
         }
         let mut recording = 0;
@@ -87,7 +86,7 @@ impl HipCapture {
         // If this fails, the next begin or end of a capture of the stream tries it again.
         // SAFETY: 1. is the caller's promise.
         if is_broken && unsafe { self.detach(stream) }.is_err() {
-            left.insert(stream);
+            left.lock().insert(stream);
         }
         // Any other failure leaves the capture open, or there was none.
         if ended.is_ok() || is_broken {
@@ -182,7 +181,7 @@ impl Capture for HipCapture {
     }
 
     unsafe fn begin_capture(&self, stream: StreamRef, mode: CaptureMode) -> Result<()> {
-        if self.context.driver().left.contains(handle(stream)) {
+        if self.context.driver.left.lock().contains(&handle(stream)) {
             // The capture was ended before, so this only tries again to detach it, and returns an error.
             // SAFETY: 1. is the caller's promise.
             let _ = unsafe { self.end_once(handle(stream)) };
@@ -263,7 +262,7 @@ pub(crate) unsafe fn is_captured(context: &Context, stream: StreamRef) -> bool {
 /// Promise 1.
 pub(crate) unsafe fn check_live(context: &Context, stream: StreamRef) -> Result<()> {
     let Ok(calls) = context.symbols().capture else { return Ok(()) };
-    if handle(stream) <= PER_THREAD_STREAM || context.driver().own.contains(handle(stream)) {
+    if handle(stream) <= PER_THREAD_STREAM || context.driver.own.lock().contains(&handle(stream)) {
         return Ok(());
     }
     // SAFETY: 1. is the caller's promise.

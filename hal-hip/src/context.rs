@@ -30,8 +30,9 @@ pub(crate) const fn handle(stream: StreamRef) -> StreamHandle {
 
 /// A device of the driver.
 pub(crate) struct Context {
-    driver: Arc<Driver>,
-    device: c_int,
+    pub(crate) driver: Arc<Driver>,
+    /// The driver's number for the device.
+    pub(crate) device: c_int,
 }
 
 impl Context {
@@ -39,24 +40,12 @@ impl Context {
         Arc::new(Self { driver, device })
     }
 
-    /// The functions that every driver has.
     pub(crate) fn core(&self) -> &CoreCalls {
         &self.driver.symbols.core
     }
 
-    /// The driver's functions by group.
     pub(crate) fn symbols(&self) -> &Symbols {
         &self.driver.symbols
-    }
-
-    /// The driver itself.
-    pub(crate) const fn driver(&self) -> &Arc<Driver> {
-        &self.driver
-    }
-
-    /// The driver's number for the device.
-    pub(crate) const fn device(&self) -> c_int {
-        self.device
     }
 
     /// Makes the device current for this thread until the guard is dropped.

@@ -167,22 +167,22 @@ impl Device for HipDevice {
         let mut stream = 0;
         // SAFETY: the driver writes one handle.
         self.call(call, |core| unsafe { (core.hipStreamCreateWithFlags)(&raw mut stream, flags) })?;
-        self.context().driver().own.insert(stream);
+        self.context().driver.own.lock().insert(stream);
         Ok(Stream::from_raw(stream))
     }
 
     unsafe fn destroy_stream(&self, stream: Stream) -> Result<()> {
         // SAFETY: 1. is the caller's promise.
         let _locked = unsafe { self.context().enter_for(stream.borrow()) }?;
-        let (driver, handle) = (self.context().driver(), stream.raw());
+        let (driver, handle) = (&self.context().driver, stream.raw());
         // This comes before the call: another thread may get the handle for a new stream at once.
-        let is_own = driver.own.remove(handle);
-        let is_left = driver.left.remove(handle);
+        let is_own = driver.own.lock().remove(&handle);
+        let is_left = driver.left.lock().remove(&handle);
         // SAFETY: 1. is the caller's promise.
         let destroyed = self.context().check("hipStreamDestroy", unsafe { (self.core().hipStreamDestroy)(handle) });
         if destroyed.is_err() {
-            is_own.then(|| driver.own.insert(handle));
-            is_left.then(|| driver.left.insert(handle));
+            is_own.then(|| driver.own.lock().insert(handle));
+            is_left.then(|| driver.left.lock().insert(handle));
         }
         destroyed
     }
@@ -212,7 +212,7 @@ impl Device for HipDevice {
     unsafe fn destroy_event(&self, event: Event) -> Result<()> {
         let _locked = self.context().enter_locked()?;
         // This comes before the call: another thread may get the handle for a new event at once.
-        self.context().driver().recorded.set(event.raw(), None);
+        self.context().driver.recorded.lock().remove(&event.raw());
         // SAFETY: 1. is the caller's promise.
         self.context().check("hipEventDestroy", unsafe { (self.core().hipEventDestroy)(event.raw()) })
     }
@@ -220,8 +220,12 @@ impl Device for HipDevice {
     unsafe fn record(&self, event: &Event, stream: StreamRef) -> Result<()> {
         // SAFETY: 1. is the caller's promise.
         let _locked = unsafe { self.context().enter_for(stream) }?;
-        let created = handle(stream) > PER_THREAD_STREAM;
-        self.context().driver().recorded.set(event.raw(), created.then(|| handle(stream)));
+        let recorded = &self.context().driver.recorded;
+        if handle(stream) > PER_THREAD_STREAM {
+            recorded.lock().insert(event.raw(), handle(stream));
+        } else {
+            recorded.lock().remove(&event.raw());
+        }
         // SAFETY: 1. is the caller's promise.
         self.context().check("hipEventRecord", unsafe { (self.core().hipEventRecord)(event.raw(), handle(stream)) })
     }
@@ -230,7 +234,8 @@ impl Device for HipDevice {
     /// recorded before.
     unsafe fn poll(&self, event: &Event) -> Result<Progress> {
         let (_locked, call) = (self.context().enter_locked()?, "hipEventQuery");
-        if let Some(stream) = self.context().driver().recorded.of(event.raw())
+        let recorded = self.context().driver.recorded.lock().get(&event.raw()).copied();
+        if let Some(stream) = recorded
             // SAFETY: the event was recorded in the stream, so that it lives or was destroyed.
             && unsafe { is_captured(self.context(), StreamRef::from_raw(stream)) }
         {
@@ -239,7 +244,7 @@ impl Device for HipDevice {
         // SAFETY: 1. is the caller's promise.
         let status = unsafe { (self.core().hipEventQuery)(event.raw()) };
         if status == NOT_READY {
-            self.context().driver().clear_not_ready();
+            self.context().driver.clear_not_ready();
             return Ok(Progress::Pending);
         }
         self.context().check(call, status)?;

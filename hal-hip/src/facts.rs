@@ -15,7 +15,7 @@ const BASE_ALIGNMENT: u64 = 512;
 pub(crate) fn facts(context: &Context, ordinal: Ordinal) -> Result<DeviceInfo> {
     let mut found = DeviceProp::zeroed();
     // SAFETY: the driver writes one structure of this size.
-    let status = unsafe { (context.core().hipGetDevicePropertiesR0600)(&raw mut found, context.device()) };
+    let status = unsafe { (context.core().hipGetDevicePropertiesR0600)(&raw mut found, context.device) };
     context.check("hipGetDevicePropertiesR0600", status)?;
     let total = current_memory(context)?.total;
     let mut info = DeviceInfo::new(ordinal, Vendor::Amd, text(&found.name), total, BASE_ALIGNMENT);

@@ -10,7 +10,6 @@ use crate::capture::HipCapture;
 use crate::context::{Context, handle};
 use crate::symbols::HostCallCalls;
 
-/// Host functions in one device's streams.
 #[derive(Debug)]
 pub(crate) struct HipHostCalls {
     context: Arc<Context>,

@@ -16,7 +16,6 @@ const ALLOCATED: u32 = HOST_MALLOC_PORTABLE | HOST_MALLOC_MAPPED | HOST_MALLOC_C
 /// The same for memory of the caller.
 const REGISTERED: u32 = HOST_REGISTER_PORTABLE | HOST_REGISTER_MAPPED;
 
-/// Page-locked memory of one device.
 pub(crate) type HipHostMemory = Group<HostMemoryCalls>;
 
 impl HostMemory for HipHostMemory {

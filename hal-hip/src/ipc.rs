@@ -9,7 +9,6 @@ use crate::device::device_ptr;
 use crate::symbols::IpcCalls;
 use crate::types::{IPC_LAZY_ENABLE_PEER_ACCESS, IpcMemHandle};
 
-/// Tokens of one device's memory.
 pub(crate) type HipIpc = Group<IpcCalls>;
 
 impl HipIpc {
@@ -19,7 +18,6 @@ impl HipIpc {
         Self::new(context, context.symbols().ipc)
     }
 
-    /// Returns the start of the allocation that contains `at`.
     fn base(&self, at: DevicePtr) -> Result<u64> {
         self.context.address_range(at.address()).map(|(base, _)| base)
     }
@@ -30,7 +28,7 @@ impl Ipc for HipIpc {
         let call = "hipIpcGetMemHandle";
         // For mapped memory, drivers up to 7.2 crash the kernel. For an interior address the driver would export the
         // whole allocation, and the importer would not have the offset.
-        let is_mapped = self.context.driver().ledger.holds(base.address());
+        let is_mapped = self.context.driver.ledger.holds(base.address());
         if is_mapped || self.base(base).map_err(refused)? != base.address() {
             return Err(Error::new(ErrorKind::InvalidValue, call));
         }

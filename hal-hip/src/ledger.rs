@@ -6,13 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::mem;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cachette_hal::ErrorKind;
 
+use crate::guarded::Guarded;
 use crate::types::MemAccessDesc;
 
-/// The state of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MappingState {
     /// A call is changing it.
@@ -26,7 +25,6 @@ pub(crate) enum MappingState {
     Ended,
 }
 
-/// One mapping.
 #[derive(Clone, Debug)]
 pub(crate) struct Mapping {
     pub(crate) bytes: u64,
@@ -47,13 +45,9 @@ impl Mapping {
     }
 }
 
-/// The reservations and mappings.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
-    state: Mutex<State>,
-}
+pub(crate) struct Ledger(Guarded<State>);
 
-/// One reservation.
 #[derive(Clone, Copy, Debug)]
 struct Reserved {
     bytes: u64,
@@ -83,24 +77,19 @@ impl State {
 }
 
 impl Ledger {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Enters a reservation.
     pub(crate) fn reserve(&self, start: u64, bytes: u64) {
-        self.state().reservations.insert(start, Reserved { bytes, is_refused: false });
+        self.0.lock().reservations.insert(start, Reserved { bytes, is_refused: false });
     }
 
     /// Enters a reservation again that the driver refused to release.
     pub(crate) fn refuse_release(&self, start: u64, bytes: u64) {
-        self.state().reservations.insert(start, Reserved { bytes, is_refused: true });
+        self.0.lock().reservations.insert(start, Reserved { bytes, is_refused: true });
     }
 
     /// Removes a reservation. Fails with an invalid value if there is no such one, or something is mapped in it, and
     /// otherwise if the driver has refused to release it before.
     pub(crate) fn begin_release(&self, start: u64, bytes: u64) -> Result<(), ErrorKind> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let found = state.reservations.get(&start).filter(|found| found.bytes == bytes).copied();
         let found = found.filter(|_| !state.overlaps(start, bytes)).ok_or(ErrorKind::InvalidValue)?;
         if found.is_refused {
@@ -112,7 +101,7 @@ impl Ledger {
 
     /// Enters a mapping as busy; `false` if the range is not reserved or not free.
     pub(crate) fn begin_map(&self, at: u64, bytes: u64) -> bool {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let free = state.is_reserved(at, bytes) && !state.overlaps(at, bytes);
         if free {
             let mapping = Mapping { bytes, state: MappingState::Busy, rights: Vec::new() };
@@ -124,7 +113,7 @@ impl Ledger {
     /// Marks a mapping as busy and returns its state; `None` if the range is not exactly one mapping, or another call is
     /// changing it.
     pub(crate) fn begin_unmap(&self, at: u64, bytes: u64) -> Option<MappingState> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let mapping = state.mappings.get_mut(&at)?;
         if mapping.bytes != bytes || mapping.state == MappingState::Busy {
             return None;
@@ -134,7 +123,7 @@ impl Ledger {
 
     /// Completes a change of a busy mapping: it has a state, or is gone.
     pub(crate) fn end(&self, at: u64, found: Option<MappingState>) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         match (found, state.mappings.get_mut(&at)) {
             (Some(found), Some(mapping)) => mapping.state = found,
             (_, _) => {
@@ -146,7 +135,7 @@ impl Ledger {
     /// The adjacent mappings that cover exactly this range; `None` if there are none, or one of them is not certain.
     pub(crate) fn mappings(&self, at: u64, bytes: u64) -> Option<Vec<(u64, Mapping)>> {
         let end = at.checked_add(bytes)?;
-        let state = self.state();
+        let state = self.0.lock();
         let (mut next, mut found) = (at, Vec::new());
         while next < end {
             let mapping = state.mappings.get(&next).filter(|mapping| mapping.state == MappingState::Mapped)?;
@@ -158,14 +147,14 @@ impl Ledger {
 
     /// Whether a mapping that the driver is not sure of lies in this range.
     pub(crate) fn is_unknown(&self, at: u64, bytes: u64) -> bool {
-        let state = self.state();
+        let state = self.0.lock();
         let mut mappings = state.mappings.range(at..at.saturating_add(bytes));
         mappings.any(|(_, mapping)| matches!(mapping.state, MappingState::Unknown | MappingState::Ended))
     }
 
     /// Notes the rights that the driver has set.
     pub(crate) fn granted(&self, at: u64, access: &[MemAccessDesc]) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let Some(mapping) = state.mappings.get_mut(&at) else { return };
         for change in access {
             mapping.rights.retain(|right| right.location != change.location);
@@ -175,7 +164,7 @@ impl Ledger {
 
     /// Whether the address lies in a reservation.
     pub(crate) fn holds(&self, address: u64) -> bool {
-        self.state().is_reserved(address, 1)
+        self.0.lock().is_reserved(address, 1)
     }
 }
 

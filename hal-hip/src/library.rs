@@ -1,5 +1,6 @@
 //! libamdhip64: its candidates and its functions.
 
+use std::collections::{HashMap, HashSet};
 use std::env;
 use std::ffi::{OsString, c_int};
 use std::path::PathBuf;
@@ -8,13 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cachette_hal::load::{Candidate, Library, loaded_file};
 use cachette_hal::{BackendInfo, Error, LoadError, Result, Vendor, Version};
 
-use crate::event_streams::EventStreams;
+use crate::guarded::Guarded;
 use crate::last_error;
 use crate::ledger::Ledger;
 use crate::status::{DEINITIALIZED, SUCCESS, is_no_device, kind_of};
-use crate::stream_set::StreamSet;
 use crate::symbols::{Symbols, VersionCalls};
-use crate::types::Status;
+use crate::types::{EventHandle, Status, StreamHandle};
 
 /// Names the one library to use, by path.
 pub const LIBRARY_VARIABLE: &str = "CACHETTE_HIP_LIBRARY";
@@ -61,11 +61,14 @@ pub(crate) struct Driver {
     pub(crate) symbols: Symbols,
     pub(crate) ledger: Ledger,
     /// Streams on which the driver has left an ended capture: a second end of it crashes the process.
-    pub(crate) left: StreamSet,
+    pub(crate) left: Guarded<HashSet<StreamHandle>>,
     /// Streams that this crate created and has not destroyed. Only it destroys them, so they are live.
-    pub(crate) own: StreamSet,
-    /// Where each event was recorded.
-    pub(crate) recorded: EventStreams,
+    pub(crate) own: Guarded<HashSet<StreamHandle>>,
+    /// For each event the stream of its last record, unless that is a default one, which is never captured.
+    ///
+    /// Before a query of the event, the driver looks at the stream. If that is captured now, some versions take the event
+    /// for a captured one, and break the capture.
+    pub(crate) recorded: Guarded<HashMap<EventHandle, StreamHandle>>,
 }
 
 impl Driver {
@@ -99,15 +102,14 @@ impl Driver {
             info,
             symbols: *symbols,
             ledger: Ledger::default(),
-            left: StreamSet::default(),
-            own: StreamSet::default(),
-            recorded: EventStreams::default(),
+            left: Guarded::default(),
+            own: Guarded::default(),
+            recorded: Guarded::default(),
         });
         drivers.push(Arc::clone(&driver));
         driver
     }
 
-    /// The number of visible devices.
     pub(crate) fn device_count(&self) -> Result<u32> {
         let mut count = 0;
         // SAFETY: the driver writes one number.
@@ -178,7 +180,6 @@ fn version(library: &Library) -> Result<Version, LoadError> {
     Ok(found)
 }
 
-/// The version for the driver's number.
 const fn version_of(number: c_int) -> Version {
     let number = number.unsigned_abs();
     Version::new(number / 10_000_000, number / 100_000 % 100)

@@ -9,14 +9,12 @@ use crate::device::find;
 use crate::status::{PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED, accept};
 use crate::symbols::PeerAccessCalls;
 
-/// The peers that one device can access.
 pub(crate) type HipPeerAccess = Group<PeerAccessCalls>;
 
 impl HipPeerAccess {
-    /// The number of another device.
     fn peer(&self, call: &'static str, ordinal: Ordinal) -> Result<c_int> {
-        let peer = find(self.context.driver(), call, ordinal)?;
-        if peer == self.context.device() {
+        let peer = find(&self.context.driver, call, ordinal)?;
+        if peer == self.context.device {
             return Err(Error::new(ErrorKind::InvalidValue, call));
         }
         Ok(peer)
@@ -26,7 +24,7 @@ impl HipPeerAccess {
 impl PeerAccess for HipPeerAccess {
     fn can_reach(&self, peer: Ordinal) -> Result<bool> {
         let call = "hipDeviceCanAccessPeer";
-        let (own, peer) = (self.context.device(), find(self.context.driver(), call, peer)?);
+        let (own, peer) = (self.context.device, find(&self.context.driver, call, peer)?);
         let mut can = 0;
         // SAFETY: the driver writes one number.
         self.context.call(call, || unsafe { (self.calls.hipDeviceCanAccessPeer)(&raw mut can, own, peer) })?;

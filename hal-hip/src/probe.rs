@@ -40,6 +40,9 @@ const SUMS: Range<Version> = Version::new(7, 0)..Version::new(7, 14);
 const SUM: Reason = Reason::Guarded(
     "hipMemSetAccess of HIP 7.0 to 7.13 refuses mappings of several sizes in one reservation; update ROCm to 7.14",
 );
+/// The first runtime in which unmapped memory becomes free while its addresses stay reserved. The first release with this
+/// behaviour is unknown; an unnecessary new reservation does no harm.
+pub(crate) const FREES_UNDER_RESERVATION: Version = Version::new(7, 14);
 /// The runtimes that never close the descriptor of an exportable backing.
 const LEAKS: Range<Version> = Version::new(7, 14)..Version::new(7, 15);
 /// The runtimes in which a failed map keeps its reference to the backing.
@@ -57,12 +60,10 @@ const BAD_POOL: Reason = Reason::Guarded(
      CACHETTE_HIP_FORCE_STREAM_ORDERED=1 to use it all the same",
 );
 
-/// Whether a variable overrides a guard.
 fn is_forced(variable: &str) -> bool {
     env::var_os(variable).is_some_and(|value| value == "1")
 }
 
-/// A property that a device has or lacks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Property {
     attribute: c_int,
@@ -81,8 +82,7 @@ impl Property {
     pub(crate) fn need(self, context: &Context) -> Result<(), Reason> {
         let mut value = 0;
         // SAFETY: the driver writes one number.
-        let status =
-            unsafe { (context.core().hipDeviceGetAttribute)(&raw mut value, self.attribute, context.device()) };
+        let status = unsafe { (context.core().hipDeviceGetAttribute)(&raw mut value, self.attribute, context.device) };
         match context.check("hipDeviceGetAttribute", status) {
             Ok(()) if value != 0 => Ok(()),
             _ => Err(Reason::DeviceLacks(self.name)),
@@ -122,12 +122,6 @@ pub(crate) fn check_aliases(architecture: Option<&str>) -> Result<(), Reason> {
         return Err(INCOHERENT);
     }
     Ok(())
-}
-
-/// Returns whether unmapped memory becomes free while its addresses stay reserved. The first release with this
-/// behaviour is unknown; an unnecessary new reservation does no harm.
-pub(crate) fn frees_under_reservation(found: Version) -> Result<(), Reason> {
-    needs(Version::new(7, 14), found)
 }
 
 /// Returns whether mappings of several sizes can share a reservation.

@@ -92,7 +92,7 @@ impl HipStreamOrdered {
         }
         let (find, mut pool) = (self.calls.hipDeviceGetDefaultMemPool, 0);
         // SAFETY: the driver writes one handle.
-        self.context.call("hipDeviceGetDefaultMemPool", || unsafe { find(&raw mut pool, self.context.device()) })?;
+        self.context.call("hipDeviceGetDefaultMemPool", || unsafe { find(&raw mut pool, self.context.device) })?;
         Ok(*self.pool.get_or_init(|| pool))
     }
 
@@ -109,7 +109,7 @@ impl HipStreamOrdered {
         let look_up = self.calls.hipPointerGetAttributes;
         // SAFETY: the driver writes one structure, and looks the address up without dereferencing it.
         let asked = self.context.call("hipPointerGetAttributes", || unsafe { look_up(&raw mut found, at.address()) });
-        asked.is_ok() && found.kind == MEMORY_TYPE_DEVICE && found.device == self.context.device()
+        asked.is_ok() && found.kind == MEMORY_TYPE_DEVICE && found.device == self.context.device
     }
 }
 

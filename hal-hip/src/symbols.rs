@@ -8,8 +8,7 @@
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
-use cachette_hal::load::Library;
-use cachette_hal::{LoadError, Reason, symbol_table};
+use cachette_hal::{symbol_groups, symbol_table};
 
 use crate::types::{
     Address, BackingHandle, Bytes, DeviceProp, EventHandle, GraphExecHandle, GraphHandle, HostFn, IpcMemHandle,
@@ -169,35 +168,18 @@ symbol_table! {
     }
 }
 
-/// Every table, or the reason why the library lacks a group.
-#[derive(Clone, Copy, Debug)]
-pub struct Symbols {
-    pub core: CoreCalls,
-    pub virtual_memory: Result<VirtualMemoryCalls, Reason>,
-    pub stream_ordered: Result<StreamOrderedCalls, Reason>,
-    pub host_memory: Result<HostMemoryCalls, Reason>,
-    pub ipc: Result<IpcCalls, Reason>,
-    pub addresses: Result<AddressCalls, Reason>,
-    pub capture: Result<CaptureCalls, Reason>,
-    pub peer_access: Result<PeerAccessCalls, Reason>,
-    pub transfer: Result<TransferCalls, Reason>,
-    pub host_calls: Result<HostCallCalls, Reason>,
-}
-
-impl Symbols {
-    /// Resolves every table; fails if one of [`CoreCalls`] is missing.
-    pub fn resolve(library: &Library) -> Result<Self, LoadError> {
-        Ok(Self {
-            core: CoreCalls::resolve(library)?,
-            virtual_memory: VirtualMemoryCalls::resolve(library).map_err(Reason::from),
-            stream_ordered: StreamOrderedCalls::resolve(library).map_err(Reason::from),
-            host_memory: HostMemoryCalls::resolve(library).map_err(Reason::from),
-            ipc: IpcCalls::resolve(library).map_err(Reason::from),
-            addresses: AddressCalls::resolve(library).map_err(Reason::from),
-            capture: CaptureCalls::resolve(library).map_err(Reason::from),
-            peer_access: PeerAccessCalls::resolve(library).map_err(Reason::from),
-            transfer: TransferCalls::resolve(library).map_err(Reason::from),
-            host_calls: HostCallCalls::resolve(library).map_err(Reason::from),
-        })
+symbol_groups! {
+    /// Every table, or the reason why the library lacks a group.
+    pub struct Symbols {
+        core: CoreCalls;
+        virtual_memory: VirtualMemoryCalls,
+        stream_ordered: StreamOrderedCalls,
+        host_memory: HostMemoryCalls,
+        ipc: IpcCalls,
+        addresses: AddressCalls,
+        capture: CaptureCalls,
+        peer_access: PeerAccessCalls,
+        transfer: TransferCalls,
+        host_calls: HostCallCalls,
     }
 }

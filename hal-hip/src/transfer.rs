@@ -8,7 +8,6 @@ use crate::context::{Group, handle};
 use crate::device::sized_call;
 use crate::symbols::TransferCalls;
 
-/// Fills and copies by one device.
 pub(crate) type HipTransfer = Group<TransferCalls>;
 
 impl Transfer for HipTransfer {

@@ -198,9 +198,10 @@ const _: () = assert!(size_of::<DeviceProp>() == 1472);
 
 /// Declares constants with their names in AMD's headers.
 macro_rules! constants {
-    ($($(#[$doc:meta])* $name:ident: $type:ty = $value:literal, $c_name:literal;)*) => {
+    ($($(#[doc = $doc:literal])? $name:ident: $type:ty = $value:literal, $c_name:literal;)*) => {
         $(
-            $(#[$doc])*
+            #[doc = concat!("`", $c_name, "`.")]
+            $(#[doc = concat!("\n", $doc)])?
             #[doc(alias = $c_name)]
             pub const $name: $type = $value;
         )*
@@ -212,73 +213,43 @@ macro_rules! constants {
 }
 
 constants! {
-    /// Physical memory of a device.
     MEM_ALLOCATION_TYPE_PINNED: c_int = 1, "hipMemAllocationTypePinned";
-    /// A device.
     MEM_LOCATION_TYPE_DEVICE: c_int = 1, "hipMemLocationTypeDevice";
-    /// Cannot be exported.
     MEM_HANDLE_TYPE_NONE: c_int = 0, "hipMemHandleTypeNone";
-    /// Can be exported as a file descriptor.
     MEM_HANDLE_TYPE_FILE_DESCRIPTOR: c_int = 1, "hipMemHandleTypePosixFileDescriptor";
-    /// The smallest legal granularity.
     MEM_GRANULARITY_MINIMUM: c_int = 0, "hipMemAllocationGranularityMinimum";
-    /// The best granularity.
     MEM_GRANULARITY_RECOMMENDED: c_int = 1, "hipMemAllocationGranularityRecommended";
-    /// No access.
     MEM_ACCESS_NONE: c_int = 0, "hipMemAccessFlagsProtNone";
-    /// Access to read.
     MEM_ACCESS_READ: c_int = 1, "hipMemAccessFlagsProtRead";
-    /// Access to read and write.
     MEM_ACCESS_READ_WRITE: c_int = 3, "hipMemAccessFlagsProtReadWrite";
-    /// Memory that the driver does not recognise.
     MEMORY_TYPE_UNREGISTERED: c_int = 0, "hipMemoryTypeUnregistered";
-    /// Page-locked host memory.
     MEMORY_TYPE_HOST: c_int = 1, "hipMemoryTypeHost";
-    /// Device memory.
     MEMORY_TYPE_DEVICE: c_int = 2, "hipMemoryTypeDevice";
-    /// Whether host and device may use managed memory at once.
     ATTRIBUTE_CONCURRENT_MANAGED_ACCESS: c_int = 9, "hipDeviceAttributeConcurrentManagedAccess";
-    /// Whether the device shares its memory with the host.
     ATTRIBUTE_INTEGRATED: c_int = 16, "hipDeviceAttributeIntegrated";
-    /// Whether it has managed memory.
     ATTRIBUTE_MANAGED_MEMORY: c_int = 24, "hipDeviceAttributeManagedMemory";
-    /// Whether it can access all host memory.
     ATTRIBUTE_PAGEABLE_MEMORY_ACCESS: c_int = 65, "hipDeviceAttributePageableMemoryAccess";
-    /// Whether host and device share one address space.
     ATTRIBUTE_UNIFIED_ADDRESSING: c_int = 85, "hipDeviceAttributeUnifiedAddressing";
-    /// Whether there are stream-ordered pools.
     ATTRIBUTE_MEMORY_POOLS: c_int = 88, "hipDeviceAttributeMemoryPoolsSupported";
-    /// Whether there is virtual memory.
     ATTRIBUTE_VIRTUAL_MEMORY: c_int = 89, "hipDeviceAttributeVirtualMemoryManagementSupported";
-    /// Whether the host can access all device memory.
     ATTRIBUTE_LARGE_BAR: c_int = 10_011, "hipDeviceAttributeIsLargeBar";
-    /// Whether there is fine-grained device memory.
     ATTRIBUTE_FINE_GRAIN: c_int = 10_016, "hipDeviceAttributeFineGrainSupport";
-    /// A capture that restricts every thread.
     CAPTURE_MODE_GLOBAL: c_int = 0, "hipStreamCaptureModeGlobal";
-    /// A capture that restricts its own thread.
     CAPTURE_MODE_THREAD_LOCAL: c_int = 1, "hipStreamCaptureModeThreadLocal";
-    /// A capture that restricts no thread.
     CAPTURE_MODE_RELAXED: c_int = 2, "hipStreamCaptureModeRelaxed";
-    /// Not capturing.
     CAPTURE_STATUS_NONE: c_int = 0, "hipStreamCaptureStatusNone";
-    /// Capturing.
     CAPTURE_STATUS_ACTIVE: c_int = 1, "hipStreamCaptureStatusActive";
-    /// Invalidated.
     CAPTURE_STATUS_INVALIDATED: c_int = 2, "hipStreamCaptureStatusInvalidated";
-    /// An event without timing.
     EVENT_DISABLE_TIMING: c_uint = 2, "hipEventDisableTiming";
     /// An event whose record makes everything before it visible to the host and to peers.
     EVENT_RELEASE_TO_SYSTEM: c_uint = 0x8000_0000, "hipEventReleaseToSystem";
     /// A stream that does not wait for the default one.
     STREAM_NON_BLOCKING: c_uint = 1, "hipStreamNonBlocking";
-    /// Page-locked for every device.
     HOST_MALLOC_PORTABLE: c_uint = 1, "hipHostMallocPortable";
     /// With a device address.
     HOST_MALLOC_MAPPED: c_uint = 2, "hipHostMallocMapped";
     /// Coherent between host and device while both use it.
     HOST_MALLOC_COHERENT: c_uint = 0x4000_0000, "hipHostMallocCoherent";
-    /// Registered for every device.
     HOST_REGISTER_PORTABLE: c_uint = 1, "hipHostRegisterPortable";
     /// With a device address.
     HOST_REGISTER_MAPPED: c_uint = 2, "hipHostRegisterMapped";

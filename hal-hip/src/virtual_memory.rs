@@ -34,7 +34,6 @@ pub(crate) const REPORTS_FAILURES: Version = Version::new(7, 14);
 /// The minimum granularity: every backing holds a descriptor, and backings of 4 KiB would exhaust them.
 const FLOOR: u64 = 2 << 20;
 
-/// Virtual memory of one device.
 #[derive(Debug)]
 pub(crate) struct HipVirtualMemory {
     context: Arc<Context>,
@@ -56,11 +55,11 @@ impl HipVirtualMemory {
         let calls = context.symbols().virtual_memory?;
         context.symbols().addresses?;
         Property::VIRTUAL_MEMORY.need(context)?;
-        probe::check_virtual_memory(&context.driver().info, architecture)?;
+        probe::check_virtual_memory(&context.driver.info, architecture)?;
         let failed = Reason::SelfTestFailed("hipMemGetAllocationGranularity did not answer");
         let granularity = granularity(context, &calls).map_err(|_| failed)?;
         limits::raise();
-        let version = context.driver().info.version;
+        let version = context.driver.info.version;
         Ok(Self {
             context: Arc::clone(context),
             calls,
@@ -73,7 +72,7 @@ impl HipVirtualMemory {
     }
 
     fn ledger(&self) -> &Ledger {
-        &self.context.driver().ledger
+        &self.context.driver.ledger
     }
 
     /// Rejects zero, and values that are not multiples of the granularity.
@@ -105,7 +104,7 @@ impl HipVirtualMemory {
     /// Converts the access rights to the driver's form. Rejects missing devices, because the driver may not.
     fn rights(&self, access: &[Access]) -> Result<Vec<MemAccessDesc>> {
         let call = "hipMemSetAccess";
-        let count = self.context.driver().device_count()?;
+        let count = self.context.driver.device_count()?;
         let right = |access: &Access| {
             let (Ordinal(ordinal), flags) = match *access {
                 Access::None(on) => (on, MEM_ACCESS_NONE),
@@ -159,7 +158,7 @@ impl HipVirtualMemory {
             self.ledger().end(at, Some(MappingState::Unknown));
             return error.with_kind(ErrorKind::OutOfMemory);
         }
-        let own = [MemAccessDesc::new(self.context.device(), MEM_ACCESS_READ_WRITE)];
+        let own = [MemAccessDesc::new(self.context.device, MEM_ACCESS_READ_WRITE)];
         let is_full = rights == own || self.set_rights(at, bytes, &own).is_err();
         self.restore(at, mapping, &own);
         if is_full { error.with_kind(ErrorKind::OutOfMemory) } else { error }
@@ -202,7 +201,7 @@ enum Found {
 
 /// Returns the coarser of the driver's granularities, at least [`FLOOR`].
 fn granularity(context: &Context, calls: &VirtualMemoryCalls) -> Result<Granularity> {
-    let properties = MemAllocationProp::new(context.device(), MEM_HANDLE_TYPE_NONE);
+    let properties = MemAllocationProp::new(context.device, MEM_HANDLE_TYPE_NONE);
     let mut coarsest = FLOOR;
     for which in [MEM_GRANULARITY_MINIMUM, MEM_GRANULARITY_RECOMMENDED] {
         let mut bytes = 0;
@@ -246,15 +245,15 @@ impl VirtualMemory for HipVirtualMemory {
     }
 
     fn frees_under_reservation(&self) -> Result<(), Reason> {
-        probe::frees_under_reservation(self.context.driver().info.version)
+        probe::needs(probe::FREES_UNDER_RESERVATION, self.context.driver.info.version)
     }
 
     fn mixes_sizes(&self) -> Result<(), Reason> {
-        probe::mixes_sizes(self.context.driver().info.version)
+        probe::mixes_sizes(self.context.driver.info.version)
     }
 
     fn maps_without_wait(&self) -> Result<(), Reason> {
-        probe::needs(REPORTS_FAILURES, self.context.driver().info.version)
+        probe::needs(REPORTS_FAILURES, self.context.driver.info.version)
     }
 
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
@@ -287,7 +286,7 @@ impl VirtualMemory for HipVirtualMemory {
             Sharing::Fabric => return Err(Error::new(ErrorKind::NoFabric, call)),
             _ => return Err(Error::new(ErrorKind::Unsupported, call)),
         };
-        let properties = MemAllocationProp::new(self.context.device(), handles);
+        let properties = MemAllocationProp::new(self.context.device, handles);
         let mut backing = 0;
         let create = self.calls.hipMemCreate;
         // SAFETY: the driver reads the properties and writes one handle.
@@ -426,7 +425,7 @@ impl VirtualMemory for HipVirtualMemory {
             return Err(invalid(call));
         }
         let mut descriptor: RawFd = copy.as_raw_fd();
-        let place = if self.context.driver().info.version >= DESCRIPTOR_BY_VALUE {
+        let place = if self.context.driver.info.version >= DESCRIPTOR_BY_VALUE {
             ptr::without_provenance_mut(usize::try_from(descriptor).map_err(|_| invalid(call))?)
         } else {
             (&raw mut descriptor).cast::<c_void>()

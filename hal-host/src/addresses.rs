@@ -22,7 +22,6 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// Creates the unused space of a backend.
     pub(crate) fn new(phantom: bool) -> Self {
         static BACKENDS: AtomicU64 = AtomicU64::new(0);
         let part = || {

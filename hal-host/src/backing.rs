@@ -16,10 +16,11 @@ pub(crate) const BACKING: &CStr = c"cachette-backing";
 /// Physical memory. It is freed when its handle and all of its mappings are gone.
 #[derive(Debug)]
 pub(crate) struct BackingMemory {
-    bytes: u64,
-    sharing: Sharing,
+    pub(crate) bytes: u64,
+    /// How it can be exported.
+    pub(crate) sharing: Sharing,
     /// `None` if memory is phantom.
-    memory: Option<Memory>,
+    pub(crate) memory: Option<Memory>,
     /// `None` if the memory is accounted for in another process.
     charge: Mutex<Option<Charge>>,
     /// Whether it was created for network cards, which changes nothing here.
@@ -29,27 +30,12 @@ pub(crate) struct BackingMemory {
 }
 
 impl BackingMemory {
-    /// Creates a backing from memory and its accounting.
     pub(crate) const fn new(bytes: u64, sharing: Sharing, memory: Option<Memory>, charge: Option<Charge>) -> Self {
         Self { bytes, sharing, memory, charge: Mutex::new(charge), rdma: false, unmapping: AtomicUsize::new(0) }
-    }
-
-    pub(crate) const fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// How it can be exported.
-    pub(crate) const fn sharing(&self) -> Sharing {
-        self.sharing
     }
 
     /// Counts the memory as free although it is not; a defect.
     pub(crate) fn forfeit(&self) {
         lock(&self.charge).take();
-    }
-
-    /// The memory itself; `None` if it is phantom.
-    pub(crate) const fn memory(&self) -> Option<&Memory> {
-        self.memory.as_ref()
     }
 }

@@ -4,7 +4,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 
 use cachette_hal::{Call, Error, ErrorKind, Result};
 
-/// Returns a failure of `call`, before it had any effect.
 pub(crate) const fn fail<T>(call: Call, kind: ErrorKind) -> Result<T> {
     Err(error(call, kind))
 }

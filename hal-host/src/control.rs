@@ -66,7 +66,7 @@ impl HostDevice {
 impl HostDevice {
     /// Holds the stream at its current end until the hold is released or dropped.
     pub fn hold(&self, stream: StreamRef) -> Result<Hold> {
-        self.machine().hold(self.index(), stream)
+        self.machine().hold(self.index, stream)
     }
 
     /// Runs one piece of work of any stream of the backend, drawn from the seed among those that can run. `None` if
@@ -99,7 +99,7 @@ impl HostDevice {
     /// Counts the live resources.
     #[must_use]
     pub fn live(&self) -> Live {
-        let (machine, index) = (self.machine(), self.index());
+        let (machine, index) = (self.machine(), self.index);
         let mut live = Live {
             streams: machine.live_streams(index),
             events: machine.live_events(index),

@@ -18,7 +18,8 @@ use crate::space::{Kind, Range, Space};
 #[derive(Clone, Debug)]
 pub struct HostDevice {
     owner: Arc<Owner>,
-    index: usize,
+    /// Position among the backend's devices.
+    pub(crate) index: usize,
 }
 
 impl HostDevice {
@@ -35,11 +36,6 @@ impl HostDevice {
         &self.machine().units[self.index]
     }
 
-    /// Position among the backend's devices.
-    pub(crate) const fn index(&self) -> usize {
-        self.index
-    }
-
     /// Begins a call of the contract, and returns it.
     pub(crate) fn enter(&self, call: Call) -> Result<Call> {
         self.machine().enter(self.index, call)?;
@@ -50,7 +46,6 @@ impl HostDevice {
         self.machine().lies(defect)
     }
 
-    /// Rejects a size of zero.
     pub(crate) fn check_size(&self, call: Call, bytes: u64) -> Result<()> {
         check(bytes != 0 || self.lies(Defect::ZeroSizeAccepted), call, ErrorKind::InvalidValue)
     }
@@ -75,9 +70,9 @@ impl HostDevice {
             &machine.space,
             machine.config.phantom,
         )?;
-        let at = extent.start() + off;
+        let at = extent.start + off;
         let range = Range { bytes, owner: self.index, kind: kind(extent) };
-        space.insert(at, range);
+        space.ranges.insert(at, range);
         Ok(at)
     }
 
@@ -109,6 +104,19 @@ macro_rules! with_feature {
     };
 }
 
+/// Defines methods that the engine runs for this device: `fn name(arguments) -> output: call;`.
+macro_rules! engine_calls {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $output:ty: $call:ident;)*) => {
+        $(
+            unsafe fn $name(&self $(, $argument: $type)*) -> Result<$output> {
+                self.enter(Call::$call)?;
+                self.machine().$name(self.index $(, $argument)*)
+            }
+        )*
+    };
+}
+pub(crate) use engine_calls;
+
 impl Device for HostDevice {
     fn info(&self) -> &DeviceInfo {
         &self.unit().info
@@ -117,7 +125,7 @@ impl Device for HostDevice {
     fn memory_info(&self) -> Result<MemoryInfo> {
         self.enter(Call::MemoryInfo)?;
         let physical = &self.unit().physical;
-        let total = physical.capacity();
+        let total = physical.capacity;
         let used = if self.lies(Defect::MemoryInfoFixed) { 0 } else { physical.used() };
         let free = total.saturating_sub(used);
         Ok(MemoryInfo { free, total })
@@ -140,7 +148,7 @@ impl Device for HostDevice {
         let direct = |range: &Range| matches!(range.kind, Kind::Direct(_));
         let own = |range: &Range| range.owner == self.index && direct(range);
         let (machine, at) = (self.machine(), ptr.address());
-        let found = machine.read_space().at(at).filter(|range| own(range)).map(|range| range.bytes);
+        let found = machine.read_space().ranges.get(&at).filter(|range| own(range)).map(|range| range.bytes);
         let bytes = found.ok_or(error(call, ErrorKind::InvalidValue))?;
         let remove = || machine.write_space().remove(at, self.index, direct);
         let removed = if machine.config.frees_at_once {
@@ -162,11 +170,6 @@ impl Device for HostDevice {
         self.machine().destroy_stream(self.index, stream.borrow())
     }
 
-    unsafe fn synchronize(&self, stream: StreamRef) -> Result<()> {
-        self.enter(Call::Synchronize)?;
-        self.machine().synchronize(self.index, stream)
-    }
-
     fn synchronize_device(&self) -> Result<()> {
         self.enter(Call::SynchronizeDevice)?;
         if self.lies(Defect::SynchronizeReturnsEarly) {
@@ -185,24 +188,16 @@ impl Device for HostDevice {
         self.machine().destroy_event(self.index, &event)
     }
 
-    unsafe fn record(&self, event: &Event, stream: StreamRef) -> Result<()> {
-        self.enter(Call::Record)?;
-        self.machine().record(self.index, event, stream)
-    }
-
     unsafe fn poll(&self, event: &Event) -> Result<Progress> {
         self.enter(Call::Poll)?;
         self.machine().poll(event)
     }
 
-    unsafe fn wait(&self, event: &Event) -> Result<()> {
-        self.enter(Call::Wait)?;
-        self.machine().wait(self.index, event)
-    }
-
-    unsafe fn stream_wait(&self, stream: StreamRef, event: &Event) -> Result<()> {
-        self.enter(Call::StreamWait)?;
-        self.machine().stream_wait(self.index, stream, event)
+    engine_calls! {
+        fn synchronize(stream: StreamRef) -> (): Synchronize;
+        fn record(event: &Event, stream: StreamRef) -> (): Record;
+        fn wait(event: &Event) -> (): Wait;
+        fn stream_wait(stream: StreamRef, event: &Event) -> (): StreamWait;
     }
 
     group_accessors!(with_feature);

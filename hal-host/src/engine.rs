@@ -38,7 +38,6 @@ pub(crate) use stream::StreamKey;
 pub use work::{Hold, WorkKind};
 pub(crate) use work::{Task, Work};
 
-/// Runs the queued work.
 #[derive(Debug)]
 pub(crate) struct Engine {
     state: Mutex<State>,
@@ -50,7 +49,6 @@ pub(crate) struct Engine {
     workers: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// The state under the engine's lock.
 #[derive(Debug)]
 pub(crate) struct State {
     /// In order of key, so that a random choice can be replayed.
@@ -63,7 +61,6 @@ pub(crate) struct State {
     log: Vec<StepRecord>,
     /// Polls since the last step that found their event pending.
     idle_polls: u32,
-    /// Whether the workers must stop.
     stop: bool,
 }
 
@@ -85,7 +82,6 @@ impl Engine {
 }
 
 impl Machine {
-    /// Takes the engine's lock.
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.engine.state)
     }
@@ -99,12 +95,12 @@ impl Machine {
         let instant = threaded && work.is_instant(self.config.phantom, state);
         let stream = state.streams.get_mut(&key).ok_or(error(call, ErrorKind::InvalidHandle))?;
         if instant && stream.is_idle() {
-            self.execute(stream.device(), work);
+            self.execute(stream.device, work);
             self.engine.progress.notify_all();
             return Ok(());
         }
         check(!threaded || self.start_worker(stream, key).is_ok(), call, ErrorKind::Refused)?;
-        self.units[stream.device()]
+        self.units[stream.device]
             .pending
             // Relaxed: a thread that waits reads the queues under the lock.
             .fetch_add(1, Ordering::Relaxed);
@@ -117,7 +113,7 @@ impl Machine {
         if let Some(stream) = state.streams.get_mut(&key) {
             stream.finish();
             // Release: pairs with the acquire in `wait_idle`.
-            self.units[stream.device()].pending.fetch_sub(1, Ordering::Release);
+            self.units[stream.device].pending.fetch_sub(1, Ordering::Release);
         }
         self.engine.progress.notify_all();
     }

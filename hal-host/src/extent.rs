@@ -17,11 +17,11 @@ pub(crate) const DIRECT: &CStr = c"cachette-memory";
 /// One piece of device memory: whole pages, freed when dropped.
 #[derive(Debug)]
 pub(crate) struct Extent {
-    start: u64,
-    bytes: u64,
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
     alignment: u64,
     /// `None` if memory is phantom.
-    memory: Option<Memory>,
+    pub(crate) memory: Option<Memory>,
     /// `None` if memory is phantom.
     _region: Option<Region>,
     /// `None` if the memory is accounted for in another process.
@@ -57,21 +57,6 @@ impl Extent {
         let alignment = page_bytes();
         let region = Region::of(&memory, bytes, alignment, writes).map_err(kind_of)?;
         Ok(Self { start: region.start(), bytes, alignment, memory: Some(memory), _region: Some(region), _charge: None })
-    }
-
-    /// First address.
-    pub(crate) const fn start(&self) -> u64 {
-        self.start
-    }
-
-    /// Bytes, whole pages.
-    pub(crate) const fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// The memory itself; `None` if it is phantom.
-    pub(crate) const fn memory(&self) -> Option<&Memory> {
-        self.memory.as_ref()
     }
 
     /// Frees phantom addresses.

@@ -9,6 +9,6 @@ impl HostCalls for HostDevice {
     unsafe fn call_host(&self, stream: StreamRef, function: HostFunction) -> Result<()> {
         let call = self.enter(Call::CallHost)?;
         let work = Work::HostCall(function);
-        self.machine().submit_uncaptured(call, self.index(), stream, work)
+        self.machine().submit_uncaptured(call, self.index, stream, work)
     }
 }

@@ -1,20 +1,20 @@
 //! Page-locked host memory.
 
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 use cachette_hal::{Call, DevicePtr, ErrorKind, HostMemory, Result};
 
 use crate::checks::{check, error};
 use crate::defect::Defect;
 use crate::device::{HostDevice, device_ptr};
-use crate::mapping::{Region, host_len, kind_of, page_bytes};
+use crate::mapping::{Region, kind_of, page_bytes, pointer};
 use crate::space::{Kind, Range};
 
 impl HostDevice {
     /// Removes the range at `ptr`, if it belongs to this device and is `wanted`.
     fn remove_host(&self, call: Call, ptr: NonNull<u8>, wanted: impl FnOnce(&Range) -> bool) -> Result<Range> {
         let mut space = self.machine().write_space();
-        space.remove(address(ptr), self.index(), wanted).ok_or(error(call, ErrorKind::InvalidValue))
+        space.remove(address(ptr), self.index, wanted).ok_or(error(call, ErrorKind::InvalidValue))
     }
 }
 
@@ -27,17 +27,20 @@ impl HostMemory for HostDevice {
         let pages = pages.ok_or_else(|| self.no_memory(call, ErrorKind::OutOfMemory))?;
         let region = Region::anonymous(pages).map_err(|error| self.no_memory(call, kind_of(error)))?;
         let start = region.start();
-        let range = Range { bytes, owner: self.index(), kind: Kind::Pinned { _region: region } };
-        self.machine().write_space().insert(start, range);
-        let pointer = ptr::with_exposed_provenance_mut(host_len(start));
-        NonNull::new(pointer).ok_or(error(call, ErrorKind::Other))
+        let range = Range { bytes, owner: self.index, kind: Kind::Pinned { _region: region } };
+        self.machine().write_space().ranges.insert(start, range);
+        NonNull::new(pointer(start)).ok_or(error(call, ErrorKind::Other))
     }
 
     unsafe fn free_pinned(&self, ptr: NonNull<u8>) -> Result<()> {
         let call = self.enter(Call::FreePinned)?;
         let pinned = |range: &Range| matches!(range.kind, Kind::Pinned { .. });
-        check(self.machine().read_space().at(address(ptr)).is_some_and(pinned), call, ErrorKind::InvalidValue)?;
-        self.machine().wait_idle(call, self.index())?;
+        check(
+            self.machine().read_space().ranges.get(&address(ptr)).is_some_and(pinned),
+            call,
+            ErrorKind::InvalidValue,
+        )?;
+        self.machine().wait_idle(call, self.index)?;
         self.remove_host(call, ptr, pinned).map(drop)
     }
 
@@ -48,7 +51,7 @@ impl HostMemory for HostDevice {
         let mut space = self.machine().write_space();
         let is_free = address(ptr).checked_add(bytes).is_some() && !space.overlaps(address(ptr), bytes);
         check(is_free, call, ErrorKind::InvalidValue)?;
-        space.insert(address(ptr), Range { bytes, owner: self.index(), kind: Kind::Registered });
+        space.ranges.insert(address(ptr), Range { bytes, owner: self.index, kind: Kind::Registered });
         Ok(())
     }
 

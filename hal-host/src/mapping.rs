@@ -14,7 +14,6 @@ use rustix::process::{Resource, Rlimit};
 
 use cachette_hal::ErrorKind;
 
-/// Bytes of a page of this host.
 pub(crate) fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
@@ -24,7 +23,6 @@ pub(crate) fn host_len(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Converts an error of the operating system to its kind.
 pub(crate) fn kind_of(error: Errno) -> ErrorKind {
     match error {
         Errno::NOMEM | Errno::NOSPC | Errno::FBIG | Errno::INVAL | Errno::OVERFLOW => ErrorKind::OutOfMemory,
@@ -36,7 +34,8 @@ pub(crate) fn kind_of(error: Errno) -> ErrorKind {
 #[derive(Debug)]
 pub(crate) struct Memory {
     descriptor: OwnedFd,
-    inode: u64,
+    /// A number that is unique among the live memory of the host.
+    pub(crate) inode: u64,
 }
 
 impl Memory {
@@ -67,17 +66,10 @@ impl Memory {
         ours.then_some(Self { descriptor, inode: status.st_ino })
     }
 
-    /// A number that is unique among the live memory of the host.
-    pub(crate) const fn inode(&self) -> u64 {
-        self.inode
-    }
-
-    /// Number of the descriptor in this process.
     pub(crate) fn descriptor(&self) -> i32 {
         raw(self.descriptor.as_fd())
     }
 
-    /// Another descriptor of the same memory.
     pub(crate) fn duplicate(&self) -> Result<OwnedFd, Errno> {
         rustix::io::fcntl_dupfd_cloexec(&self.descriptor, 0)
     }
@@ -141,19 +133,16 @@ impl Region {
         Ok(whole.cut(bytes, alignment))
     }
 
-    /// Creates zeroed memory that is not shared.
     pub(crate) fn anonymous(bytes: u64) -> Result<Self, Errno> {
         Self::anywhere(bytes, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// Maps memory from its beginning.
     pub(crate) fn of(memory: &Memory, bytes: u64, alignment: u64, writes: Writes) -> Result<Self, Errno> {
         let region = Self::reserve(bytes, alignment, None)?;
         region.place(region.start, bytes, memory, writes)?;
         Ok(region)
     }
 
-    /// First address.
     pub(crate) const fn start(&self) -> u64 {
         self.start
     }
@@ -240,7 +229,8 @@ impl Drop for Region {
     }
 }
 
-fn pointer(address: u64) -> *mut c_void {
+/// An address of host memory as a pointer.
+pub(crate) fn pointer<T>(address: u64) -> *mut T {
     ptr::with_exposed_provenance_mut(host_len(address))
 }
 

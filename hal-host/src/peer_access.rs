@@ -7,7 +7,6 @@ use crate::defect::Defect;
 use crate::device::HostDevice;
 
 impl HostDevice {
-    /// Index of the device with this ordinal.
     pub(crate) fn peer(&self, call: Call, ordinal: Ordinal) -> Result<usize> {
         self.machine().index(ordinal).ok_or(error(call, ErrorKind::NoSuchDevice))
     }
@@ -15,7 +14,7 @@ impl HostDevice {
     /// Index of another device that this one can access.
     fn reachable(&self, call: Call, ordinal: Ordinal) -> Result<usize> {
         let peer = self.peer(call, ordinal)?;
-        check(peer != self.index(), call, ErrorKind::InvalidValue)?;
+        check(peer != self.index, call, ErrorKind::InvalidValue)?;
         check(self.machine().config.peers, call, ErrorKind::Unsupported)?;
         Ok(peer)
     }
@@ -25,16 +24,16 @@ impl PeerAccess for HostDevice {
     fn can_reach(&self, peer: Ordinal) -> Result<bool> {
         self.enter(Call::CanReach)?;
         let peer = self.peer(Call::CanReach, peer)?;
-        Ok(peer != self.index() && self.machine().config.peers)
+        Ok(peer != self.index && self.machine().config.peers)
     }
 
     fn enable_peer(&self, peer: Ordinal) -> Result<()> {
         let call = self.enter(Call::EnablePeer)?;
         let peer = self.reachable(call, peer)?;
         let mut space = self.machine().write_space();
-        let fails = self.lies(Defect::EnableTwiceFails) && space.reaches(self.index(), peer);
+        let fails = self.lies(Defect::EnableTwiceFails) && space.reaches(self.index, peer);
         check(!fails, call, ErrorKind::InvalidValue)?;
-        space.set_reach(self.index(), peer, true);
+        space.set_reach(self.index, peer, true);
         Ok(())
     }
 
@@ -42,7 +41,7 @@ impl PeerAccess for HostDevice {
         let call = self.enter(Call::DisablePeer)?;
         let peer = self.reachable(call, peer)?;
         let mut space = self.machine().write_space();
-        space.set_reach(self.index(), peer, false);
+        space.set_reach(self.index, peer, false);
         Ok(())
     }
 }

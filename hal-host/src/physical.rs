@@ -11,7 +11,7 @@ use crate::defect::Defect;
 /// `used <= capacity` always, unless a defect is planted.
 #[derive(Debug)]
 pub(crate) struct Physical {
-    capacity: u64,
+    pub(crate) capacity: u64,
     used: AtomicU64,
     /// Whether more than the capacity may be used; a defect.
     boundless: bool,
@@ -20,7 +20,6 @@ pub(crate) struct Physical {
 }
 
 impl Physical {
-    /// All of a device's memory, unused.
     pub(crate) fn new(config: &HostConfig) -> Arc<Self> {
         Arc::new(Self {
             capacity: config.capacity,
@@ -30,12 +29,6 @@ impl Physical {
         })
     }
 
-    /// The size in bytes.
-    pub(crate) const fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    /// Bytes in use.
     pub(crate) fn used(&self) -> u64 {
         // Relaxed: for display only; no decision depends on it.
         self.used.load(Ordering::Relaxed)

@@ -5,7 +5,6 @@
 pub(crate) struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// Creates a generator that starts at `seed`.
     pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
     }

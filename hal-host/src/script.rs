@@ -30,7 +30,6 @@ impl Planned {
 }
 
 impl Script {
-    /// Creates a script without calls and failures.
     pub(crate) fn new() -> Self {
         Self {
             counts: Call::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
@@ -65,7 +64,6 @@ impl Script {
         self.armed.store(true, Ordering::Release);
     }
 
-    /// Removes every planned failure.
     pub(crate) fn clear(&self) {
         self.planned().clear();
         // Release: pairs with the acquire in `count`.

@@ -38,9 +38,9 @@ impl HostDevice {
     /// Returns another descriptor of a backing's memory.
     pub(crate) fn descriptor_of(&self, call: Call, backing: &Backing) -> Result<OwnedFd> {
         let found = self.find_backing(call, backing)?;
-        let is_exportable = found.sharing() == Sharing::FileDescriptor || self.lies(Defect::ExportsPrivate);
+        let is_exportable = found.sharing == Sharing::FileDescriptor || self.lies(Defect::ExportsPrivate);
         check(is_exportable, call, ErrorKind::InvalidValue)?;
-        let descriptor = found.memory().ok_or(error(call, ErrorKind::Unsupported))?.duplicate();
+        let descriptor = found.memory.as_ref().ok_or(error(call, ErrorKind::Unsupported))?.duplicate();
         descriptor.map_err(|errno| error(call, kind_of(errno)))
     }
 
@@ -55,9 +55,10 @@ impl HostDevice {
     /// Returns a backing's name among all processes of the host.
     pub(crate) fn name_of(&self, call: Call, backing: &Backing) -> Result<FabricHandle> {
         let found = self.find_backing(call, backing)?;
-        let is_exportable = found.sharing() == Sharing::Fabric || self.lies(Defect::ExportsFabricUnasked);
+        let is_exportable = found.sharing == Sharing::Fabric || self.lies(Defect::ExportsFabricUnasked);
         check(is_exportable, call, ErrorKind::InvalidValue)?;
-        let key = TokenKey::of(found.memory(), found.bytes(), found.bytes()).ok_or(error(call, ErrorKind::Refused))?;
+        let key =
+            TokenKey::of(found.memory.as_ref(), found.bytes, found.bytes).ok_or(error(call, ErrorKind::Refused))?;
         Ok(FabricHandle(key.encode(Named::Backing)))
     }
 

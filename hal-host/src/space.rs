@@ -17,8 +17,10 @@ use crate::token::TokenKey;
 /// nothing else lies inside any.
 #[derive(Debug)]
 pub(crate) struct Space {
-    ranges: BTreeMap<u64, Range>,
-    reservations: BTreeMap<u64, Reservation>,
+    /// By first address.
+    pub(crate) ranges: BTreeMap<u64, Range>,
+    /// By first address.
+    pub(crate) reservations: BTreeMap<u64, Reservation>,
     /// For each device, the devices whose allocations it may access, one bit each.
     reach: Vec<u64>,
     addresses: Addresses,
@@ -42,7 +44,6 @@ pub(crate) enum Kind {
     Direct(Extent),
     /// Memory of the stream-ordered pool; `idle` while the pool holds it unused.
     Pooled {
-        /// The memory.
         extent: Extent,
         /// Whether no device may access it.
         idle: bool,
@@ -50,17 +51,13 @@ pub(crate) enum Kind {
     /// A mapped backing.
     Mapping(Mapping),
     /// Page-locked host memory of the device.
-    Pinned {
-        /// The memory.
-        _region: Region,
-    },
+    Pinned { _region: Region },
     /// Page-locked host memory of the caller.
     Registered,
     /// An allocation of another process.
     Opened {
         /// The memory; it is not accounted for in this process.
         extent: Extent,
-        /// The allocation.
         key: TokenKey,
         /// The number of times it is open; never zero.
         count: u64,
@@ -89,12 +86,9 @@ pub(crate) struct Reservation {
     pub(crate) withheld: Vec<Arc<BackingMemory>>,
 }
 
-/// A kind of access to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// A read.
     Read,
-    /// A write.
     Write,
 }
 
@@ -102,13 +96,11 @@ pub(crate) const fn bit(device: usize) -> u64 {
     1 << device
 }
 
-/// Sets or clears a device's bit.
 pub(crate) const fn set_bit(bits: &mut u64, device: usize, on: bool) {
     *bits = if on { *bits | bit(device) } else { *bits & !bit(device) };
 }
 
 impl Space {
-    /// Creates an empty table for this many devices.
     pub(crate) fn new(devices: usize, phantom: bool) -> Self {
         Self {
             ranges: BTreeMap::new(),
@@ -176,20 +168,6 @@ impl Space {
         self.ranges.range(..end).next_back().is_some_and(|(start, range)| start + range.bytes > at)
     }
 
-    /// Enters a range, which overlaps no other.
-    pub(crate) fn insert(&mut self, at: u64, range: Range) {
-        self.ranges.insert(at, range);
-    }
-
-    pub(crate) fn at(&self, at: u64) -> Option<&Range> {
-        self.ranges.get(&at)
-    }
-
-    /// The range that starts here, for changes.
-    pub(crate) fn at_mut(&mut self, at: u64) -> Option<&mut Range> {
-        self.ranges.get_mut(&at)
-    }
-
     /// Removes the range that starts here, if it belongs to this device and is `wanted`.
     pub(crate) fn remove(&mut self, at: u64, owner: usize, wanted: impl FnOnce(&Range) -> bool) -> Option<Range> {
         let range = self.ranges.get(&at)?;
@@ -206,10 +184,6 @@ impl Space {
     /// Every range with its start, in order of address.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, &Range)> {
         self.ranges.iter().map(|(start, range)| (*start, range))
-    }
-
-    pub(crate) fn reserve(&mut self, at: u64, reservation: Reservation) {
-        self.reservations.insert(at, reservation);
     }
 
     /// Returns the device's reservation that contains all these addresses.
@@ -283,9 +257,9 @@ mod tests {
     #[test]
     fn adjacent_ranges_are_one_to_an_access_and_a_gap_is_not() {
         let mut space = Space::new(1, false);
-        space.insert(0x1000, direct(0, 0x1000));
-        space.insert(0x2000, direct(0, 0x1000));
-        space.insert(0x4000, direct(0, 0x1000));
+        space.ranges.insert(0x1000, direct(0, 0x1000));
+        space.ranges.insert(0x2000, direct(0, 0x1000));
+        space.ranges.insert(0x4000, direct(0, 0x1000));
         assert!(space.permits(0, 0x1800, 0x1000, Need::Write));
         assert!(space.permits(0, 0x1000, 0x2000, Need::Write));
         assert!(!space.permits(0, 0x2fff, 2, Need::Read));
@@ -297,7 +271,7 @@ mod tests {
     #[test]
     fn overlap_is_seen_from_both_sides() {
         let mut space = Space::new(1, false);
-        space.insert(0x1000, direct(0, 0x1000));
+        space.ranges.insert(0x1000, direct(0, 0x1000));
         assert!(space.overlaps(0xfff, 2));
         assert!(space.overlaps(0x1fff, 1));
         assert!(space.overlaps(0x0, 0x10000));

@@ -7,7 +7,7 @@ use crate::defect::Defect;
 use crate::device::{HostDevice, device_ptr};
 use crate::engine::Work;
 use crate::engine::machine::Machine;
-use crate::engine::pool::{Pool, Reuse};
+use crate::engine::pool::Pool;
 use crate::space::{Kind, Range};
 
 impl HostDevice {
@@ -30,15 +30,14 @@ impl HostDevice {
         let mut space = self.machine().write_space();
         for at in pool.trim(keep) {
             let idle = |range: &Range| matches!(range.kind, Kind::Pooled { idle: true, .. });
-            space.remove(at, self.index(), idle);
+            space.remove(at, self.index, idle);
         }
     }
 }
 
 impl Machine {
-    /// Sets whether a range of the pool may be accessed.
     fn set_idle(&self, at: u64, now: bool) {
-        if let Some(range) = self.write_space().at_mut(at)
+        if let Some(range) = self.write_space().ranges.get_mut(&at)
             && let Kind::Pooled { idle, .. } = &mut range.kind
         {
             *idle = now;
@@ -59,10 +58,9 @@ impl StreamOrdered for HostDevice {
         let call = self.enter(Call::AllocateOn)?;
         self.check_size(call, bytes)?;
         let machine = self.machine();
-        let key = machine.uncaptured(call, self.index(), stream)?;
-        let reuse = if self.lies(Defect::StreamOrderedFreeEarly) { Reuse::Early } else { Reuse::Ordered };
+        let key = machine.uncaptured(call, self.index, stream)?;
         let mut pool = self.unit().pool();
-        if let Some(at) = pool.reuse(bytes, key, reuse) {
+        if let Some(at) = pool.reuse(bytes, key, self.lies(Defect::StreamOrderedFreeEarly)) {
             machine.set_idle(at, false);
             return device_ptr(call, at);
         }
@@ -73,10 +71,10 @@ impl StreamOrdered for HostDevice {
     unsafe fn free_on(&self, ptr: DevicePtr, stream: StreamRef) -> Result<()> {
         let call = self.enter(Call::FreeOn)?;
         let (machine, at) = (self.machine(), ptr.address());
-        let key = machine.uncaptured(call, self.index(), stream)?;
+        let key = machine.uncaptured(call, self.index, stream)?;
         let ticket = self.unit().pool().begin_free(at, key).ok_or(error(call, ErrorKind::InvalidValue))?;
         let work = Work::Free { at, ticket };
-        let queued = machine.submit_uncaptured(call, self.index(), stream, work);
+        let queued = machine.submit_uncaptured(call, self.index, stream, work);
         if queued.is_err() {
             self.unit().pool().undo_free(at, ticket);
         }

@@ -60,7 +60,6 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// This process.
     pub(crate) fn own() -> Option<Self> {
         Self::find(rustix::process::getpid().as_raw_nonzero().get())
     }
@@ -79,10 +78,9 @@ impl TokenKey {
     /// The key of memory of this process; `None` if the memory is phantom.
     pub(crate) fn of(memory: Option<&Memory>, bytes: u64, memory_bytes: u64) -> Option<Self> {
         let (memory, process) = (memory?, Process::own()?);
-        Some(Self { process, descriptor: memory.descriptor(), inode: memory.inode(), bytes, memory_bytes })
+        Some(Self { process, descriptor: memory.descriptor(), inode: memory.inode, bytes, memory_bytes })
     }
 
-    /// Writes the key as a name of this kind.
     pub(crate) fn encode(&self, named: Named) -> [u8; 64] {
         let fields: [&[u8]; 8] = [
             &named.magic(),
@@ -130,12 +128,11 @@ impl TokenKey {
         let descriptor = rustix::fs::open(path, flags, Mode::empty()).ok()?;
         // The descriptor is open, so its number cannot be reused for another file any more.
         let memory = Memory::adopt(descriptor, named.file(), self.memory_bytes)?;
-        let same = memory.inode() == self.inode && Process::find(self.process.pid) == Some(self.process);
+        let same = memory.inode == self.inode && Process::find(self.process.pid) == Some(self.process);
         same.then_some(memory)
     }
 }
 
-/// Splits off the first `N` bytes.
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (first, others) = rest.split_first_chunk()?;
     *rest = others;

@@ -5,7 +5,7 @@ use std::ptr;
 use crate::defect::Defect;
 use crate::engine::Task;
 use crate::engine::machine::Machine;
-use crate::mapping::host_len;
+use crate::mapping::{host_len, pointer};
 use crate::space::{Need, Space};
 
 impl Machine {
@@ -25,38 +25,15 @@ impl Machine {
         match *task {
             Task::Fill { at, byte, bytes } => {
                 let missed = u64::from(self.lies(Defect::FillShort));
-                // SAFETY: 1. `permits` found the range mapped, and the table is locked against changes.
-                unsafe { fill(at, byte, bytes.saturating_sub(missed)) };
+                // SAFETY: `permits` found the range mapped, and the table is locked against changes.
+                unsafe { pointer::<u8>(at).write_bytes(byte, host_len(bytes.saturating_sub(missed))) };
             }
             Task::Copy { to, from, bytes } | Task::Upload { to, from, bytes } | Task::Download { to, from, bytes } => {
-                // SAFETY: 1. as above for device memory; promise 4 of the contract for host memory.
-                unsafe { copy(to, from, bytes) };
+                // SAFETY: as above for device memory; promise 4 of the contract for host memory.
+                unsafe { ptr::copy(pointer::<u8>(from), pointer(to), host_len(bytes)) };
             }
             Task::Launch(_) => {}
         }
         true
     }
-}
-
-/// Sets every byte.
-///
-/// # Safety
-///
-/// 1. All bytes are mapped and writable, and stay so during the call.
-unsafe fn fill(at: u64, byte: u8, bytes: u64) {
-    let at: *mut u8 = ptr::with_exposed_provenance_mut(host_len(at));
-    // SAFETY: 1. by promise 1 of this function.
-    unsafe { ptr::write_bytes(at, byte, host_len(bytes)) };
-}
-
-/// Copies; the ranges may overlap.
-///
-/// # Safety
-///
-/// 1. All bytes of both ranges are mapped, those of `to` writable, and stay so during the call.
-unsafe fn copy(to: u64, from: u64, bytes: u64) {
-    let to: *mut u8 = ptr::with_exposed_provenance_mut(host_len(to));
-    let from: *const u8 = ptr::with_exposed_provenance(host_len(from));
-    // SAFETY: 1. by promise 1 of this function.
-    unsafe { ptr::copy(from, to, host_len(bytes)) };
 }

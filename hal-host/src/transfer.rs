@@ -9,7 +9,7 @@ use crate::engine::Task;
 impl HostDevice {
     fn queue(&self, call: Call, stream: StreamRef, bytes: u64, task: Task) -> Result<()> {
         self.check_size(call, bytes)?;
-        self.machine().submit(call, self.index(), stream, task)
+        self.machine().submit(call, self.index, stream, task)
     }
 }
 
@@ -39,7 +39,7 @@ impl Transfer for HostDevice {
         let from = from.address();
         let task = Task::Download { to, from, bytes };
         if self.lies(Defect::DownloadEager) && bytes > 0 {
-            self.machine().run(self.index(), &task);
+            self.machine().run(self.index, &task);
             return Ok(());
         }
         self.queue(Call::Download, stream, bytes, task)

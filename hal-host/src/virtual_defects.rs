@@ -25,15 +25,15 @@ impl HostDevice {
     pub(crate) fn enter_mapping(&self, call: Call) -> Result<Call> {
         self.enter(call)?;
         if self.lies(Defect::VirtualMemoryWaits) {
-            self.machine().wait_idle(call, self.index())?;
+            self.machine().wait_idle(call, self.index)?;
         }
         Ok(call)
     }
 
     /// Returns whether a reservation exceeds the limit on their number or size.
     pub(crate) fn is_refused_reservation(&self, space: &Space, bytes: u64) -> bool {
-        let many = space.reservations_of(self.index()) >= FEW;
-        let large = bytes > self.unit().physical.capacity();
+        let many = space.reservations_of(self.index) >= FEW;
+        let large = bytes > self.unit().physical.capacity;
         (many && self.lies(Defect::ReservationsRunOut)) || (large && self.lies(Defect::ReservationBoundByMemory))
     }
 
@@ -41,9 +41,9 @@ impl HostDevice {
     pub(crate) fn detach(&self, backing: &Arc<BackingMemory>) {
         let space = self.machine().read_space();
         for (at, _) in space.ranges().filter(|(_, range)| is_mapping_of(range, backing)) {
-            let reservation = space.reservation(at, backing.bytes(), self.index());
+            let reservation = space.reservation(at, backing.bytes, self.index);
             if let Some(region) = reservation.and_then(|found| found.region.as_ref()) {
-                let _ = region.renew(at, backing.bytes());
+                let _ = region.renew(at, backing.bytes);
             }
         }
     }
@@ -53,7 +53,7 @@ impl HostDevice {
         if !self.lies(Defect::MapFailsBesideUnmap) {
             return;
         }
-        let backing = match self.machine().read_space().at(at).map(|range| &range.kind) {
+        let backing = match self.machine().read_space().ranges.get(&at).map(|range| &range.kind) {
             Some(Kind::Mapping(mapping)) => Arc::clone(&mapping.backing),
             _ => return,
         };
@@ -72,7 +72,7 @@ impl HostDevice {
     /// Removes the pages of a mapping, or only reports that.
     pub(crate) fn clear(&self, space: &mut Space, at: u64, bytes: u64) -> Result<(), Errno> {
         let keeps = self.lies(Defect::RemapShowsOldContent);
-        let Some(reservation) = space.reservation_mut(at, self.index()) else { return Ok(()) };
+        let Some(reservation) = space.reservation_mut(at, self.index) else { return Ok(()) };
         if keeps {
             reservation.stale.insert(at, bytes);
             return Ok(());
@@ -87,7 +87,7 @@ impl HostDevice {
     pub(crate) fn take_neighbour(&self, space: &mut Space, at: u64) -> Option<Range> {
         let mapping = |range: &Range| matches!(range.kind, Kind::Mapping(_));
         if self.lies(Defect::UnmapTakesNeighbour) {
-            return space.remove(at, self.index(), mapping);
+            return space.remove(at, self.index, mapping);
         }
         None
     }
@@ -95,7 +95,7 @@ impl HostDevice {
     /// Removes all rights to the mapping at `at`, if the defect extends a change of rights to it.
     pub(crate) fn disown_neighbour(&self, space: &mut Space, at: u64) {
         if self.lies(Defect::AccessTakesFromNeighbour)
-            && let Some(range) = space.at_mut(at)
+            && let Some(range) = space.ranges.get_mut(&at)
             && let Kind::Mapping(mapping) = &mut range.kind
         {
             (mapping.readers, mapping.writers) = (0, 0);

@@ -25,14 +25,13 @@ impl HostDevice {
 
     pub(crate) fn find_backing(&self, call: Call, backing: &Backing) -> Result<Arc<BackingMemory>> {
         match self.unit().backings().get(&backing.raw()) {
-            Some(found) if found.bytes() == backing.bytes() => Ok(Arc::clone(found)),
+            Some(found) if found.bytes == backing.bytes() => Ok(Arc::clone(found)),
             _ => fail(call, ErrorKind::InvalidHandle),
         }
     }
 
-    /// Creates a handle for a backing.
     pub(crate) fn enter_backing(&self, memory: BackingMemory) -> Backing {
-        let (handle, bytes) = (self.machine().handle(), memory.bytes());
+        let (handle, bytes) = (self.machine().handle(), memory.bytes);
         self.unit().backings().insert(handle, Arc::new(memory));
         Backing::from_raw(handle, bytes)
     }
@@ -52,7 +51,7 @@ impl HostDevice {
         let mut next = at;
         let mut starts = Vec::new();
         while next < end {
-            let range = space.at(next).filter(|range| range.owner == self.index())?;
+            let range = space.ranges.get(&next).filter(|range| range.owner == self.index)?;
             let Kind::Mapping(_) = range.kind else { return None };
             starts.push(next);
             next += range.bytes;
@@ -71,7 +70,7 @@ impl HostDevice {
                 _ => return fail(call, ErrorKind::Unsupported),
             };
             let device = self.peer(call, ordinal)?;
-            check(device == self.index() || !reads || self.machine().config.peers, call, ErrorKind::Unsupported)?;
+            check(device == self.index || !reads || self.machine().config.peers, call, ErrorKind::Unsupported)?;
             Ok((device, reads, writes))
         };
         access.iter().map(right).collect()
@@ -88,31 +87,19 @@ impl VirtualMemory for HostDevice {
     }
 
     fn aliases(&self) -> Result<(), Reason> {
-        if self.machine().config.habits.no_aliases {
-            return Err(Reason::SwitchedOff("HostConfig::without_aliases"));
-        }
-        Ok(())
+        unless(self.machine().config.habits.no_aliases, "HostConfig::without_aliases")
     }
 
     fn frees_under_reservation(&self) -> Result<(), Reason> {
-        if self.machine().config.habits.withholds {
-            return Err(Reason::SwitchedOff("HostConfig::withholding"));
-        }
-        Ok(())
+        unless(self.machine().config.habits.withholds, "HostConfig::withholding")
     }
 
     fn mixes_sizes(&self) -> Result<(), Reason> {
-        if self.machine().config.habits.one_size {
-            return Err(Reason::SwitchedOff("HostConfig::mapping_one_size"));
-        }
-        Ok(())
+        unless(self.machine().config.habits.one_size, "HostConfig::mapping_one_size")
     }
 
     fn maps_without_wait(&self) -> Result<(), Reason> {
-        if self.machine().config.habits.mapping_waits {
-            return Err(Reason::SwitchedOff("HostConfig::mapping_with_wait"));
-        }
-        Ok(())
+        unless(self.machine().config.habits.mapping_waits, "HostConfig::mapping_with_wait")
     }
 
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
@@ -126,15 +113,15 @@ impl VirtualMemory for HostDevice {
         check(!self.is_refused_reservation(&space, bytes), call, ErrorKind::OutOfMemory)?;
         let (at, region) = space.take(bytes, alignment, wish).map_err(no_memory)?;
         let reservation =
-            Reservation { bytes, owner: self.index(), region, stale: BTreeMap::new(), withheld: Vec::new() };
-        space.reserve(at, reservation);
+            Reservation { bytes, owner: self.index, region, stale: BTreeMap::new(), withheld: Vec::new() };
+        space.reservations.insert(at, reservation);
         device_ptr(call, at)
     }
 
     unsafe fn release(&self, start: DevicePtr, bytes: u64) -> Result<()> {
         let call = self.enter_mapping(Call::Release)?;
         let mut space = self.machine().write_space();
-        check(space.is_reservation(start.address(), bytes, self.index()), call, ErrorKind::InvalidValue)?;
+        check(space.is_reservation(start.address(), bytes, self.index), call, ErrorKind::InvalidValue)?;
         if space.overlaps(start.address(), bytes) {
             return check(self.lies(Defect::ReleaseWithMappings), call, ErrorKind::InvalidValue);
         }
@@ -169,13 +156,13 @@ impl VirtualMemory for HostDevice {
     unsafe fn map(&self, at: DevicePtr, backing: &Backing) -> Result<()> {
         let call = self.enter_mapping(Call::Map)?;
         let found = self.find_backing(call, backing)?;
-        let (at, bytes) = (at.address(), found.bytes());
+        let (at, bytes) = (at.address(), found.bytes);
         self.check_granularity(call, at)?;
         self.wait_if_mapping_waits()?;
         check(!self.is_kept_from_mapping(&found), call, ErrorKind::Other)?;
         let mut space = self.machine().write_space();
         let taken = space.overlaps(at, bytes);
-        let reservation = space.reservation(at, bytes, self.index());
+        let reservation = space.reservation(at, bytes, self.index);
         let reservation = reservation.filter(|_| !taken).ok_or(error(call, ErrorKind::InvalidValue))?;
         let again = |space: &Space| space.ranges().any(|(_, range)| is_mapping_of(range, &found));
         // Handles are consecutive numbers; a multiplication scatters those that are refused.
@@ -184,11 +171,11 @@ impl VirtualMemory for HostDevice {
         check(!refuses || !again(&space), call, ErrorKind::Unsupported)?;
         let writes = if self.lies(Defect::MapIsCopy) && again(&space) { Writes::Private } else { Writes::Shared };
         let stale = reservation.stale.get(&at) == Some(&bytes);
-        if let (Some(region), Some(memory), false) = (&reservation.region, found.memory(), stale) {
+        if let (Some(region), Some(memory), false) = (&reservation.region, found.memory.as_ref(), stale) {
             region.place(at, bytes, memory, writes).map_err(|error| self.no_memory(call, kind_of(error)))?;
         }
         let kind = Kind::Mapping(Mapping { backing: found, readers: 0, writers: 0 });
-        space.insert(at, Range { bytes, owner: self.index(), kind });
+        space.ranges.insert(at, Range { bytes, owner: self.index, kind });
         Ok(())
     }
 
@@ -204,10 +191,10 @@ impl VirtualMemory for HostDevice {
             return Ok(());
         }
         self.clear(&mut space, at, bytes).map_err(|errno| error(call, kind_of(errno)))?;
-        let unmapped = space.remove(at, self.index(), |_| true);
+        let unmapped = space.remove(at, self.index, |_| true);
         if self.machine().config.habits.withholds
             && let Some(Kind::Mapping(mapping)) = unmapped.as_ref().map(|range| &range.kind)
-            && let Some(reservation) = space.reservation_mut(at, self.index())
+            && let Some(reservation) = space.reservation_mut(at, self.index)
         {
             reservation.withheld.push(Arc::clone(&mapping.backing));
         }
@@ -233,7 +220,7 @@ impl VirtualMemory for HostDevice {
         }
         self.disown_neighbour(&mut space, at.address() + bytes);
         for start in starts {
-            if let Some(range) = space.at_mut(start)
+            if let Some(range) = space.ranges.get_mut(&start)
                 && let Kind::Mapping(mapping) = &mut range.kind
             {
                 for (device, reads, writes) in &rights {
@@ -266,6 +253,11 @@ impl VirtualMemory for HostDevice {
         self.check_size(call, bytes)?;
         self.of_name(call, handle, bytes)
     }
+}
+
+/// Fails if the configuration has switched something off.
+fn unless(is_off: bool, by: &'static str) -> Result<(), Reason> {
+    if is_off { Err(Reason::SwitchedOff(by)) } else { Ok(()) }
 }
 
 pub(crate) fn is_mapping_of(range: &Range, backing: &Arc<BackingMemory>) -> bool {

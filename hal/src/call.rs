@@ -1,7 +1,6 @@
 //! The calls of the contract, as values.
 
 use std::fmt;
-use std::str::FromStr;
 
 /// Declares [`Call`] from the list of method names.
 macro_rules! calls {
@@ -90,31 +89,5 @@ calls! {
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-/// No call has this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no driver call named '{0}'")]
-pub struct UnknownCall(String);
-
-impl FromStr for Call {
-    type Err = UnknownCall;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL.iter().copied().find(|call| call.name() == text).ok_or_else(|| UnknownCall(text.to_owned()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_call_is_found_by_its_own_name() {
-        for call in Call::ALL {
-            assert_eq!(call.name().parse(), Ok(*call));
-        }
-        assert_eq!("alocate".parse::<Call>().unwrap_err().to_string(), "there is no driver call named 'alocate'");
     }
 }

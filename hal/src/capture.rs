@@ -144,5 +144,3 @@ pub trait Capture: Debug + Send + Sync {
     #[doc(alias = "hipThreadExchangeStreamCaptureMode")]
     fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode>;
 }
-
-const _: Option<&dyn Capture> = None;

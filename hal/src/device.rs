@@ -20,6 +20,25 @@ pub enum Use {
 /// Any device, chosen at run time.
 pub type AnyDevice = Arc<dyn Device>;
 
+/// Declares the accessors of the groups, which a device lacks by default.
+macro_rules! groups {
+    ($($(#[$doc:meta])* $accessor:ident: $group:ident;)*) => {
+        $(
+            $(#[$doc])*
+            fn $accessor(&self) -> Result<&dyn $group, Missing> {
+                Err(Missing::unimplemented(Feature::$group))
+            }
+        )*
+
+        /// Returns why `feature` is absent; `None` if it is present.
+        fn missing(&self, feature: Feature) -> Option<Missing> {
+            match feature {
+                $(Feature::$group => self.$accessor().err(),)*
+            }
+        }
+    };
+}
+
 /// One device.
 ///
 /// The crate's documentation states the safety contract and the guarantees of every call.
@@ -132,58 +151,23 @@ pub trait Device: Debug + Send + Sync {
         let _ = (stream, at, bytes, access);
     }
 
-    /// Virtual memory: addresses and physical memory are separate.
-    fn virtual_memory(&self) -> Result<&dyn VirtualMemory, Missing> {
-        Err(Missing::unimplemented(Feature::VirtualMemory))
-    }
-
-    /// The vendor's stream-ordered pool.
-    fn stream_ordered(&self) -> Result<&dyn StreamOrdered, Missing> {
-        Err(Missing::unimplemented(Feature::StreamOrdered))
-    }
-
-    /// Page-locked host memory.
-    fn host_memory(&self) -> Result<&dyn HostMemory, Missing> {
-        Err(Missing::unimplemented(Feature::HostMemory))
-    }
-
-    /// Memory shared with another process by a token.
-    fn ipc(&self) -> Result<&dyn Ipc, Missing> {
-        Err(Missing::unimplemented(Feature::Ipc))
-    }
-
-    /// Streams captured into graphs.
-    fn capture(&self) -> Result<&dyn Capture, Missing> {
-        Err(Missing::unimplemented(Feature::Capture))
-    }
-
-    /// Access to another device's memory.
-    fn peer_access(&self) -> Result<&dyn PeerAccess, Missing> {
-        Err(Missing::unimplemented(Feature::PeerAccess))
-    }
-
-    /// Fills and copies in stream order.
-    fn transfer(&self) -> Result<&dyn Transfer, Missing> {
-        Err(Missing::unimplemented(Feature::Transfer))
-    }
-
-    /// Host functions in stream order.
-    fn host_calls(&self) -> Result<&dyn HostCalls, Missing> {
-        Err(Missing::unimplemented(Feature::HostCalls))
-    }
-
-    /// Returns why `feature` is absent; `None` if it is present.
-    fn missing(&self, feature: Feature) -> Option<Missing> {
-        match feature {
-            Feature::VirtualMemory => self.virtual_memory().err(),
-            Feature::StreamOrdered => self.stream_ordered().err(),
-            Feature::HostMemory => self.host_memory().err(),
-            Feature::Ipc => self.ipc().err(),
-            Feature::Capture => self.capture().err(),
-            Feature::PeerAccess => self.peer_access().err(),
-            Feature::Transfer => self.transfer().err(),
-            Feature::HostCalls => self.host_calls().err(),
-        }
+    groups! {
+        /// Virtual memory: addresses and physical memory are separate.
+        virtual_memory: VirtualMemory;
+        /// The vendor's stream-ordered pool.
+        stream_ordered: StreamOrdered;
+        /// Page-locked host memory.
+        host_memory: HostMemory;
+        /// Memory shared with another process by a token.
+        ipc: Ipc;
+        /// Streams captured into graphs.
+        capture: Capture;
+        /// Access to another device's memory.
+        peer_access: PeerAccess;
+        /// Fills and copies in stream order.
+        transfer: Transfer;
+        /// Host functions in stream order.
+        host_calls: HostCalls;
     }
 }
 
@@ -259,6 +243,3 @@ macro_rules! pass_through {
 // Generic code can take `AnyDevice`, and an owner can borrow its device.
 pass_through!(Arc<D>);
 pass_through!(&D);
-
-// Dyn-compatibility is part of the contract.
-const _: Option<&dyn Device> = None;

@@ -45,3 +45,15 @@ macro_rules! forward_virtual_memory_facts {
         )*
     };
 }
+
+/// The device of a wrapper for `[]`, or the device's group in the brackets.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! forward_target {
+    ($device:expr, []) => {
+        &$device
+    };
+    ($device:expr, [$group:ident]) => {
+        $device.$group()?
+    };
+}

@@ -54,5 +54,3 @@ pub trait HostCalls: Debug + Send + Sync {
     #[doc(alias = "hipLaunchHostFunc")]
     unsafe fn call_host(&self, stream: StreamRef, function: HostFunction) -> Result<()>;
 }
-
-const _: Option<&dyn HostCalls> = None;

@@ -49,5 +49,3 @@ pub trait HostMemory: Debug + Send + Sync {
     #[doc(alias = "hipHostGetDevicePointer")]
     fn device_address(&self, ptr: NonNull<u8>) -> Result<DevicePtr>;
 }
-
-const _: Option<&dyn HostMemory> = None;

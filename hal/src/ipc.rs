@@ -48,5 +48,3 @@ pub trait Ipc: Debug + Send + Sync {
     #[doc(alias = "hipIpcCloseMemHandle")]
     unsafe fn close_token(&self, base: DevicePtr) -> Result<()>;
 }
-
-const _: Option<&dyn Ipc> = None;

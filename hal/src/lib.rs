@@ -78,7 +78,7 @@ mod transfer;
 mod virtual_memory;
 
 pub use backend::{Backend, BackendInfo};
-pub use call::{Call, UnknownCall};
+pub use call::Call;
 pub use capture::{Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus};
 pub use capture_lock::CaptureLock;
 pub use device::{AnyDevice, Device, Use};

@@ -153,7 +153,6 @@ pub fn loaded_file(stem: &str) -> Option<PathBuf> {
     find_file(&fs::read_to_string("/proc/self/maps").ok()?, stem)
 }
 
-/// Finds a file in the list of a process's mappings.
 fn find_file(maps: &str, stem: &str) -> Option<PathBuf> {
     // A line has five fields and the path, which may contain spaces.
     let paths = maps.lines().filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
@@ -260,6 +259,29 @@ macro_rules! symbol_table {
             )*)?
         }
     )+};
+}
+
+/// Declares a struct of tables: the first must resolve, and each of the others does, or has the reason why not.
+#[macro_export]
+macro_rules! symbol_groups {
+    ($(#[$attribute:meta])* $visible:vis struct $name:ident { $core:ident: $first:ty; $($group:ident: $table:ty,)* }) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug)]
+        $visible struct $name {
+            $visible $core: $first,
+            $($visible $group: ::std::result::Result<$table, $crate::Reason>,)*
+        }
+
+        impl $name {
+            /// Resolves every table; fails if the first lacks a function.
+            $visible fn resolve(library: &$crate::load::Library) -> ::std::result::Result<Self, $crate::LoadError> {
+                ::std::result::Result::Ok(Self {
+                    $core: <$first>::resolve(library)?,
+                    $($group: <$table>::resolve(library).map_err($crate::Reason::from),)*
+                })
+            }
+        }
+    };
 }
 
 /// The symbol of a function in [`symbol_table!`](crate::symbol_table).

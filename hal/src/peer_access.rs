@@ -23,5 +23,3 @@ pub trait PeerAccess: Debug + Send + Sync {
     #[doc(alias = "hipDeviceDisablePeerAccess")]
     fn disable_peer(&self, peer: Ordinal) -> Result<()>;
 }
-
-const _: Option<&dyn PeerAccess> = None;

@@ -31,5 +31,3 @@ pub trait StreamOrdered: Debug + Send + Sync {
     #[doc(alias = "hipMemPoolTrimTo")]
     fn trim(&self, keep: u64) -> Result<()>;
 }
-
-const _: Option<&dyn StreamOrdered> = None;

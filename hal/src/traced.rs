@@ -111,50 +111,36 @@ impl<D: Device> Traced<D> {
         &self.device
     }
 
-    /// Returns the wrapped device.
-    pub fn into_inner(self) -> D {
-        self.device
+    fn report<T>(&self, call: DriverCall, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.report_with(call, run, |_| (call.subject, false))
     }
 
-    /// Makes one call and reports it.
-    fn report<T>(&self, facts: Facts, run: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.report_with(facts, run, |_| (facts.subject, false))
-    }
-
-    /// Makes one poll and reports it with its result.
-    fn report_poll(&self, facts: Facts, run: impl FnOnce() -> Result<Progress>) -> Result<Progress> {
-        self.report_with(facts, run, |progress| (facts.subject, progress.is_done()))
+    fn report_poll(&self, call: DriverCall, run: impl FnOnce() -> Result<Progress>) -> Result<Progress> {
+        self.report_with(call, run, |progress| (call.subject, progress.is_done()))
     }
 
     /// Makes one call that creates a resource, and reports it with the handle or address that `number` reads.
     fn report_new<T>(
         &self,
-        facts: Facts,
+        call: DriverCall,
         run: impl FnOnce() -> Result<T>,
         number: impl FnOnce(&T) -> u64,
     ) -> Result<T> {
-        self.report_with(facts, run, |made| (number(made), false))
+        self.report_with(call, run, |made| (number(made), false))
     }
 
     /// Makes one call, and reports it with the subject and the result of a poll that `read` returns.
     fn report_with<T>(
         &self,
-        facts: Facts,
+        call: DriverCall,
         run: impl FnOnce() -> Result<T>,
         read: impl FnOnce(&T) -> (u64, bool),
     ) -> Result<T> {
-        self.observer.before(facts.call, facts.subject, facts.bytes, facts.stream);
+        self.observer.before(call.call, call.subject, call.bytes, call.stream);
         let answer = run();
-        let (subject, is_done) = answer.as_ref().map_or((facts.subject, false), read);
-        self.observer.call(&DriverCall {
-            call: facts.call,
-            subject,
-            other: facts.other,
-            bytes: facts.bytes,
-            stream: facts.stream,
-            outcome: answer.as_ref().map(|_| ()).map_err(|error| *error),
-            is_done,
-        });
+        let (subject, is_done) = answer.as_ref().map_or((call.subject, false), read);
+        let outcome = answer.as_ref().map(drop).map_err(|error| *error);
+        self.observer.call(&DriverCall { subject, outcome, is_done, ..call });
         answer
     }
 }
@@ -165,20 +151,10 @@ impl<D: fmt::Debug> fmt::Debug for Traced<D> {
     }
 }
 
-/// The facts about a call before it is made.
-#[derive(Clone, Copy)]
-struct Facts {
-    call: Call,
-    subject: u64,
-    other: u64,
-    bytes: u64,
-    stream: Option<StreamRef>,
-}
-
-impl Facts {
-    /// A call without a subject.
+impl DriverCall {
+    /// A call without a subject, before its outcome is known.
     const fn of(call: Call) -> Self {
-        Self { call, subject: 0, other: 0, bytes: 0, stream: None }
+        Self { call, subject: 0, other: 0, bytes: 0, stream: None, outcome: Ok(()), is_done: false }
     }
 
     const fn subject(self, subject: u64) -> Self {

@@ -45,5 +45,3 @@ pub trait Transfer: Debug + Send + Sync {
     #[doc(alias = "hipMemcpyDtoHAsync")]
     unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: StreamRef) -> Result<()>;
 }
-
-const _: Option<&dyn Transfer> = None;

@@ -214,5 +214,3 @@ pub trait VirtualMemory: Debug + Send + Sync {
     #[doc(alias = "cuMemImportFromShareableHandle")]
     fn import_fabric(&self, handle: &FabricHandle, bytes: u64) -> Result<Backing>;
 }
-
-const _: Option<&dyn VirtualMemory> = None;

@@ -7,10 +7,7 @@ use cachette_hal::{DevicePtr, StreamRef};
 
 use crate::driver;
 use crate::per_thread::{PER_THREAD, own_stream};
-use crate::status::{INVALID_VALUE, Status, UNKNOWN};
-
-/// The result of a function of the C interface.
-pub(crate) type Answer<T = ()> = Result<T, Status>;
+use crate::status::{Answer, INVALID_VALUE, Status, UNKNOWN, refuse_if};
 
 /// Declares functions of the C interface, whose bodies give an [`Answer`].
 ///
@@ -60,11 +57,6 @@ pub(crate) fn answer(body: impl FnOnce() -> Answer) -> Status {
 /// Runs a function's body, and hands its value to `put`.
 pub(crate) fn answer_with<T>(body: impl FnOnce() -> Answer<T>, put: impl FnOnce(T) -> Answer) -> Status {
     answer(|| put(body()?))
-}
-
-/// Fails with a status if something is wrong with a call.
-pub(crate) const fn refuse_if(wrong: bool, status: Status) -> Answer {
-    if wrong { Err(status) } else { Ok(()) }
 }
 
 /// Writes a value where the caller wants it; nowhere to write is an invalid value.

@@ -2,55 +2,19 @@
 
 use std::ffi::{c_uint, c_ulonglong, c_void};
 use std::ptr;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use cachette_hal::{Capture, CaptureMode, CaptureNode, CaptureStatus, Device, StreamRef};
+use cachette_emulated::{Destructor, Recording, UserObject, mode_of, numbers_of, tell_nodes};
+use cachette_hal::{Capture, CaptureNode, CaptureStatus, Device};
 
 use crate::device::unit_of_stream;
-use crate::graph_memory;
-use crate::ledger::Recording;
 use crate::prelude::*;
 
 const INSTANTIATION_FLAGS: c_ulonglong = 15;
 
 fn capture(unit: &Unit) -> Answer<&dyn Capture> {
-    unit.device.capture().map_err(absent)
-}
-
-/// The state of a stream's capture and its number, as the driver numbers them.
-///
-/// # Safety
-///
-/// Promise 1.
-unsafe fn state(stream: StreamRef) -> Answer<(c_uint, u64)> {
-    let capture = capture(current()?)?;
-    // SAFETY: 1. is the caller's promise.
-    let status = unsafe { capture.capture_status(stream) }.map_err(told)?;
-    Ok(numbers(status))
-}
-
-/// The same, with the handles of the stream's frontier.
-///
-/// # Safety
-///
-/// Promise 1.
-unsafe fn state_and_frontier(stream: StreamRef) -> Answer<((c_uint, u64), Vec<usize>)> {
-    let capture = capture(current()?)?;
-    let mut nodes = Vec::new();
-    // SAFETY: 1. is the caller's promise.
-    let status = unsafe { capture.frontier(stream, &mut nodes) }.map_err(told)?;
-    let nodes = nodes.into_iter().map(CaptureNode::raw).collect();
-    Ok((numbers(status), nodes))
-}
-
-fn numbers(status: CaptureStatus) -> (c_uint, u64) {
-    match status {
-        CaptureStatus::Idle => (0, 0),
-        CaptureStatus::Active(id) => (1, id.0.get()),
-        _ => (2, 0),
-    }
+    unit.device.capture().map_err(lacking)
 }
 
 /// Whether a stream is in a capture, broken or not.
@@ -60,32 +24,11 @@ pub(crate) fn is_captured(unit: &Unit, stream: *mut c_void) -> Answer<bool> {
     Ok(status != CaptureStatus::Idle)
 }
 
-fn mode(number: c_uint) -> Answer<CaptureMode> {
-    match number {
-        0 => Ok(CaptureMode::Global),
-        1 => Ok(CaptureMode::ThreadLocal),
-        2 => Ok(CaptureMode::Relaxed),
-        _ => Err(INVALID_VALUE),
-    }
-}
-
-/// What is behind the handle of a graph.
-pub(crate) fn recording<T>(handle: *mut T) -> Answer<Arc<Recording>> {
-    let graphs = driver()?.ledger.graphs.lock();
-    graphs.get(&handle.addr()).cloned().ok_or(INVALID_VALUE)
-}
-
-fn forget<T>(handle: *mut T) -> Answer {
-    // Destroyed after the lock is given back.
-    let forgotten = driver()?.ledger.graphs.lock().remove(&handle.addr());
-    forgotten.map(drop).ok_or(INVALID_VALUE)
-}
-
 abi! {
     fn cuStreamIsCapturing(stream: *mut c_void, status: *mut c_uint) => status {
         // SAFETY: 1. is the caller's promise.
-        let (state, _) = unsafe { state(named_stream(stream)) }?;
-        Ok(state)
+        let found = unsafe { capture(current()?)?.capture_status(named_stream(stream)) }.map_err(told)?;
+        Ok(numbers_of(found).0)
     }
 
     /// Whether a stream is captured, by which capture, and what its next work depends on.
@@ -100,13 +43,15 @@ abi! {
         count: *mut usize,
     ) => status {
         let wanted = !dependencies.is_null() || !count.is_null();
-        let ((state, number), nodes) = if wanted {
+        let (capture, of, mut nodes) = (capture(current()?)?, named_stream(stream), Vec::new());
+        let found = if wanted {
             // SAFETY: 1. is the caller's promise.
-            unsafe { state_and_frontier(named_stream(stream)) }?
+            unsafe { capture.frontier(of, &mut nodes) }
         } else {
             // SAFETY: 1. is the caller's promise.
-            (unsafe { state(named_stream(stream)) }?, Vec::new())
+            unsafe { capture.capture_status(of) }
         };
+        let (state, number) = numbers_of(found.map_err(told)?);
         // SAFETY: the caller's promise.
         unsafe { put_if_wanted(id, number) };
         // SAFETY: the caller's promise.
@@ -114,7 +59,7 @@ abi! {
         // SAFETY: the caller's promise.
         unsafe { put_if_wanted(count, nodes.len()) };
         if wanted {
-            let kept = driver()?.ledger.keep_frontier(stream.addr(), nodes);
+            let kept = driver()?.ledger.recordings.lock().keep_frontier(stream.addr(), &nodes);
             // SAFETY: the caller's promise.
             unsafe { put_if_wanted(dependencies, kept) };
         }
@@ -128,29 +73,18 @@ abi! {
         let asked = CaptureNode::from_raw(node.addr());
         // SAFETY: 1. is the caller's promise.
         unsafe { capture(current()?)?.dependencies(asked, &mut nodes) }.map_err(told)?;
-        if dependencies.is_null() {
-            return Ok(nodes.len());
-        }
-        // SAFETY: it is not null, and otherwise the caller's promise.
-        let room = unsafe { count.read() };
-        for place in 0..room {
-            let node = nodes.get(place).map_or(0, |node| node.raw());
-            // SAFETY: the caller says that there is so much room.
-            let at = unsafe { dependencies.add(place) };
-            // SAFETY: as above.
-            unsafe { put(at, node) }?;
-        }
-        Ok(nodes.len().min(room))
+        // SAFETY: the count is not null, and otherwise the caller's promise.
+        Ok(unsafe { tell_nodes(&nodes, dependencies, count) })
     }
 
     fn cuStreamBeginCapture_v2(stream: *mut c_void, number: c_uint) {
-        let (capture, mode) = (capture(unit_of_stream(stream)?)?, mode(number)?);
+        let (capture, mode) = (capture(unit_of_stream(stream)?)?, mode_of(number)?);
         let stream = stream_ref(stream);
         // SAFETY: 1. is the caller's promise.
         unsafe { capture.begin_capture(stream, mode) }.map_err(told)?;
         // SAFETY: 1. is the caller's promise.
         let status = unsafe { capture.capture_status(stream) }.map_err(told)?;
-        driver()?.ledger.captures.lock().insert(stream.raw(), numbers(status).1);
+        driver()?.ledger.recordings.lock().begin(stream.raw(), numbers_of::<c_uint>(status).1);
         Ok(())
     }
 
@@ -166,67 +100,86 @@ abi! {
         // SAFETY: 1. is the caller's promise.
         let ended = capture(unit).and_then(|capture| unsafe { capture.end_capture(stream) }.map_err(told));
         driver.ledger.ending.lock().remove(&stream.raw());
-        let memory = driver.ledger.end_capture(stream.raw());
-        let recording = Arc::new(Recording::new(Arc::clone(&unit.device), ended?, memory));
-        let handle = driver.ledger.enter_graph(recording);
+        let memory = driver.ledger.recordings.lock().end(stream.raw());
+        let (recording, handle) = (Recording::new(&unit.device, ended?, memory), driver.ledger.next_handle());
+        driver.ledger.recordings.lock().graphs.insert(handle, recording);
         Ok(ptr::without_provenance_mut(handle))
     }
 
-    /// Makes a recording ready to launch.
     fn cuGraphInstantiateWithFlags(executable: *mut *mut c_void, graph: *mut c_void, flags: c_ulonglong) => executable {
-        let recording = recording(graph)?;
+        let ledger = &driver()?.ledger;
+        let recording = ledger.recordings.lock().graph(graph.addr())?;
         refuse_if(executable.is_null() || flags > INSTANTIATION_FLAGS, INVALID_VALUE)?;
-        let handle = driver()?.ledger.enter_graph(recording);
+        let handle = ledger.next_handle();
+        ledger.recordings.lock().executables.insert(handle, recording);
         Ok(ptr::without_provenance_mut(handle))
     }
 
     /// Copies a recording. The copy shares its memory and objects.
     fn cuGraphClone(copy: *mut *mut c_void, graph: *mut c_void) => copy {
-        let recording = recording(graph)?;
+        let ledger = &driver()?.ledger;
+        let recording = ledger.recordings.lock().graph(graph.addr())?;
         refuse_if(copy.is_null(), INVALID_VALUE)?;
-        Ok(ptr::without_provenance_mut(driver()?.ledger.enter_graph(recording)))
+        let handle = ledger.next_handle();
+        ledger.recordings.lock().graphs.insert(handle, recording);
+        Ok(ptr::without_provenance_mut(handle))
     }
 
     /// Destroys a recording; what was made from it stays.
     fn cuGraphDestroy(graph: *mut c_void) {
-        forget(graph)
+        // Destroyed after the lock is given back.
+        let destroyed = driver()?.ledger.recordings.lock().graphs.remove(&graph.addr());
+        destroyed.map(drop).ok_or(INVALID_VALUE)
     }
 
-    /// Launches what was made from a recording.
     fn cuGraphLaunch(executable: *mut c_void, stream: *mut c_void) {
-        let (recording, unit) = (recording(executable)?, current()?);
-        let graph = recording.graph().ok_or(INVALID_HANDLE)?;
-        let (capture, launching) = (capture(unit)?, &driver()?.ledger.launching);
-        graph_memory::launch(&recording.memory)?;
+        let ledger = &driver()?.ledger;
+        let known = ledger.recordings.lock().executables.get(&executable.addr()).cloned();
+        let (recording, capture, launching) = (known.ok_or(INVALID_VALUE)?, capture(current()?)?, &ledger.launching);
+        recording.allocate()?;
         if !launching.lock().insert(executable.addr()) {
             crash("another thread launches the same graph");
         }
         // Long enough for a launch by another thread to come in between.
         thread::sleep(Duration::from_micros(50));
         // SAFETY: 1. the ledger knows the graph. 3. and 4. are the caller's promises.
-        let launched = unsafe { capture.launch(graph, stream_ref(stream)) }.map_err(told);
+        let launched = unsafe { capture.launch(recording.graph()?, stream_ref(stream)) }.map_err(told);
         launching.lock().remove(&executable.addr());
         launched
     }
 
-    /// Destroys what was made from a recording.
     fn cuGraphExecDestroy(executable: *mut c_void) {
-        forget(executable)
+        // Destroyed after the lock is given back.
+        let destroyed = driver()?.ledger.recordings.lock().executables.remove(&executable.addr());
+        destroyed.map(drop).ok_or(INVALID_VALUE)
     }
 
-    /// Sets the thread's mode, and returns the previous one.
     fn cuThreadExchangeStreamCaptureMode(number: *mut c_uint) => number {
         refuse_if(number.is_null(), INVALID_VALUE)?;
         // A thread's mode is not a matter of one device; any will do.
-        let unit = driver()?.units().first().ok_or(NO_DEVICE)?;
+        let unit = driver()?.units.first().ok_or(NO_DEVICE)?;
         // SAFETY: it is not null, and otherwise the caller's promise.
-        let wanted = mode(unsafe { number.read() })?;
-        let before = capture(unit)?.exchange_capture_mode(wanted).map_err(told)?;
-        let before = match before {
-            CaptureMode::Global => 0,
-            CaptureMode::ThreadLocal => 1,
-            CaptureMode::Relaxed => 2,
-        };
-        Ok(before)
+        let wanted = mode_of(unsafe { number.read() })?;
+        Ok(capture(unit)?.exchange_capture_mode(wanted).map_err(told)? as c_uint)
+    }
+
+    fn cuUserObjectCreate(
+        object: *mut *mut c_void,
+        data: *mut c_void,
+        destroy: Option<Destructor>,
+        count: c_uint,
+        flags: c_uint,
+    ) => object {
+        refuse_if(object.is_null(), INVALID_VALUE)?;
+        // SAFETY: the caller's promise.
+        let made = unsafe { UserObject::new(data, destroy, count, flags) }?;
+        let ledger = &driver()?.ledger;
+        let handle = ledger.next_handle();
+        ledger.recordings.lock().objects.insert(handle, made);
+        Ok(ptr::without_provenance_mut(handle))
+    }
+
+    fn cuGraphRetainUserObject(graph: *mut c_void, object: *mut c_void, count: c_uint, flags: c_uint) {
+        driver()?.ledger.recordings.lock().retain(graph.addr(), object.addr(), count, flags)
     }
 }

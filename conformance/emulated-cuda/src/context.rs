@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 
 use cachette_hal::{Device, Stream};
 
-use crate::abi::{Answer, abi, put_if_wanted, refuse_if};
+use crate::abi::{abi, put_if_wanted};
 use crate::driver::{Unit, driver};
-use crate::status::{CONTEXT_IS_DESTROYED, INVALID_CONTEXT, INVALID_VALUE, told};
+use crate::status::{Answer, CONTEXT_IS_DESTROYED, INVALID_CONTEXT, INVALID_VALUE, refuse_if, told};
 
 thread_local! {
     /// Handles of contexts; the last one is current.
@@ -29,16 +29,15 @@ impl Unit {
 pub(crate) fn unit_of(context: usize) -> Answer<&'static Unit> {
     let driver = driver()?;
     if let Some(index) = driver.ledger.contexts.lock().get(&context) {
-        return driver.units().get(*index).ok_or(INVALID_CONTEXT);
+        return driver.units.get(*index).ok_or(INVALID_CONTEXT);
     }
-    let mut found = driver.units().iter().filter(|unit| unit.context() == context);
+    let mut found = driver.units.iter().filter(|unit| unit.context() == context);
     let unit = found.next().ok_or(INVALID_CONTEXT)?;
     // Relaxed: a caller that uses a context has retained it before, by whatever orders its calls.
     refuse_if(unit.retained.load(Ordering::Relaxed) == 0, CONTEXT_IS_DESTROYED)?;
     Ok(unit)
 }
 
-/// The device whose context is current.
 pub(crate) fn current() -> Answer<&'static Unit> {
     unit_of(current_handle().ok_or(INVALID_CONTEXT)?)
 }
@@ -52,7 +51,6 @@ fn known(context: usize) -> Answer<usize> {
 }
 
 abi! {
-    /// Makes a context of a device, and makes it current.
     fn cuCtxCreate_v2(context: *mut *mut c_void, _flags: c_uint, device: c_int) => context {
         let driver = driver()?;
         let unit = driver.unit(device)?;
@@ -67,7 +65,7 @@ abi! {
     fn cuCtxDestroy_v2(context: *mut c_void) {
         let (driver, handle) = (driver()?, context.addr());
         let index = driver.ledger.contexts.lock().remove(&handle).ok_or(INVALID_CONTEXT)?;
-        let unit = driver.units().get(index).ok_or(INVALID_CONTEXT)?;
+        let unit = driver.units.get(index).ok_or(INVALID_CONTEXT)?;
         let mut own = Vec::new();
         driver.ledger.context_of.lock().retain(|stream, context| {
             if *context == handle {
@@ -118,14 +116,12 @@ abi! {
         c_int::try_from(current()?.index).map_err(|_| INVALID_CONTEXT)
     }
 
-    /// Makes a context current on this thread, over the one that was.
     fn cuCtxPushCurrent_v2(context: *mut c_void) {
         let context = known(context.addr())?;
         STACK.with_borrow_mut(|stack| stack.push(context));
         Ok(())
     }
 
-    /// Restores the context that was current before.
     fn cuCtxPopCurrent_v2(context: *mut *mut c_void) {
         driver()?;
         let top = STACK.with_borrow_mut(Vec::pop).ok_or(INVALID_CONTEXT)?;

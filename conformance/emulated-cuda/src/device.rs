@@ -6,7 +6,6 @@ use std::ptr;
 use cachette_hal::{Device, Event, Progress, Stream};
 
 use crate::context::current_handle;
-use crate::graph_memory;
 use crate::ledger::Range;
 use crate::prelude::*;
 use crate::stream_ordered::free_pooled;
@@ -26,7 +25,7 @@ pub(crate) fn unit_of_stream(stream: *mut c_void) -> Answer<&'static Unit> {
         // SAFETY: 1. is the caller's promise.
         unit.device.capture().is_ok_and(|capture| unsafe { capture.capture_status(stream_ref(stream)) }.is_ok())
     };
-    driver()?.units().iter().find(has).ok_or(INVALID_HANDLE)
+    driver()?.units.iter().find(has).ok_or(INVALID_HANDLE)
 }
 
 abi! {
@@ -38,7 +37,6 @@ abi! {
         Ok(size(memory.total))
     }
 
-    /// Takes memory.
     fn cuMemAlloc_v2(at: *mut u64, bytes: usize) => at {
         let unit = current()?;
         refuse_if(at.is_null(), INVALID_VALUE)?;
@@ -53,11 +51,11 @@ abi! {
     fn cuMemFree_v2(at: u64) {
         current()?;
         let driver = driver()?;
-        if graph_memory::free(at)? {
+        if driver.ledger.recordings.lock().free(device_ptr(at)?)? {
             return Ok(());
         }
         driver.ledger.give_back(at, |range| {
-            let unit = driver.units().get(range.unit).ok_or(INVALID_VALUE)?;
+            let unit = driver.units.get(range.unit).ok_or(INVALID_VALUE)?;
             // SAFETY: 1. and 2. are the caller's promises.
             match unsafe { unit.device.free(device_ptr(at)?) }.map_err(told) {
                 Err(INVALID_VALUE) => free_pooled(unit, at),
@@ -66,7 +64,6 @@ abi! {
         })
     }
 
-    /// The memory that holds an address.
     fn cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, at: u64) {
         current()?;
         let (start, range) = driver()?.ledger.range_of(at).ok_or(NOT_FOUND)?;
@@ -78,7 +75,6 @@ abi! {
         Ok(())
     }
 
-    /// Waits for all work of the current device.
     fn cuCtxSynchronize() {
         current()?.device.synchronize_device().map_err(told)
     }
@@ -108,11 +104,11 @@ abi! {
         ledger.context_of.lock().remove(&handle);
         ledger.priorities.lock().remove(&handle);
         // Freed after the lock is given back.
-        drop(ledger.end_capture(handle));
+        let memory = ledger.recordings.lock().end(handle);
+        drop(memory);
         Ok(())
     }
 
-    /// Waits for the work of a stream.
     fn cuStreamSynchronize(stream: *mut c_void) {
         // SAFETY: 1. is the caller's promise.
         unsafe { current()?.device.synchronize(stream_ref(stream)) }.map_err(told)
@@ -138,14 +134,12 @@ abi! {
         unsafe { current()?.device.destroy_event(event) }.map_err(told)
     }
 
-    /// Records the current end of a stream.
     fn cuEventRecord(event: *mut c_void, stream: *mut c_void) {
         let event = Event::from_raw(event.expose_provenance());
         // SAFETY: 1. is the caller's promise.
         unsafe { current()?.device.record(&event, stream_ref(stream)) }.map_err(told)
     }
 
-    /// Whether what an event marks has finished.
     fn cuEventQuery(event: *mut c_void) {
         let event = Event::from_raw(event.expose_provenance());
         // SAFETY: 1. is the caller's promise.
@@ -155,7 +149,6 @@ abi! {
         }
     }
 
-    /// Waits for what an event marks.
     fn cuEventSynchronize(event: *mut c_void) {
         let event = Event::from_raw(event.expose_provenance());
         // SAFETY: 1. is the caller's promise.

@@ -8,18 +8,19 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use cachette_hal::{AnyDevice, Backend, Ordinal, Sharing};
 use cachette_hal_host::{HostBackend, HostConfig};
 
-use crate::abi::{Answer, abi, refuse_if};
+use crate::abi::abi;
 use crate::ledger::Ledger;
 use crate::settings::{Fabric, Settings};
 use crate::status::{
-    DEINITIALIZED, DEVICE_UNAVAILABLE, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_INITIALIZED, Status, told,
+    Answer, DEINITIALIZED, DEVICE_UNAVAILABLE, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_INITIALIZED, Status,
+    refuse_if, told,
 };
 
 /// The driver, once it was started.
 pub(crate) struct Driver {
     /// The process that started it. A forked child has no driver, and may have inherited locks that no thread holds.
     process: u32,
-    units: Vec<Unit>,
+    pub(crate) units: Vec<Unit>,
     pub(crate) ledger: Ledger,
 }
 
@@ -37,19 +38,16 @@ static DRIVER: OnceLock<Answer<Driver>> = OnceLock::new();
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 /// Whether the process is exiting.
 static LEAVING: AtomicBool = AtomicBool::new(false);
-/// Calls so far.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
 unsafe extern "C" {
     fn atexit(function: extern "C" fn()) -> c_int;
 }
 
-/// The settings from the environment.
 pub(crate) fn settings() -> &'static Settings {
     SETTINGS.get_or_init(Settings::read)
 }
 
-/// The driver, if it was started.
 pub(crate) fn driver() -> Answer<&'static Driver> {
     match DRIVER.get() {
         Some(Ok(driver)) => Ok(driver),
@@ -97,10 +95,6 @@ impl Driver {
         let index = usize::try_from(position).map_err(|_| INVALID_DEVICE)?;
         self.units.get(index).ok_or(INVALID_DEVICE)
     }
-
-    pub(crate) fn units(&self) -> &[Unit] {
-        &self.units
-    }
 }
 
 extern "C" fn leave() {
@@ -122,9 +116,8 @@ abi! {
         Ok(settings().version)
     }
 
-    /// How many devices are shown.
     fn cuDeviceGetCount(count: *mut c_int) => count {
-        let units = driver()?.units().len();
+        let units = driver()?.units.len();
         let units = c_int::try_from(units).map_err(|_| INVALID_VALUE)?;
         Ok(units)
     }

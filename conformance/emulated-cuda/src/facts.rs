@@ -52,7 +52,6 @@ abi! {
         Ok(())
     }
 
-    /// The identity of the device beneath.
     fn cuDeviceGetUuid_v2(uuid: *mut Uuid, device: c_int) => uuid {
         let unit = driver()?.unit(device)?;
         Ok(Uuid { bytes: unit.device.info().uuid })

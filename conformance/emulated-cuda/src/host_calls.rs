@@ -13,7 +13,7 @@ type Function = Option<unsafe extern "C" fn(data: *mut c_void)>;
 abi! {
     /// Queues a function; a captured stream refuses it, for the device beneath records none.
     fn cuLaunchHostFunc(stream: *mut c_void, function: Function, data: *mut c_void) {
-        let calls = current()?.device.host_calls().map_err(absent)?;
+        let calls = current()?.device.host_calls().map_err(lacking)?;
         let function = function.ok_or(INVALID_VALUE)?;
         let data = data.expose_provenance();
         let call = move || {

@@ -13,7 +13,7 @@ const ALLOCATION_FLAGS: c_uint = 7;
 const REGISTRATION_FLAGS: c_uint = 15;
 
 fn memory() -> Answer<&'static dyn HostMemory> {
-    current()?.device.host_memory().map_err(absent)
+    current()?.device.host_memory().map_err(lacking)
 }
 
 fn host_ptr(ptr: *mut c_void) -> Answer<NonNull<u8>> {
@@ -21,27 +21,23 @@ fn host_ptr(ptr: *mut c_void) -> Answer<NonNull<u8>> {
 }
 
 abi! {
-    /// Allocates page-locked memory.
     fn cuMemHostAlloc(ptr: *mut *mut c_void, bytes: usize, flags: c_uint) => ptr {
         refuse_if(ptr.is_null() || flags > ALLOCATION_FLAGS, INVALID_VALUE)?;
         let pinned = memory()?.allocate_pinned(bytes).map_err(told)?;
         Ok(pinned.as_ptr().cast())
     }
 
-    /// Frees page-locked memory.
     fn cuMemFreeHost(ptr: *mut c_void) {
         // SAFETY: 1. and 2. are the caller's promises.
         unsafe { memory()?.free_pinned(host_ptr(ptr)?) }.map_err(told)
     }
 
-    /// Page-locks memory of the caller's.
     fn cuMemHostRegister_v2(ptr: *mut c_void, bytes: usize, flags: c_uint) {
         refuse_if(flags > REGISTRATION_FLAGS, INVALID_VALUE)?;
         // SAFETY: the caller's promise.
         unsafe { memory()?.register(host_ptr(ptr)?, bytes) }.map_err(told)
     }
 
-    /// Undoes it.
     fn cuMemHostUnregister(ptr: *mut c_void) {
         // SAFETY: 1. and 2. are the caller's promises.
         unsafe { memory()?.unregister(host_ptr(ptr)?) }.map_err(told)

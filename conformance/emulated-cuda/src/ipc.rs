@@ -11,11 +11,10 @@ use crate::types::Token;
 const LAZY: c_uint = 1;
 
 fn tokens() -> Answer<&'static dyn Ipc> {
-    current()?.device.ipc().map_err(absent)
+    current()?.device.ipc().map_err(lacking)
 }
 
 abi! {
-    /// Names an allocation.
     fn cuIpcGetMemHandle(token: *mut Token, at: u64) => token {
         let ipc = tokens()?;
         // The driver takes any address inside an allocation.
@@ -35,7 +34,6 @@ abi! {
         Ok(start.address())
     }
 
-    /// Closes what was opened.
     fn cuIpcCloseMemHandle(at: u64) {
         // SAFETY: 1. and 2. are the caller's promises.
         unsafe { tokens()?.close_token(device_ptr(at)?) }.map_err(told)

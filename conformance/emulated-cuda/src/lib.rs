@@ -25,7 +25,6 @@ mod device;
 mod driver;
 mod entry_points;
 mod facts;
-mod graph_memory;
 mod host_calls;
 mod host_memory;
 mod ipc;
@@ -42,7 +41,6 @@ mod stream_ordered;
 mod streams;
 mod transfer;
 mod types;
-mod user_objects;
 mod virtual_memory;
 
 use crate::status::Status;

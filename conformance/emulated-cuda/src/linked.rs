@@ -16,7 +16,6 @@ abi! {
         Ok(TEXT.as_ptr())
     }
 
-    /// Copies from the device of one context to that of another.
     fn cuMemcpyPeerAsync(
         to: u64,
         to_context: *mut c_void,
@@ -26,7 +25,7 @@ abi! {
         stream: *mut c_void,
     ) {
         unit_of(from_context.addr())?;
-        let transfer = unit_of(to_context.addr())?.device.transfer().map_err(absent)?;
+        let transfer = unit_of(to_context.addr())?.device.transfer().map_err(lacking)?;
         if bytes == 0 {
             return Ok(());
         }

@@ -8,11 +8,10 @@ use crate::context::unit_of;
 use crate::prelude::*;
 
 fn peers(unit: &Unit) -> Answer<&dyn PeerAccess> {
-    unit.device.peer_access().map_err(absent)
+    unit.device.peer_access().map_err(lacking)
 }
 
 abi! {
-    /// Whether one device could reach another.
     fn cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) => can {
         let driver = driver()?;
         let (unit, peer) = (driver.unit(device)?, driver.unit(peer)?);

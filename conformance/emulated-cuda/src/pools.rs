@@ -10,7 +10,6 @@ use crate::ledger::Range;
 use crate::prelude::*;
 use crate::stream_ordered::{FIRST_POOL, POOLS_APART, unit_of};
 
-/// How many were made.
 static MADE: AtomicUsize = AtomicUsize::new(0);
 
 /// The first fields of `CUmemPoolProps`.
@@ -24,7 +23,6 @@ pub(crate) struct PoolProperties {
 }
 
 abi! {
-    /// Makes a pool of a device.
     fn cuMemPoolCreate(pool: *mut *mut c_void, properties: *const PoolProperties) => pool {
         refuse_if(pool.is_null() || properties.is_null(), INVALID_VALUE)?;
         // SAFETY: it is not null, and otherwise the caller's promise.
@@ -40,12 +38,10 @@ abi! {
         unit_of(pool).map(drop)
     }
 
-    /// Lets other devices reach the memory of a pool.
     fn cuMemPoolSetAccess(pool: *mut c_void, _rights: *const c_void, _count: usize) {
         unit_of(pool).map(drop)
     }
 
-    /// Makes a pool the one that plain requests of a device use.
     fn cuDeviceSetMemPool(device: c_int, pool: *mut c_void) {
         let unit = driver()?.unit(device)?;
         refuse_if(unit_of(pool)?.index != unit.index, INVALID_VALUE)

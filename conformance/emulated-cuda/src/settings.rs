@@ -4,7 +4,6 @@ use std::env;
 use std::ffi::c_int;
 use std::str::FromStr;
 
-/// The settings of the emulated driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) devices: u32,
@@ -18,13 +17,11 @@ pub(crate) struct Settings {
     pub(crate) copies_wait: bool,
     /// Whether a backing that is mapped is not mapped a second time.
     pub(crate) refuses_aliases: bool,
-    /// What there is of a fabric.
     pub(crate) fabric: Fabric,
     /// Numbers of the devices that are shown, in order.
     pub(crate) visible: Vec<u32>,
 }
 
-/// What there is of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fabric {
     /// The devices have one, and the process a channel to it.

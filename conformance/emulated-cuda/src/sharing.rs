@@ -54,7 +54,6 @@ unsafe fn import_name(unit: &Unit, shared: *const c_void) -> Answer<Backing> {
 }
 
 abi! {
-    /// Gives physical memory a descriptor, or a name.
     fn cuMemExportToShareableHandle(shared: *mut c_void, handle: u64, kind: c_uint, flags: c_ulonglong) {
         refuse_if(shared.is_null() || flags != 0, INVALID_VALUE)?;
         let (found, unit, backing) = physical(handle)?;
@@ -75,7 +74,6 @@ abi! {
         }
     }
 
-    /// Makes physical memory from a descriptor, or from a name.
     fn cuMemImportFromShareableHandle(handle: *mut u64, shared: *mut c_void, kind: c_uint) => handle {
         let unit = current()?;
         // The driver takes descriptor 0 for a null pointer.

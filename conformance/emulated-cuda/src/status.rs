@@ -1,13 +1,9 @@
 //! Errors of the contract as the driver's statuses.
 
-use std::ffi::c_int;
+use cachette_hal::{Error, ErrorKind};
 
-use cachette_hal::{Error, ErrorKind, Missing};
+pub(crate) use cachette_emulated::{Answer, INVALID_VALUE, Status, lacking, refuse_if};
 
-/// What a function of the C interface answers.
-pub(crate) type Status = c_int;
-
-pub(crate) const INVALID_VALUE: Status = 1;
 pub(crate) const NOT_INITIALIZED: Status = 3;
 pub(crate) const DEINITIALIZED: Status = 4;
 pub(crate) const DEVICE_UNAVAILABLE: Status = 46;
@@ -20,7 +16,6 @@ pub(crate) const NOT_READY: Status = 600;
 pub(crate) const PEER_ALREADY_ENABLED: Status = 704;
 pub(crate) const PEER_NOT_ENABLED: Status = 705;
 pub(crate) const CONTEXT_IS_DESTROYED: Status = 709;
-pub(crate) const NOT_PERMITTED: Status = 800;
 pub(crate) const NOT_SUPPORTED: Status = 801;
 pub(crate) const CAPTURE_UNSUPPORTED: Status = 900;
 pub(crate) const UNKNOWN: Status = 999;
@@ -28,24 +23,8 @@ pub(crate) const UNKNOWN: Status = 999;
 /// How the driver answers what the device beneath answered.
 pub(crate) fn told(error: Error) -> Status {
     match error.kind() {
-        ErrorKind::OutOfMemory => 2,
-        ErrorKind::InvalidValue => INVALID_VALUE,
-        ErrorKind::InvalidHandle => INVALID_HANDLE,
-        ErrorKind::NoSuchDevice => INVALID_DEVICE,
-        ErrorKind::CaptureForbids => CAPTURE_UNSUPPORTED,
-        ErrorKind::CaptureBroken => 901,
-        ErrorKind::Unsupported => NOT_SUPPORTED,
-        ErrorKind::NoFabric => NOT_PERMITTED,
-        ErrorKind::Refused => 304,
-        ErrorKind::Fault => 700,
         // What the driver answers in a forked child, where a device of host memory is lost too.
         ErrorKind::DeviceLost => NOT_INITIALIZED,
-        ErrorKind::ShuttingDown => DEINITIALIZED,
-        _ => UNKNOWN,
+        _ => cachette_emulated::status_of(error),
     }
-}
-
-/// How the driver answers where the device beneath lacks a group of calls.
-pub(crate) fn absent(_: Missing) -> Status {
-    NOT_SUPPORTED
 }

@@ -3,10 +3,10 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
+use cachette_emulated::{GraphMemory, capture_of};
 use cachette_hal::{Device, StreamOrdered, StreamRef};
 
 use crate::device::unit_of_stream;
-use crate::graph_memory;
 use crate::ledger::Range;
 use crate::prelude::*;
 
@@ -16,19 +16,21 @@ pub(crate) const FIRST_POOL: usize = 0x0b00_0000;
 pub(crate) const POOLS_APART: usize = 0x1000;
 
 fn pool(unit: &Unit) -> Answer<&dyn StreamOrdered> {
-    unit.device.stream_ordered().map_err(absent)
+    unit.device.stream_ordered().map_err(lacking)
 }
 
 /// The device whose pool has this handle.
 pub(crate) fn unit_of<T>(pool: *mut T) -> Answer<&'static Unit> {
     let index = pool.addr().checked_sub(FIRST_POOL).ok_or(INVALID_VALUE)?;
-    driver()?.units().get(index % POOLS_APART).ok_or(INVALID_VALUE)
+    driver()?.units.get(index % POOLS_APART).ok_or(INVALID_VALUE)
 }
 
 fn allocate_on(unit: &Unit, bytes: usize, stream: *mut c_void) -> Answer<u64> {
     let bytes = bytes as u64;
-    if let Some(capture) = graph_memory::capture_of(unit, stream) {
-        return graph_memory::allocate(unit, bytes, capture);
+    // SAFETY: 1. is the caller's promise.
+    if let Some(capture) = unsafe { capture_of(&unit.device, named_stream(stream)) } {
+        let memory = GraphMemory::allocate(&unit.device, bytes).map_err(told)?;
+        return Ok(driver()?.ledger.recordings.lock().allocated(capture, memory));
     }
     // SAFETY: 1. is the caller's promise.
     let start = unsafe { pool(unit)?.allocate_on(bytes, stream_ref(stream)) }.map_err(told)?;
@@ -65,20 +67,20 @@ abi! {
     }
 
     fn cuMemFreeAsync(at: u64, stream: *mut c_void) {
-        let unit = unit_of_stream(stream)?;
-        if let Some(capture) = graph_memory::capture_of(unit, stream) {
-            return graph_memory::free_in_capture(at, capture);
+        let (unit, ledger, ptr) = (unit_of_stream(stream)?, &driver()?.ledger, device_ptr(at)?);
+        // SAFETY: 1. is the caller's promise.
+        if let Some(capture) = unsafe { capture_of(&unit.device, named_stream(stream)) } {
+            return ledger.recordings.lock().free_in_capture(ptr, capture);
         }
-        if graph_memory::free(at)? {
+        if ledger.recordings.lock().free(ptr)? {
             return Ok(());
         }
-        driver()?.ledger.give_back(at, |_| {
+        ledger.give_back(at, |_| {
             // SAFETY: 1. and 2. are the caller's promises.
-            unsafe { pool(unit)?.free_on(device_ptr(at)?, stream_ref(stream)) }.map_err(told)
+            unsafe { pool(unit)?.free_on(ptr, stream_ref(stream)) }.map_err(told)
         })
     }
 
-    /// Gives back what a pool holds unused.
     fn cuMemPoolTrimTo(from: *mut c_void, keep: usize) {
         pool(unit_of(from)?)?.trim(keep as u64).map_err(told)
     }

@@ -2,7 +2,8 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use cachette_hal::{Device, Progress};
+use cachette_emulated::query;
+use cachette_hal::Progress;
 
 use crate::capture::is_captured;
 use crate::device::{cuStreamCreate, unit_of_stream};
@@ -38,18 +39,11 @@ abi! {
         Ok(())
     }
 
-    /// Whether the work of a stream is over.
     fn cuStreamQuery(stream: *mut c_void) {
         let unit = unit_of_stream(stream)?;
         refuse_if(is_captured(unit, stream)?, CAPTURE_UNSUPPORTED)?;
-        let event = unit.device.create_event().map_err(told)?;
-        // SAFETY: 1. the event was made above, and the stream is the caller's promise.
-        let recorded = unsafe { unit.device.record(&event, stream_ref(stream)) };
-        // SAFETY: 1. the event was made above.
-        let progress = recorded.and_then(|()| unsafe { unit.device.poll(&event) });
-        // SAFETY: 1. the event was made above.
-        unsafe { unit.device.destroy_event(event) }.map_err(told)?;
-        match progress.map_err(told)? {
+        // SAFETY: 1. is the caller's promise.
+        match unsafe { query(&unit.device, stream_ref(stream)) }.map_err(told)? {
             Progress::Done => Ok(()),
             Progress::Pending => Err(NOT_READY),
         }

@@ -12,7 +12,7 @@ fn queue(
     stream: *mut c_void,
     act: impl FnOnce(&dyn Transfer, StreamRef) -> Answer<Result<()>>,
 ) -> Answer {
-    let transfer = current()?.device.transfer().map_err(absent)?;
+    let transfer = current()?.device.transfer().map_err(lacking)?;
     if bytes == 0 { Ok(()) } else { act(transfer, stream_ref(stream))?.map_err(told) }
 }
 
@@ -31,7 +31,6 @@ fn queue_with_host(
 }
 
 abi! {
-    /// Sets every byte.
     fn cuMemsetD8Async(at: u64, byte: c_uchar, bytes: usize, stream: *mut c_void) {
         queue(bytes, stream, |transfer, stream| {
             // SAFETY: 1. and 3. are the caller's promises.
@@ -39,7 +38,6 @@ abi! {
         })
     }
 
-    /// Copies between devices, or within one.
     fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: *mut c_void) {
         queue(bytes, stream, |transfer, stream| {
             // SAFETY: 1. and 3. are the caller's promises.
@@ -47,7 +45,6 @@ abi! {
         })
     }
 
-    /// Copies from the host.
     fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: *mut c_void) {
         queue_with_host(bytes, stream, |transfer, stream| {
             // SAFETY: 1., 3. and 4. are the caller's promises.
@@ -55,7 +52,6 @@ abi! {
         })
     }
 
-    /// Copies to the host.
     fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: *mut c_void) {
         queue_with_host(bytes, stream, |transfer, stream| {
             // SAFETY: 1., 3. and 4. are the caller's promises.

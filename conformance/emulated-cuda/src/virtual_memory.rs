@@ -19,7 +19,7 @@ pub(crate) const DESCRIPTOR: c_uint = 1;
 pub(crate) const FABRIC: c_uint = 8;
 
 pub(crate) fn memory(unit: &Unit) -> Answer<&dyn VirtualMemory> {
-    unit.device.virtual_memory().map_err(absent)
+    unit.device.virtual_memory().map_err(lacking)
 }
 
 /// The device at a place.
@@ -57,7 +57,7 @@ unsafe fn wanted(properties: *const Properties) -> Answer<(&'static Unit, Sharin
 pub(crate) fn physical(handle: u64) -> Answer<(Physical, &'static Unit, Backing)> {
     let driver = driver()?;
     let found = driver.ledger.backings.lock().get(&handle).copied().ok_or(INVALID_VALUE)?;
-    let unit = driver.units().get(found.unit).ok_or(INVALID_VALUE)?;
+    let unit = driver.units.get(found.unit).ok_or(INVALID_VALUE)?;
     let raw = usize::try_from(handle).map_err(|_| INVALID_HANDLE)?;
     Ok((found, unit, found.backing(raw)))
 }
@@ -84,11 +84,10 @@ fn access(right: &Right) -> Answer<Access> {
 fn mapped(at: u64) -> Answer<&'static Unit> {
     let driver = driver()?;
     let (_, range) = driver.ledger.range_of(at).ok_or(INVALID_VALUE)?;
-    driver.units().get(range.unit).ok_or(INVALID_VALUE)
+    driver.units.get(range.unit).ok_or(INVALID_VALUE)
 }
 
 abi! {
-    /// What sizes of backings are multiples of.
     fn cuMemGetAllocationGranularity(bytes: *mut usize, properties: *const Properties, which: c_uint) => bytes {
         // SAFETY: the caller's promise.
         let (unit, _) = unsafe { wanted(properties) }?;
@@ -102,7 +101,6 @@ abi! {
         Ok(found)
     }
 
-    /// Reserves addresses.
     fn cuMemAddressReserve(at: *mut u64, bytes: usize, alignment: usize, wish: u64, flags: c_ulonglong) => at {
         let memory = memory(current()?)?;
         let most = memory.granularity().recommended;
@@ -113,14 +111,12 @@ abi! {
         Ok(start.address())
     }
 
-    /// Releases a whole reservation.
     fn cuMemAddressFree(at: u64, bytes: usize) {
         let memory = memory(current()?)?;
         // SAFETY: 1. is the caller's promise.
         unsafe { memory.release(device_ptr(at)?, bytes as u64) }.map_err(told)
     }
 
-    /// Makes physical memory.
     fn cuMemCreate(handle: *mut u64, bytes: usize, properties: *const Properties, flags: c_ulonglong) => handle {
         refuse_if(handle.is_null() || flags != 0, INVALID_VALUE)?;
         // SAFETY: the caller's promise.
@@ -130,7 +126,6 @@ abi! {
         Ok(entered)
     }
 
-    /// Gives a handle of physical memory back.
     fn cuMemRelease(handle: u64) {
         let (_, unit, backing) = physical(handle)?;
         let mut backings = driver()?.ledger.backings.lock();
@@ -186,7 +181,7 @@ abi! {
         let inside: Vec<u64> = driver.ledger.ranges.lock().range(at..end).map(|(at, _)| *at).collect();
         for at in inside {
             driver.ledger.give_back(at, |range| {
-                let unit = driver.units().get(range.unit).ok_or(INVALID_VALUE)?;
+                let unit = driver.units.get(range.unit).ok_or(INVALID_VALUE)?;
                 // SAFETY: 2. is the caller's promise.
                 unsafe { memory(unit)?.unmap(device_ptr(at)?, range.bytes) }.map_err(told)
             })?;
@@ -194,7 +189,6 @@ abi! {
         Ok(())
     }
 
-    /// Sets who may touch mappings.
     fn cuMemSetAccess(at: u64, bytes: usize, rights: *const Right, count: usize) {
         refuse_if(rights.is_null() || count == 0, INVALID_VALUE)?;
         // SAFETY: the caller's promise.

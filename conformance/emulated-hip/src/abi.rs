@@ -9,24 +9,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process;
 use std::ptr::NonNull;
 
-use cachette_hal::{Error, ErrorKind};
-use cachette_hal_hip::status::{
-    CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, CONTEXT_IS_DESTROYED, DEINITIALIZED, ILLEGAL_ADDRESS, INVALID_DEVICE,
-    INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, OPERATING_SYSTEM, OUT_OF_MEMORY, SUCCESS, UNKNOWN,
-};
+pub(crate) use cachette_emulated::{Answer, lacking, refuse_if, status_of};
+use cachette_hal_hip::status::{INVALID_DEVICE, INVALID_VALUE, NOT_READY, SUCCESS, UNKNOWN};
 use cachette_hal_hip::types::Status;
 
 use crate::machine::{Machine, machine};
 use crate::personality::Personality;
 
-/// What a call came to.
-pub(crate) type Answer<T = ()> = Result<T, Status>;
-
 thread_local! {
-    static LAST: Cell<Status> = const { Cell::new(SUCCESS) };
-    static CALLS: Cell<u64> = const { Cell::new(0) };
-    static LAST_CALL: Cell<Status> = const { Cell::new(SUCCESS) };
-    static CURRENT: Cell<usize> = const { Cell::new(0) };
+    pub(crate) static LAST: Cell<Status> = const { Cell::new(SUCCESS) };
+    pub(crate) static CALLS: Cell<u64> = const { Cell::new(0) };
+    pub(crate) static LAST_CALL: Cell<Status> = const { Cell::new(SUCCESS) };
+    /// The position of the current device.
+    pub(crate) static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Declares functions of the C interface, whose bodies give an [`Answer`] and see the [`Machine`] by the first name.
@@ -61,11 +56,6 @@ macro_rules! call {
 }
 pub(crate) use call;
 
-/// The calls of this thread so far.
-pub(crate) fn calls() -> u64 {
-    CALLS.get()
-}
-
 /// Makes a call: finds the machine, keeps panics in, and notes the status.
 pub(crate) fn enter(call: impl FnOnce(&'static Machine) -> Answer) -> Status {
     CALLS.set(CALLS.get() + 1);
@@ -87,11 +77,6 @@ pub(crate) fn enter_into<T>(to: Answer<Out<T>>, call: impl FnOnce(&'static Machi
     })
 }
 
-/// Fails with a status if something is wrong with a call.
-pub(crate) const fn refuse_if(wrong: bool, status: Status) -> Answer {
-    if wrong { Err(status) } else { Ok(()) }
-}
-
 /// Remembers the status of a call as this version does.
 fn note(status: Status) {
     let personality = machine().map_or(Personality::V7_2, |machine| machine.personality);
@@ -99,32 +84,6 @@ fn note(status: Status) {
         LAST.set(status);
     }
     LAST_CALL.set(status);
-}
-
-/// The last error, which is the status of this call too.
-pub(crate) fn last_error() -> Status {
-    LAST_CALL.set(LAST.get());
-    LAST.get()
-}
-
-/// The status of the last call, taken away.
-pub(crate) fn take_last_call() -> Status {
-    LAST_CALL.replace(SUCCESS)
-}
-
-/// The last error, taken away.
-pub(crate) fn take_last_error() -> Status {
-    LAST.replace(SUCCESS)
-}
-
-/// The calling thread's device.
-pub(crate) fn current() -> usize {
-    CURRENT.get()
-}
-
-/// Chooses the calling thread's device.
-pub(crate) fn set_current(device: usize) {
-    CURRENT.set(device);
 }
 
 /// Where an answer goes.
@@ -141,7 +100,6 @@ impl<T> Out<T> {
         NonNull::new(to).map(Self).ok_or(INVALID_VALUE)
     }
 
-    /// Writes the answer.
     pub(crate) fn write(self, value: T) {
         // SAFETY: the caller of `new` has promised that it is valid until the call returns.
         unsafe { self.0.write(value) }
@@ -160,25 +118,6 @@ pub(crate) fn position(machine: &Machine, device: c_int) -> Answer<usize> {
     position.filter(|position| *position < machine.devices.len()).ok_or(INVALID_DEVICE)
 }
 
-/// A device's number.
 pub(crate) fn number(position: usize) -> c_int {
     c_int::try_from(position).unwrap_or(c_int::MAX)
-}
-
-/// The status that HIP has for a failure.
-pub(crate) fn status_of(error: Error) -> Status {
-    match error.kind() {
-        ErrorKind::OutOfMemory => OUT_OF_MEMORY,
-        ErrorKind::InvalidValue => INVALID_VALUE,
-        ErrorKind::InvalidHandle => INVALID_HANDLE,
-        ErrorKind::NoSuchDevice => INVALID_DEVICE,
-        ErrorKind::CaptureForbids => CAPTURE_UNSUPPORTED,
-        ErrorKind::CaptureBroken => CAPTURE_INVALIDATED,
-        ErrorKind::Unsupported => NOT_SUPPORTED,
-        ErrorKind::Refused => OPERATING_SYSTEM,
-        ErrorKind::Fault => ILLEGAL_ADDRESS,
-        ErrorKind::DeviceLost => CONTEXT_IS_DESTROYED,
-        ErrorKind::ShuttingDown => DEINITIALIZED,
-        _ => UNKNOWN,
-    }
 }

@@ -1,31 +1,13 @@
 //! Streams captured into graphs.
 
-use std::ffi::{c_int, c_ulonglong};
-use std::sync::Arc;
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::thread;
 use std::time::Duration;
 
-use cachette_hal::{CaptureMode, CaptureStatus, Device, ErrorKind, StreamRef};
+use cachette_emulated::{Destructor, Recording, UserObject, mode_of, numbers_of};
+use cachette_hal::{Device, ErrorKind, StreamRef};
 
 use crate::prelude::*;
-use crate::recording::Recording;
-
-fn mode_of(number: c_int) -> Answer<CaptureMode> {
-    match number {
-        CAPTURE_MODE_GLOBAL => Ok(CaptureMode::Global),
-        CAPTURE_MODE_THREAD_LOCAL => Ok(CaptureMode::ThreadLocal),
-        CAPTURE_MODE_RELAXED => Ok(CaptureMode::Relaxed),
-        _ => Err(INVALID_VALUE),
-    }
-}
-
-const fn number_of(mode: CaptureMode) -> c_int {
-    match mode {
-        CaptureMode::Global => CAPTURE_MODE_GLOBAL,
-        CaptureMode::ThreadLocal => CAPTURE_MODE_THREAD_LOCAL,
-        CaptureMode::Relaxed => CAPTURE_MODE_RELAXED,
-    }
-}
 
 /// The state of a stream's capture, and its number; a default stream has none.
 pub(crate) fn status_and_id(machine: &Machine, stream: StreamHandle) -> Answer<(c_int, u64)> {
@@ -37,15 +19,6 @@ pub(crate) fn status_and_id(machine: &Machine, stream: StreamHandle) -> Answer<(
     // SAFETY: 1. the table has it.
     let status = unsafe { capture.capture_status(beneath) }.map_err(status_of)?;
     Ok(machine.state().captures.status(stream, numbers_of(status)))
-}
-
-/// A state and the number of its capture, as the interface has them.
-const fn numbers_of(status: CaptureStatus) -> (c_int, u64) {
-    match status {
-        CaptureStatus::Idle => (CAPTURE_STATUS_NONE, 0),
-        CaptureStatus::Active(id) => (CAPTURE_STATUS_ACTIVE, id.0.get()),
-        _ => (CAPTURE_STATUS_INVALIDATED, 0),
-    }
 }
 
 abi! {
@@ -71,9 +44,10 @@ abi! {
         unsafe { capture.begin_capture(beneath, mode) }.map_err(status_of)?;
         // SAFETY: as above.
         let status = unsafe { capture.capture_status(beneath) }.map_err(status_of)?;
+        let (_, id) = numbers_of::<c_int>(status);
         let mut state = machine.state();
-        state.captures.begun(stream, numbers_of(status).1);
-        state.begun.insert(stream, numbers_of(status).1);
+        state.captures.begun(stream, id);
+        state.recordings.begin(stream, id);
         Ok(())
     }
 
@@ -87,15 +61,14 @@ abi! {
         // SAFETY: 1. the table has it.
         let ended = unsafe { capture.end_capture(beneath) };
         let mut state = machine.state();
-        let begun = state.begun.remove(&stream);
-        let memory = begun.and_then(|id| state.recorded.remove(&id)).unwrap_or_default();
+        let memory = state.recordings.end(stream);
         if matches!(&ended, Err(error) if error.kind() == ErrorKind::CaptureBroken) {
             return Err(state.captures.leave(stream, status));
         }
         state.captures.release(stream);
         let ended = ended.map_err(status_of)?;
         let handle = state.handle();
-        state.graphs.insert(handle, Arc::new(Recording::new(Arc::clone(device), ended, memory)));
+        state.recordings.graphs.insert(handle, Recording::new(device, ended, memory));
         Ok(handle)
     }
 
@@ -107,23 +80,23 @@ abi! {
     ) => exec {
         refuse_if(flags > 1, INVALID_VALUE)?;
         let mut state = machine.state();
-        let recording = state.graphs.get(&graph).cloned().ok_or(INVALID_VALUE)?;
+        let recording = state.recordings.graph(graph)?;
         let handle = state.handle();
-        state.execs.insert(handle, recording);
+        state.recordings.executables.insert(handle, recording);
         Ok(handle)
     }
 
     fn hipGraphDestroy(machine; graph: GraphHandle) {
         // Destroyed after the lock is given back.
-        let destroyed = machine.state().graphs.remove(&graph);
+        let destroyed = machine.state().recordings.graphs.remove(&graph);
         destroyed.map(drop).ok_or(INVALID_VALUE)
     }
 
     fn hipGraphLaunch(machine; exec: GraphExecHandle, stream: StreamHandle) {
-        let known = machine.state().execs.get(&exec).cloned();
+        let known = machine.state().recordings.executables.get(&exec).cloned();
         let (_, device, stream) = machine.stream(stream)?;
         let recording = known.ok_or(INVALID_VALUE)?;
-        let (capture, graph) = (device.capture().map_err(lacking)?, recording.graph().ok_or(INVALID_VALUE)?);
+        let (capture, graph) = (device.capture().map_err(lacking)?, recording.graph()?);
         recording.allocate()?;
         // SAFETY: 1. the tables have both. 3 and 4. The caller's promises.
         unsafe { capture.launch(graph, stream) }.map_err(status_of)
@@ -131,7 +104,7 @@ abi! {
 
     fn hipGraphExecDestroy(machine; exec: GraphExecHandle) {
         // Destroyed after the lock is given back.
-        let destroyed = machine.state().execs.remove(&exec);
+        let destroyed = machine.state().recordings.executables.remove(&exec);
         destroyed.map(drop).ok_or(INVALID_VALUE)
     }
 
@@ -139,6 +112,35 @@ abi! {
         // SAFETY: it is not null, for it was accepted above.
         let wanted = mode_of(unsafe { mode.read() })?;
         let capture = machine.current().1.capture().map_err(lacking)?;
-        Ok(number_of(capture.exchange_capture_mode(wanted).map_err(status_of)?))
+        Ok(capture.exchange_capture_mode(wanted).map_err(status_of)? as c_int)
+    }
+
+    fn hipUserObjectCreate(
+        machine;
+        object: *mut usize,
+        data: *mut c_void,
+        destroy: Option<Destructor>,
+        count: c_uint,
+        flags: c_uint,
+    ) => object {
+        // SAFETY: the caller's promise.
+        let made = unsafe { UserObject::new(data, destroy, count, flags) }?;
+        let mut state = machine.state();
+        let handle = state.handle();
+        state.recordings.objects.insert(handle, made);
+        Ok(handle)
+    }
+
+    fn hipGraphRetainUserObject(machine; graph: GraphHandle, object: usize, count: c_uint, flags: c_uint) {
+        machine.state().recordings.retain(graph, object, count, flags)
+    }
+
+    /// Copies a graph. The copy shares its memory and objects.
+    fn hipGraphClone(machine; copy: *mut GraphHandle, graph: GraphHandle) => copy {
+        let mut state = machine.state();
+        let recording = state.recordings.graph(graph)?;
+        let handle = state.handle();
+        state.recordings.graphs.insert(handle, recording);
+        Ok(handle)
     }
 }

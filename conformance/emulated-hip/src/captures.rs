@@ -25,7 +25,6 @@ enum Part {
 struct Member {
     /// The stream on which the capture was begun.
     origin: StreamHandle,
-    /// The number of the capture.
     id: u64,
     part: Part,
 }
@@ -53,7 +52,6 @@ impl Captures {
         self.1.contains(&event)
     }
 
-    /// Whether any stream is being captured.
     pub(crate) fn are_recording(&self) -> bool {
         self.0.values().any(|member| member.part == Part::Recording)
     }

@@ -51,8 +51,7 @@ fn place(machine: &Machine, address: u64, bytes: u64, by: usize) -> Answer<Place
 pub(crate) fn is_known(machine: &Machine, address: u64, bytes: u64) -> Answer<bool> {
     let is_in_tables = place(machine, address, bytes, 0)? != Place::Unknown;
     let state = machine.state();
-    let of_graphs = !(state.recorded.is_empty() && state.graphs.is_empty() && state.execs.is_empty());
-    Ok(is_in_tables || machine.has_bad_pool || of_graphs || !state.opened.is_empty())
+    Ok(is_in_tables || machine.has_bad_pool || !state.recordings.are_empty() || !state.opened.is_empty())
 }
 
 /// Copies on the host, behind the work of a stream.

@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::{c_char, c_int, c_uint};
 
+use cachette_emulated::relaxed;
 use cachette_hal::{AnyDevice, Device};
 
 use crate::personality::Personality;
@@ -50,17 +51,21 @@ pub(crate) extern "C" fn hipInit(flags: c_uint) -> Status {
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn hipGetLastError() -> Status {
-    machine().err().unwrap_or_else(take_last_error)
+    machine().err().unwrap_or_else(|| LAST.replace(SUCCESS))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn hipPeekAtLastError() -> Status {
-    machine().err().unwrap_or_else(last_error)
+    machine().err().unwrap_or_else(|| {
+        // It is the status of this call too.
+        LAST_CALL.set(LAST.get());
+        LAST.get()
+    })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn hipExtGetLastError() -> Status {
-    machine().err().unwrap_or_else(take_last_call)
+    machine().err().unwrap_or_else(|| LAST_CALL.replace(SUCCESS))
 }
 
 /// Writes a text into an array of characters, cut to fit with its zero byte.
@@ -72,8 +77,8 @@ fn set_text(to: &mut [c_char], text: &str) {
 }
 
 /// Waits for everything that the device is doing, whatever is being captured.
-pub(crate) fn wait_for_all(device: &AnyDevice) -> Result<(), Status> {
-    relaxed(device, Device::synchronize_device)
+pub(crate) fn wait_for_all(device: &AnyDevice) -> Answer {
+    relaxed(device, Device::synchronize_device).map_err(status_of)
 }
 
 abi! {
@@ -82,11 +87,11 @@ abi! {
     }
 
     fn hipGetDevice(_; device: *mut c_int) => device {
-        Ok(number(current()))
+        Ok(number(CURRENT.get()))
     }
 
     fn hipSetDevice(machine; device: c_int) {
-        set_current(position(machine, device)?);
+        CURRENT.set(position(machine, device)?);
         Ok(())
     }
 

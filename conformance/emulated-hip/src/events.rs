@@ -16,7 +16,6 @@ const INTERPROCESS: c_uint = 4;
 /// Blocking, without timing, for other processes, and those above.
 const FLAGS: c_uint = 7 | RELEASES;
 
-/// Whether HIP accepts these flags.
 const fn is_legal(flags: c_uint) -> bool {
     let timed = flags & EVENT_DISABLE_TIMING == 0;
     let one_release = (flags & RELEASES).count_ones() <= 1;

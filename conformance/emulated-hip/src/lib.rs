@@ -50,7 +50,6 @@ mod pools;
 mod prelude;
 mod programs;
 mod prototypes;
-mod recording;
 mod stream_ordered;
 mod streams;
 mod transfer;

@@ -6,17 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::{env, process};
 
-use cachette_hal::owned::RelaxedCapture;
-use cachette_hal::{AnyDevice, Backend, Device, Ordinal, StreamRef};
-use cachette_hal_hip::status::{CONTEXT_IS_DESTROYED, DEINITIALIZED, INVALID_HANDLE, NO_DEVICE, NOT_SUPPORTED};
-use cachette_hal_hip::types::{EventHandle, GraphExecHandle, GraphHandle, NodeHandle, Status, StreamHandle};
+use cachette_emulated::Recordings;
+use cachette_hal::{AnyDevice, Backend, Ordinal, StreamRef};
+use cachette_hal_hip::status::{CONTEXT_IS_DESTROYED, DEINITIALIZED, INVALID_HANDLE, NO_DEVICE};
+use cachette_hal_hip::types::{EventHandle, Status, StreamHandle};
 use cachette_hal_host::{HostBackend, HostConfig};
 
-use crate::abi::{Answer, crash, current, refuse_if, status_of};
+use crate::abi::{Answer, CURRENT, crash, refuse_if};
 use crate::captures::Captures;
 use crate::personality::Personality;
 use crate::pools::Pools;
-use crate::recording::{GraphMemory, Recording, UserObject};
 use crate::visible::shown;
 use crate::vm_state::{PAGE, VmState};
 
@@ -24,7 +23,6 @@ use crate::vm_state::{PAGE, VmState};
 const LEGACY_STREAM: StreamHandle = 1;
 /// The default stream of the calling thread.
 const PER_THREAD_STREAM: StreamHandle = 2;
-/// How memory was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// By `hipMalloc`.
@@ -35,7 +33,6 @@ pub(crate) enum Kind {
     Host,
 }
 
-/// Memory that was given out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allocation {
     pub(crate) bytes: u64,
@@ -43,33 +40,21 @@ pub(crate) struct Allocation {
     pub(crate) kind: Kind,
 }
 
-/// What was made of the devices.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) allocations: BTreeMap<u64, Allocation>,
     pub(crate) streams: HashMap<StreamHandle, usize>,
     /// The streams that were destroyed, unless their handle was given out again.
     pub(crate) destroyed: HashSet<StreamHandle>,
-    /// The flags and the priority of each stream.
     pub(crate) stream_kinds: HashMap<StreamHandle, (c_uint, c_int)>,
     /// Each with its device, and with a lock that a thread holds while it waits for the event.
     pub(crate) events: HashMap<EventHandle, (usize, Arc<Mutex<()>>)>,
     /// The stream of the last record of each event.
     pub(crate) recorded_in: HashMap<EventHandle, StreamHandle>,
     pub(crate) captures: Captures,
-    pub(crate) graphs: HashMap<GraphHandle, Arc<Recording>>,
-    pub(crate) execs: HashMap<GraphExecHandle, Arc<Recording>>,
-    /// The captures that were begun, by their streams.
-    pub(crate) begun: HashMap<StreamHandle, u64>,
-    /// Memory of the captures under way, by their numbers.
-    pub(crate) recorded: HashMap<u64, Vec<Arc<GraphMemory>>>,
-    /// Objects that no graph has yet.
-    pub(crate) objects: HashMap<usize, UserObject>,
-    /// For every captured stream the frontier that was told last: callers read it in place.
-    pub(crate) frontiers: HashMap<StreamHandle, Vec<NodeHandle>>,
+    pub(crate) recordings: Recordings,
     /// Pairs of a device and the peer it may reach.
     pub(crate) peers: HashSet<(usize, usize)>,
-    /// Tokens made by this process.
     pub(crate) tokens: HashSet<[u8; 64]>,
     /// Memory of other processes that is open.
     pub(crate) opened: HashSet<u64>,
@@ -92,7 +77,6 @@ impl State {
     }
 }
 
-/// All that the library knows.
 #[derive(Debug)]
 pub(crate) struct Machine {
     /// The process that made it. A forked child has none, and may have inherited locks that no thread holds.
@@ -223,7 +207,7 @@ impl Machine {
 
     /// The calling thread's device, with its position.
     pub(crate) fn current(&self) -> (usize, &AnyDevice) {
-        let position = current().min(self.devices.len() - 1);
+        let position = CURRENT.get().min(self.devices.len() - 1);
         (position, &self.devices[position])
     }
 
@@ -272,15 +256,6 @@ impl Machine {
     }
 }
 
-/// Does something with a device while no capture binds the calling thread.
-pub(crate) fn relaxed(device: &AnyDevice, act: impl FnOnce(&AnyDevice) -> cachette_hal::Result<()>) -> Answer {
-    let _relaxed = match device.capture() {
-        Ok(_) => Some(RelaxedCapture::enter(device).map_err(status_of)?),
-        Err(_) => None,
-    };
-    act(device).map_err(status_of)
-}
-
 /// The devices beneath, shown or not; `None` if there are none.
 fn devices() -> Option<Vec<AnyDevice>> {
     let backend = beneath()?;
@@ -293,12 +268,10 @@ fn number(variable: &str) -> Option<i64> {
     env::var(variable).ok()?.parse().ok()
 }
 
-/// The backend whose devices are shown.
 fn beneath() -> Option<Box<dyn Backend>> {
     if is_over_cuda() { over_cuda() } else { over_host() }
 }
 
-/// Whether the devices beneath are NVIDIA's.
 fn is_over_cuda() -> bool {
     env::var("CACHETTE_EMULATED_OVER").is_ok_and(|over| over == "cuda")
 }
@@ -326,9 +299,4 @@ fn over_host() -> Option<Box<dyn Backend>> {
         .granularity(PAGE, 2 << 20)
         .base_alignment(PAGE);
     Some(Box::new(HostBackend::new(config).ok()?))
-}
-
-/// The answer of a group that the device beneath lacks.
-pub(crate) fn lacking(_: cachette_hal::Missing) -> i32 {
-    NOT_SUPPORTED
 }

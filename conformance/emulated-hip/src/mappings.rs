@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_ulonglong};
 use std::os::fd::AsFd;
 
+use cachette_emulated::relaxed;
 use cachette_hal::{Access, Backing, Device, DevicePtr, StreamRef};
 
 use crate::device::wait_for_all;
@@ -21,7 +22,7 @@ fn wait_for_default_stream(machine: &Machine) -> Answer {
     let (position, device) = machine.current();
     wait_for_blocking_streams(machine, device, position)?;
     // SAFETY: 1. the default stream always lives.
-    relaxed(device, |device| unsafe { device.synchronize(StreamRef::DEFAULT) })
+    relaxed(device, |device| unsafe { device.synchronize(StreamRef::DEFAULT) }).map_err(status_of)
 }
 
 /// Maps a handle whole on the device beneath.
@@ -46,7 +47,6 @@ fn map_beneath(machine: &Machine, address: Address, bytes: Bytes, handle: Backin
     unsafe { memory.map(at, &Backing::from_raw(raw, bytes)) }.map_err(status_of)
 }
 
-/// Undoes one mapping.
 fn unmap_one(machine: &Machine, start: u64) -> Answer {
     let found = machine.state().vm.mappings.get(&start).cloned().ok_or(INVALID_VALUE)?;
     if found.is_stuck {

@@ -19,7 +19,7 @@ abi! {
 
     fn hipFree(machine; address: Address) {
         let Some(ptr) = DevicePtr::new(address) else { return Ok(()) };
-        if crate::recording::free(machine, ptr)? {
+        if machine.state().recordings.free(ptr)? {
             return Ok(());
         }
         let is_right = |kind| kind != Kind::Host;

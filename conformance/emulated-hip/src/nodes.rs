@@ -1,38 +1,23 @@
 //! Nodes of the graphs that captures are recording.
 
 use std::ffi::{c_int, c_ulonglong};
-use std::ptr;
 
+use cachette_emulated::tell_nodes;
 use cachette_hal::{CaptureNode, Device, ErrorKind, StreamRef};
 
 use crate::capture::status_and_id;
 use crate::prelude::*;
 
-/// The state of a stream's capture, its number, and the handles of the stream's frontier.
-fn with_frontier(machine: &Machine, stream: StreamHandle) -> Answer<((c_int, u64), Vec<NodeHandle>)> {
+/// The state of a stream's capture, its number, and the stream's frontier.
+fn with_frontier(machine: &Machine, stream: StreamHandle) -> Answer<((c_int, u64), Vec<CaptureNode>)> {
     let (_, device, beneath) = machine.any_stream(stream)?;
-    let status = status_and_id(machine, stream)?;
-    if beneath == StreamRef::DEFAULT {
-        return Ok((status, Vec::new()));
+    let (status, mut nodes) = (status_and_id(machine, stream)?, Vec::new());
+    if beneath != StreamRef::DEFAULT {
+        let capture = device.capture().map_err(lacking)?;
+        // SAFETY: 1. the table has it.
+        unsafe { capture.frontier(beneath, &mut nodes) }.map_err(status_of)?;
     }
-    let capture = device.capture().map_err(lacking)?;
-    let mut nodes = Vec::new();
-    // SAFETY: 1. the table has it.
-    unsafe { capture.frontier(beneath, &mut nodes) }.map_err(status_of)?;
-    let nodes = nodes.into_iter().map(CaptureNode::raw).collect();
     Ok((status, nodes))
-}
-
-/// Keeps a stream's frontier until it is asked for again; where it lies.
-fn keep(machine: &Machine, stream: StreamHandle, nodes: Vec<NodeHandle>) -> *const NodeHandle {
-    let frontiers = &mut machine.state().frontiers;
-    if nodes.is_empty() {
-        frontiers.remove(&stream);
-        return ptr::null();
-    }
-    let kept = frontiers.entry(stream).or_default();
-    *kept = nodes;
-    kept.as_ptr()
 }
 
 abi! {
@@ -63,7 +48,7 @@ abi! {
         }
         // SAFETY: the caller's pointer is null or valid.
         if let Ok(list) = unsafe { Out::new(dependencies) } {
-            list.write(keep(machine, stream, nodes));
+            list.write(machine.state().recordings.keep_frontier(stream, &nodes));
         }
         Ok(())
     }
@@ -85,18 +70,7 @@ abi! {
                 _ => status_of(error),
             }
         })?;
-        if dependencies.is_null() {
-            return Ok(nodes.len());
-        }
-        // SAFETY: it is not null, for it was accepted above.
-        let room = unsafe { count.read() };
-        for place in 0..room {
-            let node = nodes.get(place).map_or(0, |node| node.raw());
-            // SAFETY: the caller says that there is so much room.
-            let at = unsafe { dependencies.add(place) };
-            // SAFETY: as above.
-            unsafe { at.write(node) };
-        }
-        Ok(nodes.len().min(room))
+        // SAFETY: the count is not null, for it was accepted above, and otherwise the caller's promise.
+        Ok(unsafe { tell_nodes(&nodes, dependencies, count) })
     }
 }

@@ -15,7 +15,6 @@ fn can_reach(machine: &Machine, device: usize, peer: usize) -> Answer<bool> {
     machine.devices[device].peer_access().map_err(lacking)?.can_reach(beneath(machine, peer)).map_err(status_of)
 }
 
-/// The current device and another.
 fn pair(machine: &Machine, peer: c_int) -> Answer<(usize, usize)> {
     let (device, _) = machine.current();
     let peer = position(machine, peer)?;

@@ -60,7 +60,6 @@ impl Pools {
         self.known.entry(pool).or_insert_with(|| Pool::new(device))
     }
 
-    /// Counts an allocation.
     pub(crate) fn allocated(&mut self, address: u64, bytes: u64, pool: PoolHandle, device: usize) {
         let counted = self.get(pool, device);
         counted.used += bytes;

@@ -18,7 +18,6 @@ use crate::streams::hipStreamCreateWithFlags;
 /// What a callback of `hipStreamAddCallback` gets: its stream, a status, and its data.
 type Callback = unsafe extern "C" fn(StreamHandle, Status, *mut c_void);
 
-/// A callback with its arguments.
 struct Called {
     callback: Callback,
     stream: StreamHandle,
@@ -199,7 +198,6 @@ abi! {
         answer(unsafe { hipGraphInstantiateWithFlags(exec, graph, 0) })
     }
 
-    /// The right of a device to an address: none where it is mapped and no right was given.
     fn hipMemGetAllocationPropertiesFromHandle(
         machine;
         properties: *mut MemAllocationProp,

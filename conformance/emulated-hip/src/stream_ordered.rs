@@ -2,10 +2,10 @@
 
 use std::ffi::c_int;
 
+use cachette_emulated::{GraphMemory, capture_of, relaxed};
 use cachette_hal::{AnyDevice, Device, DevicePtr, StreamRef};
 
 use crate::prelude::*;
-use crate::recording;
 
 /// Handles of the devices' pools begin here.
 const POOLS: PoolHandle = 0x3000_0000;
@@ -33,7 +33,7 @@ fn known(status: Status) -> Status {
 /// Frees memory of the pool at once, as `hipFree` may; since 7.0 it waits for nothing.
 pub(crate) fn free_pooled(machine: &Machine, device: &AnyDevice, ptr: DevicePtr) -> Answer {
     if machine.personality.last_error_is_last_status() {
-        relaxed(device, Device::synchronize_device)?;
+        relaxed(device, Device::synchronize_device).map_err(status_of)?;
     }
     let pool = device.stream_ordered().map_err(lacking)?;
     // SAFETY: 1. the caller found it in the table. 2. The promise of the caller of `hipFree`.
@@ -56,8 +56,12 @@ abi! {
         if bytes == 0 {
             return Ok(0);
         }
-        if let Some(capture) = recording::capture_of(machine, handle) {
-            return recording::allocate(machine, device, bytes, capture);
+        if let Ok((_, of_stream, beneath)) = machine.any_stream(handle)
+            // SAFETY: 1. the table has it.
+            && let Some(capture) = unsafe { capture_of(of_stream, beneath) }
+        {
+            let memory = GraphMemory::allocate(device, bytes).map_err(status_of)?;
+            return Ok(machine.state().recordings.allocated(capture, memory));
         }
         if machine.has_bad_pool {
             return Ok(NOWHERE);
@@ -78,10 +82,11 @@ abi! {
             return if refused { Err(INVALID_VALUE) } else { Ok(()) };
         };
         let (_, device, stream) = machine.stream(handle).map_err(known)?;
-        if let Some(capture) = recording::capture_of(machine, handle) {
-            return recording::free_in_capture(machine, ptr, capture);
+        // SAFETY: 1. the table has it.
+        if let Some(capture) = unsafe { capture_of(device, stream) } {
+            return machine.state().recordings.free_in_capture(ptr, capture);
         }
-        if recording::free(machine, ptr)? {
+        if machine.state().recordings.free(ptr)? {
             return Ok(());
         }
         if address == NOWHERE {

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
+use cachette_emulated::{query, relaxed};
 use cachette_hal::{Device, Event, Progress, Stream, StreamRef};
 
 use crate::capture::status_and_id;
@@ -63,14 +64,8 @@ abi! {
         if device.capture().is_ok() && status_and_id(machine, stream)?.0 != CAPTURE_STATUS_NONE {
             return Err(CAPTURE_UNSUPPORTED);
         }
-        let event = device.create_event().map_err(status_of)?;
-        // SAFETY: 1. the table has the stream, and the event was made above.
-        let recorded = unsafe { device.record(&event, beneath) };
-        // SAFETY: 1. the event was made above.
-        let progress = recorded.and_then(|()| unsafe { device.poll(&event) });
-        // SAFETY: 1. the event was made above.
-        unsafe { device.destroy_event(event) }.map_err(status_of)?;
-        match progress.map_err(status_of)? {
+        // SAFETY: 1. the table has it.
+        match unsafe { query(device, beneath) }.map_err(status_of)? {
             Progress::Done => Ok(()),
             Progress::Pending => Err(NOT_READY),
         }

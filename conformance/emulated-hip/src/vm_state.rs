@@ -10,7 +10,6 @@ use crate::prelude::*;
 /// Pages, of which everything is a multiple.
 pub(crate) const PAGE: u64 = 4 << 10;
 
-/// Physical memory behind a handle.
 #[derive(Clone, Debug)]
 pub(crate) enum Physical {
     /// Memory of the device beneath, by its handle there.
@@ -19,7 +18,6 @@ pub(crate) enum Physical {
     Imported(Arc<OwnedFd>),
 }
 
-/// One handle of physical memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
     pub(crate) device: usize,
@@ -39,7 +37,6 @@ pub(crate) struct Mapping {
     pub(crate) is_part: bool,
     /// Whether an unmap has failed, and given up the mapping's reference to the handle.
     pub(crate) is_stuck: bool,
-    /// The rights that were set, by device.
     pub(crate) rights: BTreeMap<usize, c_int>,
 }
 
@@ -62,7 +59,6 @@ pub(crate) struct Reservation {
     pub(crate) is_lost: bool,
 }
 
-/// What is reserved, made and mapped.
 #[derive(Debug, Default)]
 pub(crate) struct VmState {
     pub(crate) reservations: BTreeMap<u64, Reservation>,
@@ -81,7 +77,6 @@ impl VmState {
         (address - start < mapping.bytes).then_some((*start, mapping))
     }
 
-    /// Whether something is mapped in a range.
     pub(crate) fn overlaps(&self, at: u64, bytes: u64) -> bool {
         let end = at.saturating_add(bytes);
         self.mappings.range(..end).next_back().is_some_and(|(start, mapping)| start + mapping.bytes > at)
@@ -112,7 +107,6 @@ impl VmState {
         }
     }
 
-    /// Drops the list of a reservation.
     pub(crate) fn forget_list(&mut self, start: u64) {
         self.lists.remove(&start);
     }

@@ -57,64 +57,63 @@ fn work_becomes_the_frontier_of_its_stream(on: &Subject) -> Verdict {
     Ok(())
 }
 
-fn a_frontier_does_not_reach_what_another_stream_did_since(on: &Subject) -> Verdict {
+/// Captures a fill in one stream and then what `act` does, with a second stream that joins and is joined back.
+fn with_joined(on: &Subject, act: impl FnOnce(Span<'_>, &Stream, &Stream) -> Verdict) -> Verdict {
     let (area, origin, joined) = (on.filled(64 * KIB, 1)?, on.stream()?, on.stream()?);
     let (fork, join) = (on.event()?, on.event()?);
     let capturing = Capturing::begin(on, &origin, CaptureMode::Relaxed)?;
     on.fill(area.span(), 2, &origin)?;
     link(&fork, &origin, &joined)?;
-    let shared = on.reach(&origin)?;
-    ensure_eq!(on.reach(&joined)?, shared, "what both have behind them")?;
-    on.fill(area.span().part(0, 32 * KIB), 3, &joined)?;
-    on.fill(area.span().part(32 * KIB, 32 * KIB), 4, &origin)?;
-    let (here, there) = (on.reach(&origin)?, on.reach(&joined)?);
-    let common: HashSet<_> = here.intersection(&there).copied().collect();
-    ensure_eq!(common, shared, "what both reach after they parted")?;
+    act(area.span(), &origin, &joined)?;
     link(&join, &joined, &origin)?;
     capturing.end()?;
     Ok(())
+}
+
+fn a_frontier_does_not_reach_what_another_stream_did_since(on: &Subject) -> Verdict {
+    with_joined(on, |area, origin, joined| {
+        let shared = on.reach(origin)?;
+        ensure_eq!(on.reach(joined)?, shared, "what both have behind them")?;
+        on.fill(area.part(0, 32 * KIB), 3, joined)?;
+        on.fill(area.part(32 * KIB, 32 * KIB), 4, origin)?;
+        let (here, there) = (on.reach(origin)?, on.reach(joined)?);
+        let common: HashSet<_> = here.intersection(&there).copied().collect();
+        ensure_eq!(common, shared, "what both reach after they parted")
+    })
 }
 
 fn a_wait_lets_a_frontier_reach_the_other_streams_work(on: &Subject) -> Verdict {
-    let (area, origin, joined) = (on.filled(64 * KIB, 1)?, on.stream()?, on.stream()?);
-    let (fork, join) = (on.event()?, on.event()?);
-    let capturing = Capturing::begin(on, &origin, CaptureMode::Relaxed)?;
-    on.fill(area.span(), 2, &origin)?;
-    link(&fork, &origin, &joined)?;
-    on.fill(area.span().part(0, 32 * KIB), 3, &joined)?;
-    on.fill(area.span().part(0, 32 * KIB), 5, &joined)?;
-    on.fill(area.span().part(32 * KIB, 32 * KIB), 4, &origin)?;
-    let (here, there) = (on.reach(&origin)?, on.reach(&joined)?);
-    ensure!(!there.is_subset(&here), "the wait has nothing to show")?;
-    link(&join, &joined, &origin)?;
-    let reached = on.reach(&origin)?;
-    ensure!(reached.is_superset(&there), "the wait does not show")?;
-    ensure!(reached.is_superset(&here), "the stream's own work is lost")?;
-    on.fill(area.span(), 6, &origin)?;
-    let reached = on.reach(&origin)?;
-    ensure!(reached.is_superset(&there), "work forgot the wait")?;
-    capturing.end()?;
-    Ok(())
+    let waited = on.event()?;
+    with_joined(on, |area, origin, joined| {
+        on.fill(area.part(0, 32 * KIB), 3, joined)?;
+        on.fill(area.part(0, 32 * KIB), 5, joined)?;
+        on.fill(area.part(32 * KIB, 32 * KIB), 4, origin)?;
+        let (here, there) = (on.reach(origin)?, on.reach(joined)?);
+        ensure!(!there.is_subset(&here), "the wait has nothing to show")?;
+        link(&waited, joined, origin)?;
+        let reached = on.reach(origin)?;
+        ensure!(reached.is_superset(&there), "the wait does not show")?;
+        ensure!(reached.is_superset(&here), "the stream's own work is lost")?;
+        on.fill(area, 6, origin)?;
+        let reached = on.reach(origin)?;
+        ensure!(reached.is_superset(&there), "work forgot the wait")
+    })
 }
 
 fn a_wait_reaches_no_further_than_its_event(on: &Subject) -> Verdict {
-    let (area, origin, joined) = (on.filled(64 * KIB, 1)?, on.stream()?, on.stream()?);
-    let (fork, middle, join) = (on.event()?, on.event()?, on.event()?);
-    let capturing = Capturing::begin(on, &origin, CaptureMode::Relaxed)?;
-    link(&fork, &origin, &joined)?;
-    on.fill(area.span().part(0, 32 * KIB), 2, &joined)?;
-    middle.record(&joined)?;
-    let before = on.reach(&joined)?;
-    on.fill(area.span().part(0, 32 * KIB), 3, &joined)?;
-    let (_, after) = on.frontier(&joined)?;
-    middle.hold_back(&origin)?;
-    let reached = on.reach(&origin)?;
-    ensure!(reached.is_superset(&before), "the wait does not show")?;
-    let further = after.iter().any(|node| reached.contains(node));
-    ensure!(!further, "the wait is for more than was recorded")?;
-    link(&join, &joined, &origin)?;
-    capturing.end()?;
-    Ok(())
+    let middle = on.event()?;
+    with_joined(on, |area, origin, joined| {
+        on.fill(area.part(0, 32 * KIB), 2, joined)?;
+        middle.record(joined)?;
+        let before = on.reach(joined)?;
+        on.fill(area.part(0, 32 * KIB), 3, joined)?;
+        let (_, after) = on.frontier(joined)?;
+        middle.hold_back(origin)?;
+        let reached = on.reach(origin)?;
+        ensure!(reached.is_superset(&before), "the wait does not show")?;
+        let further = after.iter().any(|node| reached.contains(node));
+        ensure!(!further, "the wait is for more than was recorded")
+    })
 }
 
 fn an_idle_stream_has_no_frontier(on: &Subject) -> Verdict {
@@ -155,7 +154,7 @@ fn nodes_of_a_broken_one_can_be_asked_for(on: &Subject) -> Verdict {
     let _ = stream.synchronize();
     for node in nodes {
         // SAFETY: 1. the capture is not ended yet.
-        let _ = unsafe { on.device().capture()?.dependencies(node, &mut Vec::new()) };
+        let _ = unsafe { on.device.capture()?.dependencies(node, &mut Vec::new()) };
     }
     drop(capturing);
     on.fill(area.span(), 5, &stream)?;

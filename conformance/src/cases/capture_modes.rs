@@ -3,7 +3,7 @@
 use std::thread;
 
 use cachette_hal::owned::RelaxedCapture;
-use cachette_hal::{CaptureMode, CaptureStatus, Device, ErrorKind};
+use cachette_hal::{CaptureMode, CaptureStatus, Device, DevicePtr, ErrorKind, Result};
 
 use crate::rig::prelude::*;
 
@@ -32,12 +32,11 @@ fn allocating_is_forbidden_and_breaks_it(on: &Subject) -> Verdict {
     let stream = on.stream()?;
     for mode in [CaptureMode::Global, CaptureMode::ThreadLocal] {
         let capturing = Capturing::begin(on, &stream, mode)?;
-        let memory = on.device().allocate(MIB);
+        let memory = on.device.allocate(MIB);
         let status = on.capture_status(&stream)?;
         let ended = capturing.end();
         if let Ok(ptr) = memory {
-            // SAFETY: 1. the memory was just allocated. 2. No work has used it.
-            unsafe { on.device().free(ptr) }?;
+            free(on, ptr)?;
         }
         refuse(memory, &[ErrorKind::CaptureForbids], "an allocation during capture")?;
         ensure_eq!(status, CaptureStatus::Broken, "the stream after it")?;
@@ -46,15 +45,20 @@ fn allocating_is_forbidden_and_breaks_it(on: &Subject) -> Verdict {
     Ok(on.memory(MIB)?.close()?)
 }
 
-fn allocate_elsewhere(on: &Subject) -> cachette_hal::Result<()> {
-    let elsewhere = thread::scope(|scope| scope.spawn(|| on.device().allocate(MIB)).join());
+/// Frees memory that was just allocated, without the wait of an owner.
+fn free(on: &Subject, ptr: DevicePtr) -> Result<()> {
+    // SAFETY: 1. callers pass memory that they allocated. 2. No work has used it.
+    unsafe { on.device.free(ptr) }
+}
+
+fn allocate_elsewhere(on: &Subject) -> Result<()> {
+    let elsewhere = thread::scope(|scope| scope.spawn(|| on.device.allocate(MIB)).join());
     let ptr = match elsewhere {
         Ok(ptr) => ptr?,
         Err(panic) => std::panic::resume_unwind(panic),
     };
-    let _relaxed = RelaxedCapture::enter(on.device())?;
-    // SAFETY: 1. the memory was just allocated. 2. No work has used it.
-    unsafe { on.device().free(ptr) }
+    let _relaxed = RelaxedCapture::enter(&on.device)?;
+    free(on, ptr)
 }
 
 fn allocating_on_another_thread_is_forbidden(on: &Subject) -> Verdict {
@@ -80,9 +84,7 @@ fn a_relaxed_capture_forbids_nothing(on: &Subject) -> Verdict {
     let (area, stream, other) = (on.filled(64 * KIB, 1)?, on.stream()?, on.stream()?);
     let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
     on.fill(area.span(), 7, &stream)?;
-    let ptr = on.device().allocate(MIB)?;
-    // SAFETY: 1. the memory was just allocated. 2. No work has used it.
-    unsafe { on.device().free(ptr) }?;
+    free(on, on.device.allocate(MIB)?)?;
     other.synchronize()?;
     let graph = capturing.end()?;
     run(&graph, &stream)?;
@@ -94,10 +96,8 @@ fn a_relaxed_thread_may_allocate(on: &Subject) -> Verdict {
     let capturing = Capturing::begin(on, &stream, CaptureMode::Global)?;
     on.fill(area.span(), 7, &stream)?;
     {
-        let _relaxed = RelaxedCapture::enter(on.device())?;
-        let ptr = on.device().allocate(MIB)?;
-        // SAFETY: 1. the memory was just allocated. 2. No work has used it.
-        unsafe { on.device().free(ptr) }?;
+        let _relaxed = RelaxedCapture::enter(&on.device)?;
+        free(on, on.device.allocate(MIB)?)?;
     }
     let graph = capturing.end()?;
     run(&graph, &stream)?;
@@ -110,7 +110,7 @@ fn a_relaxed_thread_may_poll(on: &Subject) -> Verdict {
     event.wait()?;
     let capturing = Capturing::begin(on, &stream, CaptureMode::Global)?;
     {
-        let _relaxed = RelaxedCapture::enter(on.device())?;
+        let _relaxed = RelaxedCapture::enter(&on.device)?;
         ensure!(event.poll()?.is_done(), "an event that had passed is pending")?;
     }
     capturing.end()?;
@@ -124,7 +124,7 @@ fn a_relaxed_thread_may_poll_what_came_before(on: &Subject) -> Verdict {
     for mode in [CaptureMode::Global, CaptureMode::Relaxed] {
         let capturing = Capturing::begin(on, &stream, mode)?;
         {
-            let _relaxed = RelaxedCapture::enter(on.device())?;
+            let _relaxed = RelaxedCapture::enter(&on.device)?;
             // Some drivers cannot tell before the end of the capture.
             if let Err(refused) = event.poll() {
                 ensure_eq!(refused.kind(), ErrorKind::CaptureForbids, "an event that the driver cannot tell of")?;
@@ -137,7 +137,7 @@ fn a_relaxed_thread_may_poll_what_came_before(on: &Subject) -> Verdict {
 }
 
 fn mode_here(on: &Subject) -> Verdict<CaptureMode> {
-    let capture = on.device().capture()?;
+    let capture = on.device.capture()?;
     let mode = capture.exchange_capture_mode(CaptureMode::Relaxed)?;
     capture.exchange_capture_mode(mode)?;
     Ok(mode)
@@ -145,22 +145,22 @@ fn mode_here(on: &Subject) -> Verdict<CaptureMode> {
 
 fn threads_begin_in_global_mode(on: &Subject) -> Verdict {
     ensure_eq!(mode_here(on)?, CaptureMode::Global, "a new thread's mode")?;
-    let _relaxed = RelaxedCapture::enter(on.device())?;
+    let _relaxed = RelaxedCapture::enter(&on.device)?;
     let elsewhere = thread::scope(|scope| scope.spawn(|| mode_here(on)).join());
     let elsewhere = elsewhere.map_err(|_| Stop::failed("the thread panicked"))?;
     ensure_eq!(elsewhere?, CaptureMode::Global, "another new thread's mode")
 }
 
 fn a_relaxed_guard_restores_the_mode(on: &Subject) -> Verdict {
-    let capture = on.device().capture()?;
-    let outer = RelaxedCapture::enter(on.device())?;
+    let capture = on.device.capture()?;
+    let outer = RelaxedCapture::enter(&on.device)?;
     ensure_eq!(mode_here(on)?, CaptureMode::Relaxed, "the mode under a guard")?;
-    drop(RelaxedCapture::enter(on.device())?);
+    drop(RelaxedCapture::enter(&on.device)?);
     ensure_eq!(mode_here(on)?, CaptureMode::Relaxed, "the mode after a nested guard")?;
     drop(outer);
     ensure_eq!(mode_here(on)?, CaptureMode::Global, "the mode after the guard")?;
     capture.exchange_capture_mode(CaptureMode::ThreadLocal)?;
-    drop(RelaxedCapture::enter(on.device())?);
+    drop(RelaxedCapture::enter(&on.device)?);
     let found = capture.exchange_capture_mode(CaptureMode::Global)?;
     ensure_eq!(found, CaptureMode::ThreadLocal, "the mode after another guard")
 }

@@ -33,7 +33,7 @@ const WAY: Sharing = Sharing::FileDescriptor;
 const WRONG_SIZE: [ErrorKind; 2] = [ErrorKind::InvalidValue, ErrorKind::OutOfMemory];
 
 fn import(on: &Subject, descriptor: &impl AsFd) -> Result<Backing> {
-    Backing::import(on.device().clone(), descriptor.as_fd(), on.chunk()?)
+    Backing::import(on.device.clone(), descriptor.as_fd(), on.chunk()?)
 }
 
 fn the_descriptor_stays_the_callers(on: &Subject) -> Verdict {

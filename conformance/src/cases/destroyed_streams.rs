@@ -21,7 +21,6 @@ cases! { destroyed_streams:
 
 roles!(use_for_events, wait_and_destroy, use_for_transfers, use_for_host_functions, use_for_memory, use_for_captures);
 
-/// Makes a child use a destroyed stream.
 fn in_child(on: &Subject, role: &str) -> Verdict {
     on.child(role, "", None).map(drop)
 }
@@ -42,12 +41,12 @@ fn all_refused(on: &Subject, calls: impl IntoIterator<Item = (&'static str, Resu
     let (event, stream) = (on.event()?, on.stream()?);
     event.record(&stream)?;
     event.wait()?;
-    on.device().synchronize_device()?;
+    on.device.synchronize_device()?;
     Ok(String::new())
 }
 
 fn use_for_events(on: &Subject, _: &str) -> Verdict<String> {
-    let device = on.device();
+    let device = &on.device;
     let event = device.create_event()?;
     let gone = destroyed(on)?;
     // SAFETY: the contract documents the error for a destroyed stream.
@@ -60,7 +59,7 @@ fn use_for_events(on: &Subject, _: &str) -> Verdict<String> {
 }
 
 fn wait_and_destroy(on: &Subject, _: &str) -> Verdict<String> {
-    let (gone, device) = (destroyed(on)?, on.device());
+    let (gone, device) = (destroyed(on)?, &on.device);
     // SAFETY: the contract documents the error for a destroyed stream.
     let waited = unsafe { device.synchronize(gone) };
     // SAFETY: as above.
@@ -70,7 +69,7 @@ fn wait_and_destroy(on: &Subject, _: &str) -> Verdict<String> {
 
 fn use_for_transfers(on: &Subject, _: &str) -> Verdict<String> {
     let (area, mut host) = (on.filled(128, 1)?, [0_u8; 64]);
-    let (transfer, from, to) = (on.device().transfer()?, area.ptr(), area.ptr().add(64));
+    let (transfer, from, to) = (on.device.transfer()?, area.ptr(), area.ptr().add(64));
     let gone = destroyed(on)?;
     // SAFETY: the contract documents the error for a destroyed stream. 3. The memory lives until the end.
     let filled = unsafe { transfer.fill(to, 2, 64, gone) };
@@ -87,7 +86,7 @@ fn use_for_transfers(on: &Subject, _: &str) -> Verdict<String> {
 }
 
 fn use_for_host_functions(on: &Subject, _: &str) -> Verdict<String> {
-    let calls = on.device().host_calls()?;
+    let calls = on.device.host_calls()?;
     let gone = destroyed(on)?;
     // SAFETY: the contract documents the error for a destroyed stream.
     let queued = unsafe { calls.call_host(gone, Box::new(|| {})) };
@@ -95,7 +94,7 @@ fn use_for_host_functions(on: &Subject, _: &str) -> Verdict<String> {
 }
 
 fn use_for_memory(on: &Subject, _: &str) -> Verdict<String> {
-    let (live, pool) = (on.stream()?, on.device().stream_ordered()?);
+    let (live, pool) = (on.stream()?, on.device.stream_ordered()?);
     let block = on.pooled(4 * KIB, &live)?;
     let gone = destroyed(on)?;
     // SAFETY: the contract documents the error for a destroyed stream.
@@ -108,7 +107,7 @@ fn use_for_memory(on: &Subject, _: &str) -> Verdict<String> {
 }
 
 fn use_for_captures(on: &Subject, _: &str) -> Verdict<String> {
-    let (live, capture) = (on.stream()?, on.device().capture()?);
+    let (live, capture) = (on.stream()?, on.device.capture()?);
     // SAFETY: 1. the stream lives.
     unsafe { capture.begin_capture(live.get(), CaptureMode::Relaxed) }?;
     // SAFETY: 1. as above.

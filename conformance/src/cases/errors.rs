@@ -5,59 +5,38 @@ use cachette_hal::{Device, ErrorKind, Ordinal, Recovery};
 use crate::rig::prelude::*;
 
 cases! { errors:
-    /// Opening a device that the driver does not show fails as no such device.
+    /// Opening a device that the driver does not show fails as no such device, and right ordinals still open.
     an_ordinal_past_the_last_is_no_such_device();
-    /// After a wrong ordinal, right ones still open.
-    a_wrong_ordinal_leaves_the_backend_usable();
-    /// Out of memory carries the remedy an allocator acts on.
-    exhaustion_says_to_release_and_retry();
-    /// An invalid value carries the remedy that the caller is at fault.
-    a_wrong_size_says_to_fix_the_caller();
-    /// An error names a call, and its text says what to do.
-    they_name_the_call_that_failed();
+    /// Out of memory carries the remedy an allocator acts on, an invalid value that the caller is at fault. The text of
+    /// each names the call and the remedy.
+    they_name_the_call_and_the_remedy();
     /// Many failed allocations leave free memory as it was.
     a_failed_allocation_takes_no_memory();
-    /// After calls that failed, unrelated calls on the same device succeed.
+    /// After calls that failed, unrelated calls on the same device succeed, and old content is kept.
     a_failure_does_not_stick(Transfer);
-    /// After a map that failed, the reservation and the backing serve as before.
+    /// Mapping where something is mapped fails and leaves what is there; the reservation and the backing serve as before.
     a_failed_map_leaves_everything_usable(VirtualMemory, Transfer);
 }
 
 fn an_ordinal_past_the_last_is_no_such_device(on: &Subject) -> Verdict {
-    let count = on.backend().device_count()?;
+    let count = on.backend.device_count()?;
     for wrong in [count, count + 1, u32::MAX] {
-        let opened = on.backend().open(Ordinal(wrong));
+        let opened = on.backend.open(Ordinal(wrong));
         refuse(opened, &[ErrorKind::NoSuchDevice], &format!("ordinal {wrong} of {count}"))?;
+        let right = on.backend.open(on.ordinal)?;
+        ensure_eq!(right.info().ordinal, on.ordinal, "the ordinal opened")?;
     }
     Ok(())
 }
 
-fn a_wrong_ordinal_leaves_the_backend_usable(on: &Subject) -> Verdict {
-    for _ in 0..8 {
-        let opened = on.backend().open(Ordinal(4000));
-        refuse(opened, &[ErrorKind::NoSuchDevice], "ordinal 4000")?;
-        let right = on.backend().open(on.ordinal())?;
-        ensure_eq!(right.info().ordinal, on.ordinal(), "the ordinal opened")?;
-    }
-    Ok(())
-}
-
-fn exhaustion_says_to_release_and_retry(on: &Subject) -> Verdict {
-    let bytes = on.device().info().total_memory + 64 * MIB;
-    let error = refuse(on.memory(bytes), &[ErrorKind::OutOfMemory], "too large a size")?;
-    ensure_eq!(error.recovery(), Recovery::ReleaseAndRetry, "the remedy")
-}
-
-fn a_wrong_size_says_to_fix_the_caller(on: &Subject) -> Verdict {
-    let error = refuse(on.memory(0), &[ErrorKind::InvalidValue], "a size of zero")?;
-    ensure_eq!(error.recovery(), Recovery::FixCaller, "the remedy")
-}
-
-fn they_name_the_call_that_failed(on: &Subject) -> Verdict {
-    let bytes = on.device().info().total_memory + 64 * MIB;
-    for result in [on.memory(bytes), on.memory(0)] {
-        let kinds = [ErrorKind::OutOfMemory, ErrorKind::InvalidValue];
-        let error = refuse(result, &kinds, "a wrong size")?;
+fn they_name_the_call_and_the_remedy(on: &Subject) -> Verdict {
+    let exhausting = on.device.info().total_memory + 64 * MIB;
+    for (bytes, kind, remedy) in [
+        (exhausting, ErrorKind::OutOfMemory, Recovery::ReleaseAndRetry),
+        (0, ErrorKind::InvalidValue, Recovery::FixCaller),
+    ] {
+        let error = refuse(on.memory(bytes), &[kind], "a wrong size")?;
+        ensure_eq!(error.recovery(), remedy, "the remedy")?;
         ensure!(!error.call().is_empty(), "{error:?} names no call")?;
         let text = error.to_string();
         ensure!(text.contains(error.call()), "{text} does not name {}", error.call())?;
@@ -67,7 +46,7 @@ fn they_name_the_call_that_failed(on: &Subject) -> Verdict {
 }
 
 fn a_failed_allocation_takes_no_memory(on: &Subject) -> Verdict {
-    let bytes = on.device().info().total_memory + 64 * MIB;
+    let bytes = on.device.info().total_memory + 64 * MIB;
     eventually("free memory fell", || {
         let before = on.free_memory()?;
         for _ in 0..32 {
@@ -80,7 +59,8 @@ fn a_failed_allocation_takes_no_memory(on: &Subject) -> Verdict {
 
 fn a_failure_does_not_stick(on: &Subject) -> Verdict {
     let (area, stream, event) = (on.filled(64 * KIB, 1)?, on.stream()?, on.event()?);
-    let bytes = on.device().info().total_memory + 64 * MIB;
+    let bytes = on.device.info().total_memory + 64 * MIB;
+    let old = on.filled(MIB, 9)?;
     for byte in 2..6 {
         refuse(on.memory(bytes), &[ErrorKind::OutOfMemory], "too large a size")?;
         refuse(on.memory(0), &[ErrorKind::InvalidValue], "a size of zero")?;
@@ -88,11 +68,12 @@ fn a_failure_does_not_stick(on: &Subject) -> Verdict {
         event.record(&stream)?;
         event.wait()?;
         ensure!(event.poll()?.is_done(), "the event is pending")?;
-        on.device().synchronize_device()?;
-        on.device().memory_info()?;
+        on.device.synchronize_device()?;
+        on.device.memory_info()?;
         on.expect_byte(area.span(), byte, "what was written after a failure")?;
+        on.round_trip(on.memory(MIB)?.span(), byte.into(), "memory from after a failure")?;
     }
-    Ok(())
+    on.expect_byte(old.span(), 9, "memory from before the failures")
 }
 
 fn a_failed_map_leaves_everything_usable(on: &Subject) -> Verdict {

@@ -8,16 +8,12 @@ use cachette_hal::Progress;
 use crate::rig::prelude::*;
 
 cases! { events:
-    /// An event counts as passed until it is recorded.
+    /// An event counts as passed until it is recorded, and a wait for it returns.
     poll_before_record_is_done();
-    /// Waiting for an event that was never recorded returns.
-    wait_before_record_returns();
     /// No two live events share a handle.
     live_ones_have_different_handles();
-    /// An event is pending while work before its record has not finished.
+    /// An event is pending while work before its record has not finished, and done after a wait for it.
     poll_is_pending_while_work_is_held(HostCalls);
-    /// After the host has waited for an event, it is done and stays so.
-    poll_is_done_after_wait(HostCalls);
     /// Work queued after the record does not matter to the event.
     poll_ignores_work_after_the_record(HostCalls);
     /// Waiting for an event blocks the host until the work before it has finished.
@@ -28,18 +24,16 @@ cases! { events:
     a_later_record_replaces_an_earlier_one(HostCalls);
     /// An event recorded in a held stream and then in an idle one is about the idle one.
     a_record_elsewhere_replaces_a_pending_one(HostCalls);
-    /// Work queued after a wait does not run before what the event marks.
-    stream_wait_holds_later_work(HostCalls);
+    /// Work queued after a wait does not run before what the event marks, in any number of streams.
+    stream_wait_holds_later_work(HostCalls) = |on| holds_later_work(on, false);
     /// Work queued before a wait runs although the event is pending.
     stream_wait_does_not_hold_earlier_work(HostCalls);
     /// A stream told to wait for an event that was never recorded goes on.
     stream_wait_for_an_unrecorded_one_is_no_wait(Transfer);
     /// Records made after a stream was told to wait do not matter to it.
     stream_wait_is_for_the_record_of_that_moment(HostCalls);
-    /// Any number of streams may wait for one event.
-    one_holds_many_streams(HostCalls);
     /// Streams told to wait for an event wait even after it was destroyed.
-    a_destroyed_one_is_still_waited_for(HostCalls);
+    a_destroyed_one_is_still_waited_for(HostCalls) = |on| holds_later_work(on, true);
     /// An event recorded in a stream that is then destroyed passes when its work is done.
     one_recorded_in_a_destroyed_stream_passes(HostCalls);
     /// Creating, recording and destroying thousands of events works throughout.
@@ -47,11 +41,9 @@ cases! { events:
 }
 
 fn poll_before_record_is_done(on: &Subject) -> Verdict {
-    ensure_eq!(on.event()?.poll()?, Progress::Done, "a new event")
-}
-
-fn wait_before_record_returns(on: &Subject) -> Verdict {
-    Ok(on.event()?.wait()?)
+    let event = on.event()?;
+    ensure_eq!(event.poll()?, Progress::Done, "a new event")?;
+    Ok(event.wait()?)
 }
 
 fn live_ones_have_different_handles(on: &Subject) -> Verdict {
@@ -75,15 +67,10 @@ fn leak(event: Event) {
 
 fn poll_is_pending_while_work_is_held(on: &Subject) -> Verdict {
     let stream = on.stream()?;
-    let (event, _gate) = on.hold_marked(&stream)?;
+    let (event, gate) = on.hold_marked(&stream)?;
     ensure_eq!(event.poll()?, Progress::Pending, "an event behind a held stream")?;
     settle();
-    ensure_eq!(event.poll()?, Progress::Pending, "the same event a while later")
-}
-
-fn poll_is_done_after_wait(on: &Subject) -> Verdict {
-    let stream = on.stream()?;
-    let (event, gate) = on.hold_marked(&stream)?;
+    ensure_eq!(event.poll()?, Progress::Pending, "the same event a while later")?;
     gate.release();
     event.wait()?;
     for _ in 0..4 {
@@ -136,15 +123,29 @@ fn a_record_elsewhere_replaces_a_pending_one(on: &Subject) -> Verdict {
     ensure_eq!(event.poll()?, Progress::Done, "the record in the idle stream")
 }
 
-fn stream_wait_holds_later_work(on: &Subject) -> Verdict {
-    let (held, other, after) = (on.stream()?, on.stream()?, on.event()?);
+/// Checks that streams wait for an event, which may be destroyed when they have been told to.
+fn holds_later_work(on: &Subject, destroys: bool) -> Verdict {
+    let held = on.stream()?;
+    let mut waiting = Vec::new();
+    for _ in 0..8 {
+        waiting.push((on.stream()?, on.event()?));
+    }
     let (marks, gate) = on.hold_marked(&held)?;
-    marks.hold_back(&other)?;
-    after.record(&other)?;
+    for (stream, after) in &waiting {
+        marks.hold_back(stream)?;
+        after.record(stream)?;
+    }
+    if destroys {
+        marks.close()?;
+    }
     settle();
-    ensure_eq!(after.poll()?, Progress::Pending, "work behind the wait")?;
+    for (_, after) in &waiting {
+        ensure_eq!(after.poll()?, Progress::Pending, "work behind the wait")?;
+    }
     gate.release();
-    after.wait()?;
+    for (_, after) in &waiting {
+        after.wait()?;
+    }
     Ok(())
 }
 
@@ -187,42 +188,6 @@ fn stream_wait_is_for_the_record_of_that_moment(on: &Subject) -> Verdict {
     ensure_eq!(moving.poll()?, Progress::Pending, "the later record")?;
     second_gate.release();
     moving.wait()?;
-    Ok(())
-}
-
-fn one_holds_many_streams(on: &Subject) -> Verdict {
-    let (held, marks) = (on.stream()?, on.event()?);
-    let mut waiting = Vec::new();
-    for _ in 0..8 {
-        waiting.push((on.stream()?, on.event()?));
-    }
-    let gate = on.hold(&held)?;
-    marks.record(&held)?;
-    for (stream, after) in &waiting {
-        marks.hold_back(stream)?;
-        after.record(stream)?;
-    }
-    settle();
-    for (_, after) in &waiting {
-        ensure_eq!(after.poll()?, Progress::Pending, "one of the waiting streams")?;
-    }
-    gate.release();
-    for (_, after) in &waiting {
-        after.wait()?;
-    }
-    Ok(())
-}
-
-fn a_destroyed_one_is_still_waited_for(on: &Subject) -> Verdict {
-    let (held, other, after) = (on.stream()?, on.stream()?, on.event()?);
-    let (marks, gate) = on.hold_marked(&held)?;
-    marks.hold_back(&other)?;
-    marks.close()?;
-    after.record(&other)?;
-    settle();
-    ensure_eq!(after.poll()?, Progress::Pending, "work behind the destroyed event")?;
-    gate.release();
-    after.wait()?;
     Ok(())
 }
 

@@ -27,7 +27,7 @@ cases! { fabric:
 const WAY: Sharing = Sharing::Fabric;
 
 fn a_kind_of_sharing_is_there_or_refused_with_a_remedy(on: &Subject) -> Verdict {
-    let memory = on.device().virtual_memory()?;
+    let memory = on.device.virtual_memory()?;
     ensure_eq!(memory.shares(Sharing::Private), Ok(()), "private backing")?;
     for sharing in Sharing::ALL {
         let made = on.backing(on.chunk()?, sharing);

@@ -25,7 +25,7 @@ roles!(read_unmapped, write_reserved, write_beyond, touch_ungranted, touch_revok
 
 /// Makes a child fault, and checks that this process continues.
 fn in_child(on: &Subject, role: &str) -> Verdict {
-    if !on.fixture().contains_faults {
+    if !on.fixture.contains_faults {
         return Err(Stop::skipped("a fault may do harm outside its process"));
     }
     on.child(role, "", None)?;
@@ -35,7 +35,7 @@ fn in_child(on: &Subject, role: &str) -> Verdict {
 
 /// Fills a range that may not be written, and expects an error.
 fn write_badly(on: &Subject, at: DevicePtr, bytes: u64) -> Verdict<String> {
-    let (stream, transfer) = (on.stream()?, on.device().transfer()?);
+    let (stream, transfer) = (on.stream()?, on.device.transfer()?);
     // SAFETY: 1. the stream lives. 3. Violated on purpose: transfers are documented to report it.
     let queued = unsafe { transfer.fill(at, 1, bytes, stream.get()) };
     reported(queued, || stream.synchronize())
@@ -61,7 +61,7 @@ fn read_unmapped(on: &Subject, _: &str) -> Verdict<String> {
     let (reservation, backing) = (on.chunk_reservation(1)?, on.chunk_backing()?);
     let (stream, to) = (on.stream()?, on.filled(64 * KIB, 1)?);
     on.map(&reservation, 0, &backing)?.close()?;
-    let transfer = on.device().transfer()?;
+    let transfer = on.device.transfer()?;
     // SAFETY: 1. the stream lives. 3. Violated on purpose: transfers are documented to report it.
     let queued = unsafe { transfer.copy(to.ptr(), reservation.start(), 64 * KIB, stream.get()) };
     reported(queued, || stream.synchronize())
@@ -88,7 +88,7 @@ fn touch_revoked(on: &Subject, _: &str) -> Verdict<String> {
     let (reservation, backing) = (on.chunk_reservation(1)?, on.chunk_backing()?);
     let mapping = on.map(&reservation, 0, &backing)?;
     on.put_pattern(mapping.span(), 1)?;
-    mapping.set_access(&[Access::None(on.ordinal())])?;
+    mapping.set_access(&[Access::None(on.ordinal)])?;
     write_badly(on, mapping.ptr(), 64 * KIB)
 }
 
@@ -96,7 +96,7 @@ fn write_read_only(on: &Subject, _: &str) -> Verdict<String> {
     let (reservation, backing) = (on.chunk_reservation(1)?, on.chunk_backing()?);
     let mapping = on.map(&reservation, 0, &backing)?;
     on.put_pattern(mapping.span(), 1)?;
-    match mapping.set_access(&[Access::Read(on.ordinal())]) {
+    match mapping.set_access(&[Access::Read(on.ordinal)]) {
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             return Err(Stop::skipped("the driver has no right to read alone"));
         }

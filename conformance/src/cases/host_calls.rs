@@ -9,17 +9,15 @@ use crate::rig::prelude::*;
 
 cases! { host_calls:
     /// A function queued once runs once.
-    a_function_runs_once(HostCalls);
+    a_function_runs_once(HostCalls) = |on| runs_once(on, &on.stream()?);
     /// Functions of one stream run one after the other, in the order they were queued.
     functions_of_one_stream_run_in_order(HostCalls);
     /// Functions of different streams all run.
     functions_of_several_streams_all_run(HostCalls);
     /// The default stream runs functions too.
-    a_function_runs_in_the_default_stream(HostCalls);
+    a_function_runs_in_the_default_stream(HostCalls) = |on| runs_once(on, &DefaultStream);
     /// A function sees what earlier work of its stream brought to the host.
     a_function_runs_after_earlier_work(HostCalls, Transfer, HostMemory);
-    /// Work queued behind a function does not run before the function has returned.
-    later_work_waits_for_the_function(HostCalls, Transfer);
     /// Queueing a function returns although an earlier one still runs.
     queueing_does_not_wait_for_the_function(HostCalls);
     /// What a function has captured is dropped once it has run.
@@ -28,13 +26,12 @@ cases! { host_calls:
 
 impl Subject {
     fn call_host(&self, stream: &impl AsStream, function: HostFunction) -> Verdict {
-        let calls = self.device().host_calls()?;
+        let calls = self.device.host_calls()?;
         // SAFETY: 1. the stream lives.
         Ok(unsafe { calls.call_host(stream.handle(), function) }?)
     }
 }
 
-/// Returns a function that counts its runs.
 fn counting(count: &Arc<AtomicU32>) -> HostFunction {
     let count = Arc::clone(count);
     Box::new(move || {
@@ -43,10 +40,10 @@ fn counting(count: &Arc<AtomicU32>) -> HostFunction {
     })
 }
 
-fn a_function_runs_once(on: &Subject) -> Verdict {
-    let (stream, count) = (on.stream()?, Arc::default());
-    on.call_host(&stream, counting(&count))?;
-    stream.synchronize()?;
+fn runs_once(on: &Subject, stream: &impl AsStream) -> Verdict {
+    let count = Arc::default();
+    on.call_host(stream, counting(&count))?;
+    on.synchronize(stream)?;
     settle();
     ensure_eq!(count.load(Ordering::Relaxed), 1, "how often it ran")
 }
@@ -77,13 +74,6 @@ fn functions_of_several_streams_all_run(on: &Subject) -> Verdict {
     ensure_eq!(count.load(Ordering::Relaxed), 32, "how many ran")
 }
 
-fn a_function_runs_in_the_default_stream(on: &Subject) -> Verdict {
-    let count = Arc::default();
-    on.call_host(&DefaultStream, counting(&count))?;
-    on.synchronize(&DefaultStream)?;
-    ensure_eq!(count.load(Ordering::Relaxed), 1, "how often it ran")
-}
-
 fn a_function_runs_after_earlier_work(on: &Subject) -> Verdict {
     let area = on.filled(64 * KIB, 1)?;
     let host = Arc::new(on.pinned(64 << 10)?);
@@ -102,19 +92,6 @@ fn a_function_runs_after_earlier_work(on: &Subject) -> Verdict {
     on.call_host(&stream, Box::new(look))?;
     stream.synchronize()?;
     ensure_eq!(seen.load(Ordering::Relaxed), 7, "what the function saw")
-}
-
-fn later_work_waits_for_the_function(on: &Subject) -> Verdict {
-    let (area, stream, event) = (on.filled(64 * KIB, 1)?, on.stream()?, on.event()?);
-    let gate = on.hold_warm(&stream)?;
-    on.fill(area.span(), 7, &stream)?;
-    event.record(&stream)?;
-    settle();
-    ensure!(!event.poll()?.is_done(), "work behind the function has run")?;
-    on.expect_byte(area.span(), 1, "the target of a fill behind the function")?;
-    gate.release();
-    event.wait()?;
-    on.expect_byte(area.span(), 7, "the same target afterwards")
 }
 
 fn queueing_does_not_wait_for_the_function(on: &Subject) -> Verdict {

@@ -1,6 +1,8 @@
 //! Page-locked host memory.
 
+use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::slice;
 
 use cachette_hal::{Device, ErrorKind, HostMemory, Result};
 
@@ -64,7 +66,7 @@ fn content_goes_to_the_device_and_back(on: &Subject) -> Verdict {
 fn the_device_reads_it_at_its_device_address(on: &Subject) -> Verdict {
     let (area, stream, pinned) = (on.filled(64 * KIB, 0)?, on.stream()?, on.pinned(BYTES)?);
     write_pinned(&pinned, &pattern(3, 64 * KIB));
-    let transfer = on.device().transfer()?;
+    let transfer = on.device.transfer()?;
     let from = pinned.device_address()?;
     // SAFETY: 1. the stream lives. 3. Both owners live, and wait before they free.
     unsafe { transfer.copy(area.ptr(), from, 64 * KIB, stream.get()) }?;
@@ -75,7 +77,7 @@ fn the_device_reads_it_at_its_device_address(on: &Subject) -> Verdict {
 fn the_device_writes_it_at_its_device_address(on: &Subject) -> Verdict {
     let (stream, pinned) = (on.stream()?, on.pinned(BYTES)?);
     write_pinned(&pinned, &vec![1; BYTES]);
-    let transfer = on.device().transfer()?;
+    let transfer = on.device.transfer()?;
     let middle = pinned.device_address()?.add(100);
     // SAFETY: 1. the stream lives. 3. The owner lives, and waits before it frees.
     unsafe { transfer.fill(middle, 9, 1000, stream.get()) }?;
@@ -88,7 +90,7 @@ fn the_device_writes_it_at_its_device_address(on: &Subject) -> Verdict {
 fn an_interior_pointer_has_an_interior_address(on: &Subject) -> Verdict {
     let pinned = on.pinned(BYTES)?;
     let first = pinned.device_address()?;
-    let host = on.device().host_memory()?;
+    let host = on.device.host_memory()?;
     for offset in [1, 512, 4097, BYTES - 1] {
         // SAFETY: the offset lies inside the owner's memory.
         let interior = unsafe { pinned.ptr().add(offset) };
@@ -102,7 +104,7 @@ fn an_unknown_pointer_has_no_device_address(on: &Subject) -> Verdict {
     let _pinned = on.pinned(BYTES)?;
     let mut heap = vec![0_u8; 4 * BYTES];
     let unknown = NonNull::from(heap.as_mut_slice()).cast();
-    let address = on.device().host_memory()?.device_address(unknown);
+    let address = on.device.host_memory()?.device_address(unknown);
     refuse(address, &[ErrorKind::InvalidValue], "the address of unknown memory").map(drop)
 }
 
@@ -110,63 +112,50 @@ fn zero_bytes_is_an_invalid_value(on: &Subject) -> Verdict {
     refuse(on.pinned(0), &[ErrorKind::InvalidValue], "a size of zero").map(drop)
 }
 
-/// Whole pages of the caller, registered while this value lives.
-struct Registered<'s> {
-    host: &'s dyn HostMemory,
-    pages: Vec<u8>,
-    /// The offset of the first whole page.
-    skip: usize,
-    is_live: bool,
+/// Whole pages of the caller with `content`, and the offset of the first of them.
+fn whole_pages(content: &[u8]) -> (Vec<u8>, usize) {
+    let mut pages = vec![0; BYTES + (64 << 10)];
+    let skip = pages.as_ptr().align_offset(64 << 10);
+    pages[skip..skip + BYTES].copy_from_slice(content);
+    (pages, skip)
 }
 
-impl<'s> Registered<'s> {
-    /// Registers `BYTES` bytes with `content`.
-    fn new(on: &'s Subject, content: &[u8]) -> Result<Self> {
-        let mut pages = vec![0; BYTES + (64 << 10)];
-        let skip = pages.as_ptr().align_offset(64 << 10);
-        pages[skip..skip + BYTES].copy_from_slice(content);
-        let mut this = Self { host: on.device().host_memory()?, pages, skip, is_live: false };
-        this.register()?;
-        Ok(this)
-    }
+/// `BYTES` bytes of the caller, registered while this value lives.
+struct Registered<'m> {
+    host: &'m dyn HostMemory,
+    ptr: NonNull<u8>,
+    memory: PhantomData<&'m mut [u8]>,
+}
 
-    fn register(&mut self) -> Result<()> {
-        // SAFETY: the range lies inside `pages`, which `drop` frees only after it is unregistered.
-        unsafe { self.host.register(self.ptr(), BYTES) }?;
-        self.is_live = true;
-        Ok(())
-    }
-
-    fn unregister(&mut self) -> Result<()> {
-        self.is_live = false;
-        // SAFETY: 1. this owner registered it. 2. Cases synchronise before they drop it.
-        unsafe { self.host.unregister(self.ptr()) }
-    }
-
-    fn ptr(&mut self) -> NonNull<u8> {
-        NonNull::from(&mut self.pages[self.skip..]).cast()
+impl<'m> Registered<'m> {
+    fn new(on: &'m Subject, memory: &'m mut [u8]) -> Result<Self> {
+        let (host, ptr) = (on.device.host_memory()?, NonNull::from(&mut *memory).cast());
+        // SAFETY: the range lies inside memory that this value borrows, and its drop unregisters.
+        unsafe { host.register(ptr, BYTES) }?;
+        Ok(Self { host, ptr, memory: PhantomData })
     }
 
     /// The content for the host; no queued work writes it.
     fn content(&self) -> &[u8] {
-        &self.pages[self.skip..self.skip + BYTES]
+        // SAFETY: the memory is as long, and borrowed as long as this value lives.
+        unsafe { slice::from_raw_parts(self.ptr.as_ptr(), BYTES) }
     }
 }
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
-        if self.is_live {
-            // A destructor cannot return an error.
-            let _ = self.unregister();
-        }
+        // A destructor cannot return an error.
+        // SAFETY: 1. this value registered it. 2. Cases synchronise before they drop it.
+        let _ = unsafe { self.host.unregister(self.ptr) };
     }
 }
 
 fn registered_memory_is_reached_by_the_device(on: &Subject) -> Verdict {
     let (area, stream) = (on.filled(64 * KIB, 0)?, on.stream()?);
-    let mut pages = Registered::new(on, &pattern(3, 64 * KIB))?;
-    let address = on.device().host_memory()?.device_address(pages.ptr())?;
-    let transfer = on.device().transfer()?;
+    let (mut pages, skip) = whole_pages(&pattern(3, 64 * KIB));
+    let registered = Registered::new(on, &mut pages[skip..skip + BYTES])?;
+    let address = on.device.host_memory()?.device_address(registered.ptr)?;
+    let transfer = on.device.transfer()?;
     // SAFETY: 1. the stream lives. 3. Both ranges live until the stream is synchronised.
     unsafe { transfer.copy(area.ptr(), address, 64 * KIB, stream.get()) }?;
     // SAFETY: 1. the stream lives. 3. The range lives until the stream is synchronised.
@@ -175,18 +164,18 @@ fn registered_memory_is_reached_by_the_device(on: &Subject) -> Verdict {
     on.expect_pattern(area.span(), 3, "what the device read")?;
     let mut promised = pattern(3, 64 * KIB);
     promised[..100].fill(6);
-    same(pages.content(), &promised, "what the host sees").map_err(Stop::failed)
+    same(registered.content(), &promised, "what the host sees").map_err(Stop::failed)
 }
 
 fn unregistered_memory_is_unknown_again(on: &Subject) -> Verdict {
-    let host = on.device().host_memory()?;
-    let mut pages = Registered::new(on, &vec![0; BYTES])?;
-    for _ in 0..3 {
-        host.device_address(pages.ptr())?;
-        pages.unregister()?;
-        let address = host.device_address(pages.ptr());
-        refuse(address, &[ErrorKind::InvalidValue], "the address of unregistered memory")?;
-        pages.register()?;
+    let host = on.device.host_memory()?;
+    let (mut pages, skip) = whole_pages(&vec![0; BYTES]);
+    for _ in 0..4 {
+        let registered = Registered::new(on, &mut pages[skip..skip + BYTES])?;
+        let ptr = registered.ptr;
+        host.device_address(ptr)?;
+        drop(registered);
+        refuse(host.device_address(ptr), &[ErrorKind::InvalidValue], "the address of unregistered memory")?;
     }
     Ok(())
 }

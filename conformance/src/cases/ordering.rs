@@ -4,7 +4,7 @@ use crate::rig::prelude::*;
 
 cases! { ordering:
     /// A stream that waits for another's event reads what the other wrote before it.
-    a_waiting_stream_sees_what_the_other_wrote(Transfer, HostCalls);
+    a_waiting_stream_sees_what_the_other_wrote(Transfer, HostCalls) = |on| sees_writes(on, &on.stream()?, &on.stream()?);
     /// A stream that waits for a reader's event does not overwrite what is still to be read.
     a_writer_waits_for_a_reader(Transfer, HostCalls);
     /// Order passes from stream to stream through several events.
@@ -18,32 +18,32 @@ cases! { ordering:
     /// Two streams that wait for each other in turn take turns.
     ping_pong_between_two_streams_holds(Transfer);
     /// A created stream that waits for an event of the default stream sees its work.
-    a_created_stream_can_wait_for_the_default_one(Transfer, HostCalls);
+    a_created_stream_can_wait_for_the_default_one(Transfer, HostCalls)
+        = |on| sees_writes(on, &DefaultStream, &on.stream()?);
     /// The default stream, told to wait for a created one, sees its work.
-    the_default_stream_can_wait_for_a_created_one(Transfer, HostCalls);
+    the_default_stream_can_wait_for_a_created_one(Transfer, HostCalls)
+        = |on| sees_writes(on, &on.stream()?, &DefaultStream);
     /// An event recorded again and again hands over each time what was marked then.
     one_event_can_carry_many_hand_overs(Transfer);
-    /// After the host has waited for an event, the work before it is visible.
-    the_host_sees_what_it_waited_for(Transfer, HostCalls);
 }
 
 const BYTES: u64 = 64 * KIB;
 
-/// Makes `to` wait for the current end of `from`.
 fn hand_over(on: &Subject, from: &Stream, to: &Stream) -> Verdict {
     Ok(link(&on.event()?, from, to)?)
 }
 
-fn a_waiting_stream_sees_what_the_other_wrote(on: &Subject) -> Verdict {
-    let (x, y) = (on.filled(BYTES, 1)?, on.filled(BYTES, 2)?);
-    let (writer, reader) = (on.stream()?, on.stream()?);
-    let gate = on.hold_warm(&writer)?;
-    on.fill(x.span(), 7, &writer)?;
-    hand_over(on, &writer, &reader)?;
-    on.copy(y.span(), x.span(), &reader)?;
+/// Checks that one stream reads what another wrote before an event for which it waits.
+fn sees_writes(on: &Subject, writer: &impl AsStream, reader: &impl AsStream) -> Verdict {
+    let (x, y, event) = (on.filled(BYTES, 1)?, on.filled(BYTES, 2)?, on.event()?);
+    let gate = on.hold_warm(writer)?;
+    on.fill(x.span(), 7, writer)?;
+    on.record(&event, writer)?;
+    on.stream_wait(reader, &event)?;
+    on.copy(y.span(), x.span(), reader)?;
     settle();
     gate.release();
-    reader.synchronize()?;
+    on.synchronize(reader)?;
     on.expect_byte(y.span(), 7, "what the reader copied")
 }
 
@@ -144,34 +144,6 @@ fn ping_pong_between_two_streams_holds(on: &Subject) -> Verdict {
     on.expect_parts(seen.span(), BYTES, 1, "what one round handed over")
 }
 
-fn a_created_stream_can_wait_for_the_default_one(on: &Subject) -> Verdict {
-    let (x, y) = (on.filled(BYTES, 1)?, on.filled(BYTES, 2)?);
-    let (created, event) = (on.stream()?, on.event()?);
-    let gate = on.hold_warm(&DefaultStream)?;
-    on.fill(x.span(), 7, &DefaultStream)?;
-    on.record(&event, &DefaultStream)?;
-    on.stream_wait(&created, &event)?;
-    on.copy(y.span(), x.span(), &created)?;
-    settle();
-    gate.release();
-    created.synchronize()?;
-    on.expect_byte(y.span(), 7, "what the created stream copied")
-}
-
-fn the_default_stream_can_wait_for_a_created_one(on: &Subject) -> Verdict {
-    let (x, y) = (on.filled(BYTES, 1)?, on.filled(BYTES, 2)?);
-    let (created, event) = (on.stream()?, on.event()?);
-    let gate = on.hold_warm(&created)?;
-    on.fill(x.span(), 7, &created)?;
-    on.record(&event, &created)?;
-    on.stream_wait(&DefaultStream, &event)?;
-    on.copy(y.span(), x.span(), &DefaultStream)?;
-    settle();
-    gate.release();
-    on.synchronize(&DefaultStream)?;
-    on.expect_byte(y.span(), 7, "what the default stream copied")
-}
-
 fn one_event_can_carry_many_hand_overs(on: &Subject) -> Verdict {
     const ROUNDS: u8 = 16;
     let (source, seen) = (on.filled(u64::from(ROUNDS) * BYTES, 0)?, on.filled(u64::from(ROUNDS) * BYTES, 0)?);
@@ -184,17 +156,4 @@ fn one_event_can_carry_many_hand_overs(on: &Subject) -> Verdict {
     }
     reader.synchronize()?;
     on.expect_parts(seen.span(), BYTES, 1, "what one record handed over")
-}
-
-fn the_host_sees_what_it_waited_for(on: &Subject) -> Verdict {
-    let (area, stream, event) = (on.filled(BYTES, 1)?, on.stream()?, on.event()?);
-    for round in 2..8 {
-        let gate = on.hold_warm(&stream)?;
-        on.fill(area.span(), round, &stream)?;
-        event.record(&stream)?;
-        gate.release();
-        event.wait()?;
-        on.expect_byte(area.span(), round, "what the event marked")?;
-    }
-    Ok(())
 }

@@ -24,16 +24,14 @@ impl Name {
         }
     }
 
-    /// Imports a backing of so many chunks.
     pub(super) fn import(&self, on: &Subject, chunks: u64) -> Result<Backing> {
-        let (device, bytes) = (on.device().clone(), chunks * on.chunk()?);
+        let (device, bytes) = (on.device.clone(), chunks * on.chunk()?);
         match self {
             Self::Descriptor(descriptor) => Backing::import(device, descriptor.as_fd(), bytes),
             Self::Fabric(name) => Backing::import_fabric(device, name, bytes),
         }
     }
 
-    /// Starts a child that imports it.
     fn child(self, on: &Subject, role: &str) -> Verdict {
         let (text, stdin) = match self {
             Self::Descriptor(descriptor) => (String::new(), Some(descriptor)),
@@ -47,7 +45,7 @@ impl Name {
 fn with_backing(on: &Subject, name: &str, act: impl FnOnce(Span<'_>) -> Verdict) -> Verdict<String> {
     let reservation = on.chunk_reservation(1)?;
     let backing = if name.is_empty() {
-        Backing::import(on.device().clone(), io::stdin().as_fd(), on.chunk()?)?
+        Backing::import(on.device.clone(), io::stdin().as_fd(), on.chunk()?)?
     } else {
         Name::Fabric(FabricHandle(from_hex(name)?)).import(on, 1)?
     };
@@ -110,7 +108,7 @@ pub(super) fn wrong_size(on: &Subject, sharing: Sharing, kinds: &[ErrorKind]) ->
     let mapped = imported.and_then(|double| on.map(&reservation, 0, &double).map(drop));
     let error = refuse(mapped, kinds, "twice the size")?;
     ensure!(!error.call().is_empty(), "the error names no call")?;
-    let is_spoiled = on.device().virtual_memory()?.mixes_sizes().is_err();
+    let is_spoiled = on.device.virtual_memory()?.mixes_sizes().is_err();
     let mapping = on.map(if is_spoiled { &fresh } else { &reservation }, 0, &backing)?;
     on.round_trip(mapping.span().part(0, 64 * KIB), 1, "the exported memory")
 }

@@ -19,22 +19,25 @@ cases! { stream_ordered:
     memory_can_be_freed_in_another_stream(StreamOrdered, Transfer);
     /// Work queued before a free finds the memory as it was.
     freed_memory_stays_for_earlier_work(StreamOrdered, Transfer, HostCalls);
-    /// A size of zero is an invalid value.
-    zero_bytes_is_an_invalid_value(StreamOrdered);
-    /// A request for more than the device has is out of memory, and the pool stays usable.
-    more_than_the_device_has_is_out_of_memory(StreamOrdered, Transfer);
+    /// A request for more than the device has is out of memory, one of no bytes an invalid value, and the pool stays usable.
+    an_impossible_size_is_refused(StreamOrdered, Transfer);
     /// After a trim the device has the memory that the pool held unused.
     trim_gives_memory_back(StreamOrdered);
     /// A trim leaves what is allocated, and its content.
     trim_keeps_live_memory(StreamOrdered, Transfer);
 }
 
+/// Queues an allocation, its use and its free, of which `seen` gets the content.
+fn use_once(on: &Subject, stream: &Stream, seen: &Memory) -> Verdict {
+    let pooled = on.pooled(MIB, stream)?;
+    on.fill(pooled.span(), 5, stream)?;
+    on.copy(seen.span(), pooled.span(), stream)?;
+    Ok(pooled.free()?)
+}
+
 fn memory_is_usable_in_its_stream_at_once(on: &Subject) -> Verdict {
     let (stream, seen) = (on.stream()?, on.filled(MIB, 0)?);
-    let pooled = on.pooled(MIB, &stream)?;
-    on.fill(pooled.span(), 5, &stream)?;
-    on.copy(seen.span(), pooled.span(), &stream)?;
-    pooled.free()?;
+    use_once(on, &stream, &seen)?;
     stream.synchronize()?;
     on.expect_byte(seen.span(), 5, "what went through the memory")
 }
@@ -44,10 +47,7 @@ fn memory_is_usable_behind_held_work(on: &Subject) -> Verdict {
     // A pool's first allocation may wait for the device.
     on.pooled(MIB, &stream)?.free()?;
     let gate = on.hold_warm(&stream)?;
-    let pooled = on.pooled(MIB, &stream)?;
-    on.fill(pooled.span(), 5, &stream)?;
-    on.copy(seen.span(), pooled.span(), &stream)?;
-    pooled.free()?;
+    use_once(on, &stream, &seen)?;
     gate.release();
     stream.synchronize()?;
     on.expect_byte(seen.span(), 5, "what went through the memory")
@@ -132,15 +132,10 @@ fn freed_memory_stays_for_earlier_work(on: &Subject) -> Verdict {
     on.expect_byte(seen.span(), 5, "what was read before the free")
 }
 
-fn zero_bytes_is_an_invalid_value(on: &Subject) -> Verdict {
-    let stream = on.stream()?;
-    refuse(on.pooled(0, &stream), &[ErrorKind::InvalidValue], "a size of zero").map(drop)
-}
-
-fn more_than_the_device_has_is_out_of_memory(on: &Subject) -> Verdict {
-    let (stream, total) = (on.stream()?, on.device().info().total_memory);
-    let kinds = [ErrorKind::OutOfMemory];
-    refuse(on.pooled(total + 2 * MIB, &stream), &kinds, "more than the device has")?;
+fn an_impossible_size_is_refused(on: &Subject) -> Verdict {
+    let (stream, total) = (on.stream()?, on.device.info().total_memory);
+    refuse(on.pooled(total + 2 * MIB, &stream), &[ErrorKind::OutOfMemory], "more than the device has")?;
+    refuse(on.pooled(0, &stream), &[ErrorKind::InvalidValue], "a size of zero")?;
     let pooled = on.pooled(MIB, &stream)?;
     on.fill(pooled.span(), 5, &stream)?;
     stream.synchronize()?;
@@ -150,7 +145,7 @@ fn more_than_the_device_has_is_out_of_memory(on: &Subject) -> Verdict {
 fn trim_gives_memory_back(on: &Subject) -> Verdict {
     const LARGE: u64 = 32 * MIB;
     let stream = on.stream()?;
-    let pool = on.device().stream_ordered()?;
+    let pool = on.device.stream_ordered()?;
     eventually(&format!("{LARGE} bytes were freed and trimmed, and free memory rose"), || {
         let pooled = on.pooled(LARGE, &stream)?;
         stream.synchronize()?;
@@ -169,7 +164,7 @@ fn trim_keeps_live_memory(on: &Subject) -> Verdict {
     on.pooled(4 * MIB, &stream)?.free()?;
     stream.synchronize()?;
     on.put_pattern(pooled.span(), 1)?;
-    let pool = on.device().stream_ordered()?;
+    let pool = on.device.stream_ordered()?;
     for keep in [64 * MIB, MIB, 0] {
         pool.trim(keep)?;
         on.expect_pattern(pooled.span(), 1, "memory that is still allocated")?;

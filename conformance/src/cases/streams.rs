@@ -15,15 +15,17 @@ cases! { streams:
     /// No two live streams share a handle, and none is the default stream.
     live_ones_have_different_handles();
     /// Each piece of work sees what the pieces before it in the stream wrote.
-    work_runs_in_the_order_it_was_queued(Transfer);
+    work_runs_in_the_order_it_was_queued(Transfer) = |on| runs_in_order(on, |_| Ok(None));
     /// Work that piled up in a stream still runs in order.
-    held_work_runs_in_the_order_it_was_queued(Transfer, HostCalls);
+    held_work_runs_in_the_order_it_was_queued(Transfer, HostCalls) = |on| runs_in_order(on, |stream| on.hold_warm(stream).map(Some));
     /// A stream runs while another is held.
-    a_held_one_does_not_hold_another(Transfer, HostCalls);
+    a_held_one_does_not_hold_another(HostCalls) = |on| runs_beside(on, &on.stream()?, &on.stream()?);
     /// A created stream runs while the default stream is held.
-    created_ones_do_not_wait_for_the_default_stream(HostCalls);
+    created_ones_do_not_wait_for_the_default_stream(HostCalls)
+        = |on| runs_beside(on, &on.stream()?, &DefaultStream);
     /// The default stream runs while a created stream is held.
-    the_default_stream_does_not_wait_for_created_ones(HostCalls);
+    the_default_stream_does_not_wait_for_created_ones(HostCalls)
+        = |on| runs_beside(on, &DefaultStream, &on.stream()?);
     /// Work queued in the default stream runs in order.
     the_default_stream_runs_work(Transfer);
     /// Synchronising with a stream blocks the host until its work has finished.
@@ -32,10 +34,8 @@ cases! { streams:
     synchronize_of_an_idle_one_returns();
     /// Synchronising with one stream does not wait for another that is held.
     synchronize_does_not_wait_for_other_streams(HostCalls);
-    /// Synchronising with the device blocks while any stream of it is held.
+    /// Synchronising with the device blocks while any stream of it is held, also the default one.
     synchronize_device_waits_for_every_stream(HostCalls);
-    /// A wait for the device covers the default stream.
-    synchronize_device_waits_for_the_default_stream(HostCalls);
     /// A wait for the device covers the work of destroyed streams, unless the destruction has waited for it.
     synchronize_device_waits_for_a_destroyed_stream(Transfer, HostCalls);
     /// Work that was queued before a stream was destroyed runs to its end.
@@ -56,65 +56,30 @@ fn live_ones_have_different_handles(on: &Subject) -> Verdict {
 }
 
 /// Queues alternating fills and copies, so that part `i` ends as `i + 1` only in the right order.
-fn queue_staircase(on: &Subject, area: &Memory, stream: &Stream) -> Verdict {
-    let bytes = area.bytes() / 16;
-    let first = area.span().part(0, bytes);
+fn runs_in_order(on: &Subject, hold: impl FnOnce(&Stream) -> Verdict<Option<Gate>>) -> Verdict {
+    const BYTES: u64 = 16 * KIB;
+    let (area, stream) = (on.filled(16 * BYTES, 0)?, on.stream()?);
+    let first = area.span().part(0, BYTES);
+    let gate = hold(&stream)?;
     for part in 1..16_u8 {
-        on.fill(first, part, stream)?;
-        on.copy(area.span().nth(part, bytes), first, stream)?;
+        on.fill(first, part, &stream)?;
+        on.copy(area.span().nth(part, BYTES), first, &stream)?;
     }
-    on.fill(first, 0xff, stream)?;
-    Ok(())
-}
-
-fn expect_staircase(on: &Subject, area: &Memory) -> Verdict {
-    let bytes = area.bytes() / 16;
-    on.expect_parts(area.span().part(bytes, 15 * bytes), bytes, 1, "the copy made between two fills")?;
-    on.expect_byte(area.span().part(0, bytes), 0xff, "the last fill")
-}
-
-fn work_runs_in_the_order_it_was_queued(on: &Subject) -> Verdict {
-    let (area, stream) = (on.filled(256 * KIB, 0)?, on.stream()?);
-    queue_staircase(on, &area, &stream)?;
+    on.fill(first, 0xff, &stream)?;
+    drop(gate);
     stream.synchronize()?;
-    expect_staircase(on, &area)
+    on.expect_parts(area.span().part(BYTES, 15 * BYTES), BYTES, 1, "the copy made between two fills")?;
+    on.expect_byte(first, 0xff, "the last fill")
 }
 
-fn held_work_runs_in_the_order_it_was_queued(on: &Subject) -> Verdict {
-    let (area, stream) = (on.filled(256 * KIB, 0)?, on.stream()?);
-    let gate = on.hold_warm(&stream)?;
-    queue_staircase(on, &area, &stream)?;
-    gate.release();
-    stream.synchronize()?;
-    expect_staircase(on, &area)
-}
-
-fn a_held_one_does_not_hold_another(on: &Subject) -> Verdict {
-    let (area, held, free) = (on.filled(64 * KIB, 0)?, on.stream()?, on.stream()?);
-    let event = on.event()?;
-    let gate = on.hold_warm(&held)?;
-    on.fill(area.span(), 9, &free)?;
-    event.record(&free)?;
-    event.wait()?;
-    gate.release();
-    on.expect_byte(area.span(), 9, "what the free stream wrote")
-}
-
-fn created_ones_do_not_wait_for_the_default_stream(on: &Subject) -> Verdict {
-    let (stream, held, free) = (on.stream()?, on.event()?, on.event()?);
-    let _gate = on.hold(&DefaultStream)?;
-    on.record(&held, &DefaultStream)?;
-    free.record(&stream)?;
+/// Checks that a stream runs while another is held.
+fn runs_beside(on: &Subject, stream: &impl AsStream, other: &impl AsStream) -> Verdict {
+    let (held, free) = (on.event()?, on.event()?);
+    let _gate = on.hold(other)?;
+    on.record(&held, other)?;
+    on.record(&free, stream)?;
     free.wait()?;
-    ensure!(!held.poll()?.is_done(), "the default stream was not held")
-}
-
-fn the_default_stream_does_not_wait_for_created_ones(on: &Subject) -> Verdict {
-    let (stream, free) = (on.stream()?, on.event()?);
-    let (held, _gate) = on.hold_marked(&stream)?;
-    on.record(&free, &DefaultStream)?;
-    free.wait()?;
-    ensure!(!held.poll()?.is_done(), "the created stream was not held")
+    ensure!(!held.poll()?.is_done(), "the other stream was not held")
 }
 
 fn the_default_stream_runs_work(on: &Subject) -> Verdict {
@@ -136,7 +101,7 @@ fn synchronize_of_an_idle_one_returns(on: &Subject) -> Verdict {
     for _ in 0..8 {
         stream.synchronize()?;
         on.synchronize(&DefaultStream)?;
-        on.device().synchronize_device()?;
+        on.device.synchronize_device()?;
     }
     Ok(())
 }
@@ -150,16 +115,12 @@ fn synchronize_does_not_wait_for_other_streams(on: &Subject) -> Verdict {
 
 fn synchronize_device_waits_for_every_stream(on: &Subject) -> Verdict {
     let streams = [on.stream()?, on.stream()?, on.stream()?];
-    for stream in &streams {
+    let held: [&dyn AsStream; 4] = [&DefaultStream, &streams[0], &streams[1], &streams[2]];
+    for stream in held {
         let gate = on.hold(stream)?;
-        blocks_until_released(&gate, || on.device().synchronize_device())?;
+        blocks_until_released(&gate, || on.device.synchronize_device())?;
     }
     Ok(())
-}
-
-fn synchronize_device_waits_for_the_default_stream(on: &Subject) -> Verdict {
-    let gate = on.hold(&DefaultStream)?;
-    blocks_until_released(&gate, || on.device().synchronize_device())
 }
 
 /// Begins to destroy a held stream. The call may wait for the stream's work, so another thread makes it.
@@ -187,11 +148,11 @@ fn synchronize_device_waits_for_a_destroyed_stream(on: &Subject) -> Verdict {
     let gate = on.hold_warm(&stream)?;
     let closing = close_held(stream);
     if closing.is_finished() {
-        blocks_until_released(&gate, || on.device().synchronize_device())?;
+        blocks_until_released(&gate, || on.device.synchronize_device())?;
     }
     gate.release();
     end_close(closing)?;
-    on.device().synchronize_device()?;
+    on.device.synchronize_device()?;
     ensure!(gate.has_passed(), "the work of the destroyed stream has not finished")
 }
 
@@ -204,7 +165,7 @@ fn a_destroyed_one_finishes_its_work(on: &Subject) -> Verdict {
     gate.release();
     end_close(closing)?;
     event.wait()?;
-    on.device().synchronize_device()?;
+    on.device.synchronize_device()?;
     on.expect_byte(area.span(), 7, "what the destroyed stream was to write")
 }
 

@@ -1,6 +1,6 @@
 //! Unmaps, releases, access rights and accounting of virtual memory.
 
-use cachette_hal::{Access, Device, ErrorKind, Ordinal};
+use cachette_hal::{Access, Device, ErrorKind, Ordinal, Sharing};
 
 use crate::rig::prelude::*;
 
@@ -31,8 +31,6 @@ cases! { virtual_memory:
     a_reservation_takes_no_memory(VirtualMemory);
     /// Creating a backing takes free memory, and destroying it unmapped gives it back.
     a_backing_takes_memory(VirtualMemory);
-    /// Destroying a mapped backing gives no memory back; unmapping it then does.
-    memory_stays_taken_while_mapped(VirtualMemory);
 }
 
 /// Large enough to stand out from the activity of other processes.
@@ -40,7 +38,7 @@ const LARGE: u64 = 32 * MIB;
 
 fn unmapping_what_is_not_mapped_is_an_invalid_value(on: &Subject) -> Verdict {
     let (chunk, reservation, backing) = (on.chunk()?, on.chunk_reservation(2)?, on.chunk_backing()?);
-    let memory = on.device().virtual_memory()?;
+    let memory = on.device.virtual_memory()?;
     let invalid = [ErrorKind::InvalidValue];
     // SAFETY: 2. no work uses the range, since nothing is mapped there.
     let never = unsafe { memory.unmap(reservation.start(), chunk) };
@@ -54,13 +52,13 @@ fn unmapping_what_is_not_mapped_is_an_invalid_value(on: &Subject) -> Verdict {
 }
 
 fn unmapping_a_part_is_an_invalid_value(on: &Subject) -> Verdict {
-    let minimum = on.device().virtual_memory()?.granularity().minimum;
+    let minimum = on.device.virtual_memory()?.granularity().minimum;
     let bytes = 2 * on.chunk()?.max(minimum);
     let reservation = on.reservation(bytes)?;
-    let backing = on.backing(bytes, cachette_hal::Sharing::Private)?;
+    let backing = on.backing(bytes, Sharing::Private)?;
     let mapping = on.map(&reservation, 0, &backing)?;
     on.put_pattern(mapping.span(), 1)?;
-    let memory = on.device().virtual_memory()?;
+    let memory = on.device.virtual_memory()?;
     for at in [mapping.ptr(), mapping.ptr().add(minimum)] {
         // SAFETY: 2. no queued work uses the range.
         let part = unsafe { memory.unmap(at, minimum) };
@@ -73,7 +71,7 @@ fn releasing_with_a_mapping_inside_is_an_invalid_value(on: &Subject) -> Verdict 
     let (reservation, backing) = (on.chunk_reservation(2)?, on.chunk_backing()?);
     let mapping = on.map(&reservation, 0, &backing)?;
     on.put_pattern(mapping.span(), 1)?;
-    let memory = on.device().virtual_memory()?;
+    let memory = on.device.virtual_memory()?;
     // SAFETY: 1. the reservation lives; the call is documented to reject it.
     let released = unsafe { memory.release(reservation.start(), reservation.bytes()) };
     refuse(released, &[ErrorKind::InvalidValue], "a release with a mapping inside")?;
@@ -83,7 +81,7 @@ fn releasing_with_a_mapping_inside_is_an_invalid_value(on: &Subject) -> Verdict 
 }
 
 fn released_addresses_can_be_reserved_again(on: &Subject) -> Verdict {
-    let bytes = on.device().info().total_memory.next_multiple_of(on.chunk()?);
+    let bytes = on.device.info().total_memory.next_multiple_of(on.chunk()?);
     for _ in 0..256 {
         on.reservation(bytes)?.close()?;
     }
@@ -124,7 +122,7 @@ fn access_can_be_given_to_another_device(on: &Subject) -> Verdict {
     on.reachable_peer()?;
     let (other, reservation, backing) = (on.other_device()?, on.chunk_reservation(1)?, on.chunk_backing()?);
     let mapping = reservation.map(0, &backing)?;
-    let both = [Access::ReadWrite(on.ordinal()), Access::ReadWrite(on.other_ordinal())];
+    let both = [Access::ReadWrite(on.ordinal), Access::ReadWrite(on.other_ordinal())];
     mapping.set_access(&both)?;
     on.put_pattern(mapping.span().part(0, 64 * KIB), 1)?;
     let stream = Stream::create(other.clone())?;
@@ -141,7 +139,7 @@ fn mapping_does_not_wait_for_a_held_stream(on: &Subject) -> Verdict {
     let gate = on.hold_warm(&held)?;
     event.record(&held)?;
     let mapping = reservation.map(0, &backing)?;
-    let memory = on.device().virtual_memory()?;
+    let memory = on.device.virtual_memory()?;
     // SAFETY: 2. no right is removed.
     unsafe { memory.set_access(mapping.ptr(), chunk, &on.read_write()) }?;
     on.fill(mapping.span(), 6, &other)?;
@@ -157,7 +155,7 @@ fn unmapping_does_not_wait_for_a_held_stream(on: &Subject) -> Verdict {
     let mapping = on.map(&reservation, 0, &backing)?;
     let held = on.stream()?;
     let (event, _gate) = on.hold_marked(&held)?;
-    let memory = on.device().virtual_memory()?;
+    let memory = on.device.virtual_memory()?;
     // SAFETY: 2. no work that uses the mapping was ever queued.
     unsafe { memory.unmap(mapping.ptr(), mapping.bytes()) }?;
     ensure!(!event.poll()?.is_done(), "the held stream was waited for")
@@ -171,7 +169,7 @@ fn a_chunk_moves_behind_work_in_flight(on: &Subject) -> Verdict {
     on.fill(old.span(), 6, &stream)?;
     event.record(&stream)?;
     let new = reservation.map(chunk, &backing)?;
-    let memory = on.device().virtual_memory()?;
+    let memory = on.device.virtual_memory()?;
     // SAFETY: 2. no right is removed.
     unsafe { memory.set_access(new.ptr(), chunk, &on.read_write()) }?;
     ensure!(!event.poll()?.is_done(), "the work in flight was waited for")?;
@@ -182,7 +180,7 @@ fn a_chunk_moves_behind_work_in_flight(on: &Subject) -> Verdict {
 }
 
 fn a_reservation_takes_no_memory(on: &Subject) -> Verdict {
-    let bytes = on.device().info().total_memory.next_multiple_of(on.chunk()?);
+    let bytes = on.device.info().total_memory.next_multiple_of(on.chunk()?);
     eventually("by how much free memory fell", || {
         let before = on.free_memory()?;
         let reservation = on.reservation(bytes)?;
@@ -196,25 +194,10 @@ fn a_backing_takes_memory(on: &Subject) -> Verdict {
     let bytes = LARGE.next_multiple_of(on.chunk()?);
     eventually(&format!("free before, during and after {bytes} bytes"), || {
         let before = on.free_memory()?;
-        let backing = on.backing(bytes, cachette_hal::Sharing::Private)?;
+        let backing = on.backing(bytes, Sharing::Private)?;
         let during = on.free_memory()?;
         backing.close()?;
         let after = on.free_memory()?;
         Ok((during + LARGE / 2 <= before && during + LARGE / 2 <= after, (before, during, after)))
-    })
-}
-
-fn memory_stays_taken_while_mapped(on: &Subject) -> Verdict {
-    let bytes = LARGE.next_multiple_of(on.chunk()?);
-    let reservation = on.reservation(bytes)?;
-    eventually("free when mapped, destroyed and unmapped", || {
-        let backing = on.backing(bytes, cachette_hal::Sharing::Private)?;
-        let mapping = on.map(&reservation, 0, &backing)?;
-        let mapped = on.free_memory()?;
-        backing.close()?;
-        let destroyed = on.free_memory()?;
-        mapping.close()?;
-        let unmapped = on.free_memory()?;
-        Ok((destroyed < mapped + LARGE / 2 && destroyed + LARGE / 2 <= unmapped, (mapped, destroyed, unmapped)))
     })
 }

@@ -17,7 +17,7 @@ pub(crate) struct Capturing<'s> {
 
 impl<'s> Capturing<'s> {
     pub(crate) fn begin(on: &'s Subject, stream: &'s Stream, mode: CaptureMode) -> Result<Self> {
-        let capture = on.device().capture()?;
+        let capture = on.device.capture()?;
         // SAFETY: 1. the stream's owner lives.
         unsafe { capture.begin_capture(stream.get(), mode) }?;
         Ok(Self { on, stream, ended: false })
@@ -34,7 +34,7 @@ impl<'s> Capturing<'s> {
         self.ended = true;
         // SAFETY: 1. the stream's owner lives. 3 and 4. Cases create what they capture before the graph, and drop in
         // reverse order.
-        unsafe { Graph::end_capture(self.on.device().clone(), self.stream.get()) }
+        unsafe { Graph::end_capture(self.on.device.clone(), self.stream.get()) }
     }
 }
 
@@ -48,16 +48,15 @@ impl Drop for Capturing<'_> {
 }
 
 impl Subject {
-    /// The state of a stream's capture.
     pub(crate) fn capture_status(&self, stream: &impl AsStream) -> Result<CaptureStatus> {
-        let capture = self.device().capture()?;
+        let capture = self.device.capture()?;
         // SAFETY: 1. the stream lives.
         unsafe { capture.capture_status(stream.handle()) }
     }
 
     /// The state of a stream's capture, and the stream's frontier. Skips the case if the driver lacks this query.
     pub(crate) fn frontier(&self, stream: &impl AsStream) -> Verdict<(CaptureStatus, Vec<CaptureNode>)> {
-        let capture = self.device().capture()?;
+        let capture = self.device.capture()?;
         let mut nodes = Vec::new();
         // SAFETY: 1. the stream lives.
         let status = unsafe { capture.frontier(stream.handle(), &mut nodes) };
@@ -66,7 +65,7 @@ impl Subject {
 
     /// The nodes that finish before the stream's next work begins. Skips the case if the driver lacks this query.
     pub(crate) fn reach(&self, stream: &impl AsStream) -> Verdict<HashSet<CaptureNode>> {
-        let capture = self.device().capture()?;
+        let capture = self.device.capture()?;
         let (_, mut ahead) = self.frontier(stream)?;
         let mut reached = HashSet::new();
         while let Some(node) = ahead.pop() {
@@ -79,7 +78,6 @@ impl Subject {
     }
 }
 
-/// Launches a graph and waits for it.
 pub(crate) fn run(graph: &Graph, stream: &Stream) -> Result<()> {
     graph.launch(stream)?;
     stream.synchronize()

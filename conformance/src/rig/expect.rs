@@ -1,7 +1,6 @@
 //! Expectations that several groups share.
 
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use cachette_hal::{Error, ErrorKind, Result};
@@ -9,7 +8,6 @@ use cachette_hal::{Error, ErrorKind, Result};
 use super::{Gate, settle};
 use crate::failure::{Stop, Verdict, ensure};
 
-/// Checks that a call failed with one of `kinds`.
 #[track_caller]
 pub(crate) fn refuse<T>(result: Result<T>, kinds: &[ErrorKind], what: &str) -> Verdict<Error> {
     match result {
@@ -49,16 +47,10 @@ pub(crate) fn eventually<T: Debug>(what: &str, measure: impl Fn() -> Verdict<(bo
 
 /// Checks that a call does not return before the gate is released, and returns after.
 pub(crate) fn blocks_until_released(gate: &Gate, call: impl FnOnce() -> Result<()> + Send) -> Verdict {
-    let returned = AtomicBool::new(false);
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| {
-            let result = call();
-            // Release pairs with the acquire below, although the flag publishes no other data.
-            returned.store(true, Ordering::Release);
-            result
-        });
+        let waiter = scope.spawn(call);
         settle();
-        let early = returned.load(Ordering::Acquire);
+        let early = waiter.is_finished();
         gate.release();
         let result = waiter.join();
         ensure!(!early, "the call returned while the stream was held")?;

@@ -1,7 +1,8 @@
 //! A point at which a stream is held.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 use super::{AsStream, Event, Place, Stream, Subject};
@@ -16,57 +17,39 @@ const LIMIT: Duration = Duration::from_secs(12);
 /// streams, and allocates what it needs before it closes one.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    state: Arc<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    open: Mutex<bool>,
-    opened: Condvar,
-    /// Whether the stream has continued.
-    passed: AtomicBool,
+    /// The stream waits for a message, or for the end of this.
+    open: Sender<()>,
+    passed: Arc<AtomicBool>,
 }
 
 impl Gate {
-    /// Resumes the stream.
     pub(crate) fn release(&self) {
-        let mut open = self.state.open.lock().unwrap_or_else(PoisonError::into_inner);
-        *open = true;
-        self.state.opened.notify_all();
+        // It fails if the stream has continued.
+        let _ = self.open.send(());
     }
 
     /// Returns whether the stream has continued: the gate was released, or opened by itself.
     pub(crate) fn has_passed(&self) -> bool {
-        // Acquire pairs with the release in `pass`, although the flag publishes no other data.
-        self.state.passed.load(Ordering::Acquire)
-    }
-}
-
-impl Drop for Gate {
-    fn drop(&mut self) {
-        self.release();
-    }
-}
-
-impl State {
-    fn pass(&self) {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        // The stream continues, whether the gate was released or timed out.
-        let _ = self.opened.wait_timeout_while(open, LIMIT, |open| !*open).unwrap_or_else(PoisonError::into_inner);
-        // Release pairs with the acquire in `has_passed`.
-        self.passed.store(true, Ordering::Release);
+        // Acquire pairs with the release in `hold`, although the flag publishes no other data.
+        self.passed.load(Ordering::Acquire)
     }
 }
 
 impl Subject {
     /// Holds a stream at its current end.
-    pub(crate) fn hold(&self, stream: &impl AsStream) -> Verdict<Gate> {
-        let calls = self.device().host_calls()?;
-        let state = Arc::new(State::default());
-        let passed = Arc::clone(&state);
-        let gate = Gate { state };
+    pub(crate) fn hold(&self, stream: &(impl AsStream + ?Sized)) -> Verdict<Gate> {
+        let calls = self.device.host_calls()?;
+        let (open, opened) = mpsc::channel();
+        let gate = Gate { open, passed: Arc::default() };
+        let passed = Arc::clone(&gate.passed);
+        let wait = move || {
+            // The stream continues, whether the gate was released, dropped or timed out.
+            let _ = opened.recv_timeout(LIMIT);
+            // Release pairs with the acquire in `has_passed`.
+            passed.store(true, Ordering::Release);
+        };
         // SAFETY: 1. the stream lives.
-        unsafe { calls.call_host(stream.handle(), Box::new(move || passed.pass())) }?;
+        unsafe { calls.call_host(stream.handle(), Box::new(wait)) }?;
         Ok(gate)
     }
 

@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use crate::failure::{Stop, Verdict, ensure};
 
-/// Converts the bytes to text, two characters each.
 pub(crate) fn to_hex(name: &[u8; 64]) -> String {
     name.iter().fold(String::new(), |mut text, byte| {
         // Writing to a string cannot fail.
@@ -13,7 +12,6 @@ pub(crate) fn to_hex(name: &[u8; 64]) -> String {
     })
 }
 
-/// Converts a text back to the bytes.
 pub(crate) fn from_hex(text: &str) -> Verdict<[u8; 64]> {
     let mut name = [0; 64];
     ensure!(text.len() == 128 && text.is_ascii(), "no name: {text}")?;

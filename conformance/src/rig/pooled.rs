@@ -53,9 +53,8 @@ impl Drop for Pooled<'_> {
 }
 
 impl Subject {
-    /// Allocates in the order of `stream`.
     pub(crate) fn pooled<'s>(&'s self, bytes: u64, stream: &'s Stream) -> Result<Pooled<'s>> {
-        let pool = self.device().stream_ordered()?;
+        let pool = self.device.stream_ordered()?;
         // SAFETY: 1. the stream's owner lives.
         let ptr = unsafe { pool.allocate_on(bytes, stream.get()) }?;
         Ok(Pooled { pool, stream, ptr, bytes, freed: false })

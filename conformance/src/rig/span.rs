@@ -63,9 +63,7 @@ impl<'m> Span<'m> {
     }
 }
 
-/// An owner of device memory.
 pub(crate) trait Place {
-    /// Returns the whole memory.
     fn span(&self) -> Span<'_>;
 }
 

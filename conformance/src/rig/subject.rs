@@ -12,9 +12,7 @@ use cachette_hal::{AnyDevice, Backend, Ordinal, Result, Sharing};
 use crate::failure::{Stop, Verdict};
 use crate::fixture::Fixture;
 
-/// One kibibyte.
 pub(crate) const KIB: u64 = 1 << 10;
-/// One mebibyte.
 pub(crate) const MIB: u64 = 1 << 20;
 /// Long enough for work that is not held to run.
 const SETTLE: Duration = Duration::from_millis(25);
@@ -22,11 +20,8 @@ const SETTLE: Duration = Duration::from_millis(25);
 pub(crate) type Stream = OwnedStream<AnyDevice>;
 pub(crate) type Event = OwnedEvent<AnyDevice>;
 pub(crate) type Memory = OwnedMemory<AnyDevice>;
-/// Page-locked host memory of any device.
 pub(crate) type Pinned = OwnedPinned<AnyDevice>;
-/// Reserved addresses of any device.
 pub(crate) type Reservation = OwnedReservation<AnyDevice>;
-/// Physical memory of any device.
 pub(crate) type Backing = OwnedBacking<AnyDevice>;
 pub(crate) type Mapping<'r> = OwnedMapping<'r, AnyDevice>;
 pub(crate) type Graph = OwnedGraph<AnyDevice>;
@@ -34,14 +29,14 @@ pub(crate) type Graph = OwnedGraph<AnyDevice>;
 /// The device under test, for a case.
 pub struct Subject {
     /// For content that the host writes and reads; no other work runs in it.
-    side: Stream,
-    device: AnyDevice,
-    backend: Arc<dyn Backend>,
-    fixture: Arc<Fixture>,
-    ordinal: Ordinal,
+    pub(super) side: Stream,
+    pub(crate) device: AnyDevice,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) fixture: Arc<Fixture>,
+    pub(crate) ordinal: Ordinal,
     /// Host memory used by transfers. It is kept until the backend above is dropped (fields drop in order). So a device
     /// that reports the end of work too early cannot write to freed memory.
-    staging: Mutex<Vec<Vec<u8>>>,
+    pub(super) staging: Mutex<Vec<Vec<u8>>>,
 }
 
 impl std::fmt::Debug for Subject {
@@ -62,36 +57,11 @@ impl Subject {
         Ok(Self { side, device, backend, fixture, ordinal, staging: Mutex::default() })
     }
 
-    pub(crate) fn fixture(&self) -> &Arc<Fixture> {
-        &self.fixture
-    }
-
-    pub(crate) fn backend(&self) -> &dyn Backend {
-        &*self.backend
-    }
-
-    pub(crate) fn ordinal(&self) -> Ordinal {
-        self.ordinal
-    }
-
-    pub(crate) fn device(&self) -> &AnyDevice {
-        &self.device
-    }
-
-    pub(super) fn side(&self) -> &Stream {
-        &self.side
-    }
-
-    pub(super) fn staging(&self) -> &Mutex<Vec<Vec<u8>>> {
-        &self.staging
-    }
-
     /// The ordinal of a device other than the one under test.
     pub(crate) fn other_ordinal(&self) -> Ordinal {
         Ordinal(u32::from(self.ordinal.0 == 0))
     }
 
-    /// A device other than the one under test.
     pub(crate) fn other_device(&self) -> Result<AnyDevice> {
         self.backend.open(self.other_ordinal())
     }

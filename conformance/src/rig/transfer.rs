@@ -10,42 +10,39 @@ use crate::failure::{Stop, Verdict};
 
 impl Subject {
     pub(crate) fn fill(&self, at: Span<'_>, byte: u8, stream: &impl AsStream) -> Result<()> {
-        let transfer = self.device().transfer()?;
+        let transfer = self.device.transfer()?;
         // SAFETY: 1. the stream lives. 3. The span's owner lives, and waits before it frees.
         unsafe { transfer.fill(at.start(), byte, at.bytes(), stream.handle()) }
     }
 
-    /// Queues a copy of the whole of `from`.
     pub(crate) fn copy(&self, to: Span<'_>, from: Span<'_>, stream: &impl AsStream) -> Result<()> {
-        copy_by(self.device(), to, from, stream)
+        copy_by(&self.device, to, from, stream)
     }
 
-    /// Records the current end of a stream.
     pub(crate) fn record(&self, event: &Event, stream: &impl AsStream) -> Result<()> {
         // SAFETY: 1. the stream lives, and so does the event's owner.
-        unsafe { self.device().record(event.get(), stream.handle()) }
+        unsafe { self.device.record(event.get(), stream.handle()) }
     }
 
     pub(crate) fn stream_wait(&self, stream: &impl AsStream, event: &Event) -> Result<()> {
         // SAFETY: 1. the stream lives, and so does the event's owner.
-        unsafe { self.device().stream_wait(stream.handle(), event.get()) }
+        unsafe { self.device.stream_wait(stream.handle(), event.get()) }
     }
 
-    /// Blocks the host until the stream is done.
     pub(crate) fn synchronize(&self, stream: &impl AsStream) -> Result<()> {
         // SAFETY: 1. the stream lives.
-        unsafe { self.device().synchronize(stream.handle()) }
+        unsafe { self.device.synchronize(stream.handle()) }
     }
 
     /// Writes bytes from the host, and waits.
     pub(crate) fn put(&self, to: Span<'_>, content: &[u8]) -> Verdict {
         assert_eq!(to.bytes(), content.len() as u64, "sizes agree");
         let source = self.stage(content.to_vec()).cast_const();
-        let transfer = self.device().transfer()?;
+        let transfer = self.device.transfer()?;
         // SAFETY: 1. the side stream lives as long as the subject. 3. The span's owner lives. 4. Staged memory outlives
         // the backend and is not accessed again.
-        unsafe { transfer.upload(to.start(), source, content.len(), self.side().get()) }?;
-        self.side().synchronize()?;
+        unsafe { transfer.upload(to.start(), source, content.len(), self.side.get()) }?;
+        self.side.synchronize()?;
         Ok(())
     }
 
@@ -53,11 +50,11 @@ impl Subject {
     pub(crate) fn get(&self, from: Span<'_>) -> Verdict<Vec<u8>> {
         let bytes = usize::try_from(from.bytes()).map_err(|_| Stop::failed("too large to read"))?;
         let target = self.stage(vec![0; bytes]);
-        let transfer = self.device().transfer()?;
+        let transfer = self.device.transfer()?;
         // SAFETY: 1. the side stream lives as long as the subject. 3. The span's owner lives. 4. Staged
         // memory outlives the backend and is read only after the stream is done.
-        unsafe { transfer.download(target, from.start(), bytes, self.side().get()) }?;
-        self.side().synchronize()?;
+        unsafe { transfer.download(target, from.start(), bytes, self.side.get()) }?;
+        self.side.synchronize()?;
         // SAFETY: the staged memory has `bytes` initialised bytes, and the device no longer uses it.
         Ok(unsafe { slice::from_raw_parts(target, bytes) }.to_vec())
     }
@@ -67,13 +64,11 @@ impl Subject {
         self.put(to, &pattern(seed, to.bytes()))
     }
 
-    /// Checks that a range contains the pattern of `seed`.
     #[track_caller]
     pub(crate) fn expect_pattern(&self, at: Span<'_>, seed: u64, what: &str) -> Verdict {
         same(&self.get(at)?, &pattern(seed, at.bytes()), what).map_err(Stop::failed)
     }
 
-    /// Checks that every byte of a range is `byte`.
     #[track_caller]
     pub(crate) fn expect_byte(&self, at: Span<'_>, byte: u8, what: &str) -> Verdict {
         let found = self.get(at)?;
@@ -99,21 +94,20 @@ impl Subject {
     /// Allocates memory of `bytes` bytes, each of them `byte`.
     pub(crate) fn filled(&self, bytes: u64, byte: u8) -> Verdict<Memory> {
         let memory = self.memory(bytes)?;
-        self.fill(memory.span(), byte, self.side())?;
-        self.side().synchronize()?;
+        self.fill(memory.span(), byte, &self.side)?;
+        self.side.synchronize()?;
         Ok(memory)
     }
 
     /// Keeps host memory for a transfer. Returns its address.
     fn stage(&self, mut memory: Vec<u8>) -> *mut u8 {
         let start = memory.as_mut_ptr();
-        let mut staging = self.staging().lock().unwrap_or_else(PoisonError::into_inner);
+        let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
         staging.push(memory);
         start
     }
 }
 
-/// Makes `to` wait for the current end of `from`.
 pub(crate) fn link(event: &Event, from: &Stream, to: &Stream) -> Result<()> {
     event.record(from)?;
     event.hold_back(to)

@@ -8,11 +8,10 @@ use crate::failure::{Stop, Verdict};
 impl Subject {
     /// The size of chunk that cases use: a multiple of the recommended granularity, and never tiny.
     pub(crate) fn chunk(&self) -> Result<u64> {
-        let recommended = self.device().virtual_memory()?.granularity().recommended;
+        let recommended = self.device.virtual_memory()?.granularity().recommended;
         Ok((2 * MIB).next_multiple_of(recommended))
     }
 
-    /// Private backing of one chunk.
     pub(crate) fn chunk_backing(&self) -> Result<Backing> {
         self.backing(self.chunk()?, Sharing::Private)
     }
@@ -21,7 +20,7 @@ impl Subject {
     ///
     /// Skips the case if the device lacks the kind of sharing, or if this process may not use the fabric.
     pub(crate) fn shared_backing(&self, sharing: Sharing) -> Verdict<Backing> {
-        let memory = self.device().virtual_memory()?;
+        let memory = self.device.virtual_memory()?;
         let lacked = |reason| Stop::skipped(format!("no {sharing}: {reason}"));
         memory.shares(sharing).map_err(lacked)?;
         self.backing(self.chunk()?, sharing).map_err(|error| match error.kind() {
@@ -30,14 +29,13 @@ impl Subject {
         })
     }
 
-    /// Addresses for `chunks` chunks.
     pub(crate) fn chunk_reservation(&self, chunks: u64) -> Result<Reservation> {
         self.reservation(chunks * self.chunk()?)
     }
 
     /// The right to read and write for the device under test.
     pub(crate) fn read_write(&self) -> [Access; 1] {
-        [Access::ReadWrite(self.ordinal())]
+        [Access::ReadWrite(self.ordinal)]
     }
 
     /// Maps `backing` and gives the device under test read and write access.

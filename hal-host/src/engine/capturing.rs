@@ -36,7 +36,6 @@ thread_local! {
     static MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
 }
 
-/// Sets the calling thread's mode and returns the previous one.
 pub(crate) fn exchange_thread_mode(mode: CaptureMode) -> CaptureMode {
     MODE.replace(mode)
 }
@@ -44,10 +43,8 @@ pub(crate) fn exchange_thread_mode(mode: CaptureMode) -> CaptureMode {
 #[derive(Debug)]
 pub(super) struct CaptureState {
     device: usize,
-    /// The stream it was begun on.
     origin: StreamKey,
     mode: CaptureMode,
-    /// The thread that began it.
     thread: ThreadId,
     pub(super) broken: bool,
     pub(super) body: GraphBody,
@@ -82,7 +79,7 @@ impl State {
 
     /// Adds work to the stream's capture; `false` if it has none.
     pub(super) fn capture_task(&mut self, call: Call, key: StreamKey, task: &Task) -> Result<bool> {
-        let Some(device) = self.streams.get(&key).map(super::stream::StreamState::device) else { return Ok(false) };
+        let Some(device) = self.streams.get(&key).map(|stream| stream.device) else { return Ok(false) };
         let Some((_, capture)) = self.capture_of(call, key)? else { return Ok(false) };
         let end = capture.ends.entry(key).or_default();
         let node = capture.body.push(device, task.clone(), std::mem::take(end));
@@ -144,7 +141,7 @@ impl Machine {
         let call = Call::StreamWait;
         let joined = state.capture_of(call, key)?.map(|(joined, _)| joined);
         let stream = state.streams.get_mut(&key).ok_or(error(call, ErrorKind::InvalidHandle))?;
-        let refused = key.is_default_of(stream.device()) || joined.is_some_and(|other| other != id);
+        let refused = key.is_default_of(stream.device) || joined.is_some_and(|other| other != id);
         match state.captures.get_mut(&id) {
             Some(capture) if capture.broken => fail(call, ErrorKind::CaptureBroken),
             Some(capture) if !refused => {

@@ -12,20 +12,18 @@ use crate::checks::{check, fail};
 use crate::defect::Defect;
 use crate::engine::machine::Machine;
 
-/// A position in a stream, which the stream has reached or not.
+/// A position in a stream, which the stream has reached or not; also the end of a hold.
 ///
 /// Every record creates a new one, so that a later record does not affect a wait for an old one.
 #[derive(Debug, Default)]
 pub(crate) struct Marker(AtomicBool);
 
 impl Marker {
-    /// Returns whether all work before it has finished.
     pub(super) fn is_done(&self) -> bool {
         // Acquire: pairs with the release in `finish`, so that the work before the mark is visible.
         self.0.load(Ordering::Acquire)
     }
 
-    /// Records that all work before it has finished.
     pub(super) fn finish(&self) {
         // Release: pairs with the acquire in `is_done`.
         self.0.store(true, Ordering::Release);
@@ -38,18 +36,14 @@ pub(super) struct EventState {
     last: Record,
 }
 
-/// The last record of an event.
 #[derive(Clone, Debug)]
 pub(super) enum Record {
-    /// Never recorded.
     Never,
-    /// A position in a stream.
     Marked(Arc<Marker>),
     /// A position in a capture: the nodes before it.
     Captured {
         /// The capture, which may have ended.
         capture: u64,
-        /// Nodes of its graph.
         after: Vec<Node>,
     },
 }
@@ -94,7 +88,6 @@ impl Machine {
         Ok(())
     }
 
-    /// Records the current end of a stream.
     pub(crate) fn record(self: &Arc<Self>, device: usize, event: &Event, stream: StreamRef) -> Result<()> {
         let call = Call::Record;
         let mut state = self.state();
@@ -117,7 +110,6 @@ impl Machine {
         Ok(())
     }
 
-    /// Returns whether a stream has reached the last mark.
     pub(crate) fn poll(&self, event: &Event) -> Result<Progress> {
         let marker = self.marker(Call::Poll, event)?;
         if self.lies(Defect::EventDoneTooEarly) || marker.is_none_or(|marker| marker.is_done()) {
@@ -127,7 +119,6 @@ impl Machine {
         Ok(Progress::Pending)
     }
 
-    /// Blocks until a stream has reached the last mark.
     pub(crate) fn wait(&self, device: usize, event: &Event) -> Result<()> {
         let marker = self.marker(Call::Wait, event)?;
         if let Some(marker) = marker
@@ -151,7 +142,6 @@ impl Machine {
         }
     }
 
-    /// Makes a stream wait for the current mark of an event.
     pub(crate) fn stream_wait(self: &Arc<Self>, device: usize, stream: StreamRef, event: &Event) -> Result<()> {
         let call = Call::StreamWait;
         let mut state = self.state();

@@ -26,7 +26,6 @@ impl Machine {
         }
     }
 
-    /// Runs a task now.
     pub(crate) fn run(&self, device: usize, task: &Task) {
         if self.units[device].is_faulty() {
             return;

@@ -12,10 +12,8 @@ use crate::defect::Defect;
 use crate::engine::machine::Machine;
 use crate::random::SplitMix64;
 
-/// Position of a node in its graph.
 pub(super) type Node = usize;
 
-/// A graph that can be launched.
 #[derive(Debug)]
 pub(super) struct GraphState {
     pub(super) device: usize,
@@ -32,7 +30,6 @@ pub(crate) struct GraphBody {
 
 #[derive(Debug)]
 pub(super) struct Step {
-    /// Index of the device that runs it.
     pub(super) device: usize,
     pub(super) task: Task,
     /// Nodes that must have run before.
@@ -40,13 +37,11 @@ pub(super) struct Step {
 }
 
 impl GraphBody {
-    /// Adds work after existing nodes.
     pub(super) fn push(&mut self, device: usize, task: Task, after: Vec<Node>) -> Node {
         self.steps.push(Step { device, task, after });
         self.steps.len() - 1
     }
 
-    /// The work of every node.
     pub(super) fn tasks(&self) -> impl Iterator<Item = &Task> {
         self.steps.iter().map(|step| &step.task)
     }
@@ -117,7 +112,6 @@ impl Machine {
         self.submit(Call::Launch, device, stream, Task::Launch(body))
     }
 
-    /// Destroys a graph's handle.
     pub(crate) fn destroy_graph(&self, device: usize, graph: &Graph) -> Result<()> {
         let mut state = self.state();
         state.find_graph(Call::DestroyGraph, device, graph)?;

@@ -27,7 +27,7 @@ impl Machine {
         let state = self.state();
         for stream in state.streams.values() {
             if stream.in_flight().any(|task| task.touches(at, bytes)) {
-                self.units[stream.device()].raise_fault();
+                self.units[stream.device].raise_fault();
             }
         }
         remove()

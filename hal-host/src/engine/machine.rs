@@ -34,18 +34,15 @@ pub(crate) struct Machine {
     next_handle: AtomicUsize,
 }
 
-/// The state of one device.
 #[derive(Debug)]
 pub(crate) struct Unit {
     pub(crate) info: DeviceInfo,
     pub(crate) script: Script,
     pub(crate) physical: Arc<Physical>,
-    /// Live backings by handle.
     pub(crate) backings: Mutex<BTreeMap<usize, Arc<BackingMemory>>>,
     pub(crate) pool: Mutex<Pool>,
     /// Set once work has made a forbidden access; never cleared.
     fault: AtomicBool,
-    /// Pieces of work queued or running.
     pub(crate) pending: AtomicU64,
     /// The number of captures that are neither ended nor broken.
     pub(crate) captures: AtomicUsize,
@@ -90,7 +87,6 @@ impl Machine {
         self.forks.is_child()
     }
 
-    /// Returns a number that no handle has had.
     pub(crate) fn handle(&self) -> usize {
         static NEXT: AtomicUsize = AtomicUsize::new(FIRST_HANDLE);
         let next = if self.config.seed.is_some() { &self.next_handle } else { &NEXT };
@@ -103,12 +99,10 @@ impl Machine {
         (index < self.units.len()).then_some(index)
     }
 
-    /// Reads the table of addresses.
     pub(crate) fn read_space(&self) -> RwLockReadGuard<'_, Space> {
         self.space.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the table of addresses.
     pub(crate) fn write_space(&self) -> RwLockWriteGuard<'_, Space> {
         write(&self.space)
     }
@@ -137,24 +131,20 @@ impl Unit {
         }
     }
 
-    /// Whether work has made a forbidden access.
     pub(crate) fn is_faulty(&self) -> bool {
         // Acquire: pairs with the release in `raise_fault`.
         self.fault.load(Ordering::Acquire)
     }
 
-    /// Makes every later call fail.
     pub(crate) fn raise_fault(&self) {
         // Release: pairs with the acquire in `is_faulty`.
         self.fault.store(true, Ordering::Release);
     }
 
-    /// The live backings.
     pub(crate) fn backings(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<BackingMemory>>> {
         lock(&self.backings)
     }
 
-    /// The stream-ordered pool.
     pub(crate) fn pool(&self) -> MutexGuard<'_, Pool> {
         lock(&self.pool)
     }

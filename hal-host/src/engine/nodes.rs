@@ -18,7 +18,6 @@ fn number(capture: u64, node: Node) -> CaptureNode {
     CaptureNode::from_raw((capture << PLACE_BITS) | (node + 1))
 }
 
-/// Decodes a number into the capture and the position.
 fn place(node: CaptureNode) -> Option<(u64, Node)> {
     let place = node.raw() & ((1 << PLACE_BITS) - 1);
     Some(((node.raw() >> PLACE_BITS) as u64, place.checked_sub(1)?))

@@ -8,7 +8,6 @@ use crate::engine::StreamKey;
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     ranges: BTreeMap<u64, Held>,
-    /// The number of frees so far.
     tickets: u64,
 }
 
@@ -20,36 +19,28 @@ struct Held {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HeldState {
-    /// A caller uses it.
     Live,
     /// It was freed, but the stream has not reached the free.
-    Freeing { stream: StreamKey, ticket: u64 },
-    /// It is free.
+    Freeing {
+        stream: StreamKey,
+        ticket: u64,
+    },
     Idle,
 }
 
-/// The freed ranges that an allocation may reuse.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reuse {
-    /// Ranges of the stream itself, and ranges whose stream has reached the free.
-    Ordered,
-    /// Ranges of any stream at any time; a defect.
-    Early,
-}
-
 impl Pool {
-    /// Enters a new range, in use.
     pub(crate) fn insert(&mut self, at: u64, bytes: u64) {
         let state = HeldState::Live;
         self.ranges.insert(at, Held { bytes, state });
     }
 
-    /// Reuses a freed range of this size for later work in `stream`.
-    pub(crate) fn reuse(&mut self, bytes: u64, stream: StreamKey, reuse: Reuse) -> Option<u64> {
+    /// Reuses a freed range of this size for later work in `stream`: one of the stream itself, or one whose stream has
+    /// reached the free. With the defect `early` it may be of any stream.
+    pub(crate) fn reuse(&mut self, bytes: u64, stream: StreamKey, early: bool) -> Option<u64> {
         let fits = |held: &Held| {
             let free = match held.state {
                 HeldState::Live => false,
-                HeldState::Freeing { stream: other, .. } => other == stream || reuse == Reuse::Early,
+                HeldState::Freeing { stream: other, .. } => other == stream || early,
                 HeldState::Idle => true,
             };
             free && held.bytes == bytes
@@ -119,16 +110,16 @@ mod tests {
     fn a_freed_range_is_its_own_streams_at_once_and_anothers_later() {
         let mut pool = Pool::default();
         pool.insert(0x1000, 100);
-        assert_eq!(pool.reuse(100, HERE, Reuse::Ordered), None);
+        assert_eq!(pool.reuse(100, HERE, false), None);
         let ticket = pool.begin_free(0x1000, HERE).unwrap();
         assert_eq!(pool.begin_free(0x1000, HERE), None);
-        assert_eq!(pool.reuse(100, THERE, Reuse::Ordered), None);
-        assert_eq!(pool.reuse(101, HERE, Reuse::Ordered), None);
-        assert_eq!(pool.reuse(100, HERE, Reuse::Ordered), Some(0x1000));
+        assert_eq!(pool.reuse(100, THERE, false), None);
+        assert_eq!(pool.reuse(101, HERE, false), None);
+        assert_eq!(pool.reuse(100, HERE, false), Some(0x1000));
         assert!(!pool.end_free(0x1000, ticket), "it is in use again");
         let ticket = pool.begin_free(0x1000, HERE).unwrap();
         assert!(pool.end_free(0x1000, ticket));
-        assert_eq!(pool.reuse(100, THERE, Reuse::Ordered), Some(0x1000));
+        assert_eq!(pool.reuse(100, THERE, false), Some(0x1000));
     }
 
     #[test]

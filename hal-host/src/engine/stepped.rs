@@ -45,7 +45,7 @@ impl Machine {
         let key = state.draw()?;
         let sequence = state.log.len() as u64;
         let stream = state.streams.get_mut(&key)?;
-        let device = stream.device();
+        let device = stream.device;
         let work = stream.begin()?;
         let record = StepRecord {
             sequence,
@@ -79,7 +79,6 @@ impl Machine {
         }
     }
 
-    /// Every step so far.
     pub(crate) fn interleaving(&self) -> Vec<StepRecord> {
         self.state().log.clone()
     }

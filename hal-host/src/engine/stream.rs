@@ -45,7 +45,7 @@ impl StreamKey {
 
 #[derive(Debug)]
 pub(super) struct StreamState {
-    device: usize,
+    pub(super) device: usize,
     queue: VecDeque<Work>,
     /// Whether a piece of work has left the queue and not finished.
     running: bool,
@@ -53,11 +53,9 @@ pub(super) struct StreamState {
     current: Option<Task>,
     /// Pieces of work queued so far; `issued = finished + queue.len() + running`.
     issued: u64,
-    /// Pieces of work that have finished.
     finished: u64,
     /// Whether the handle is destroyed and only the queue is left.
     pub(super) destroyed: bool,
-    /// The capture that contains this stream.
     pub(super) capture: Option<u64>,
     /// Notified when work is queued; set once there is a worker.
     pub(super) wake: Option<Arc<Condvar>>,
@@ -78,16 +76,10 @@ impl StreamState {
         }
     }
 
-    pub(super) const fn device(&self) -> usize {
-        self.device
-    }
-
-    /// Returns whether nothing is queued or running.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.is_empty() && !self.running
     }
 
-    /// Queues work and wakes the worker.
     pub(super) fn push(&mut self, work: Work, config: &HostConfig) {
         let mut place = self.queue.len();
         if config.lies(Defect::CopiesOutOfOrder) && matches!(work, Work::Task(Task::Copy { .. })) {
@@ -121,7 +113,6 @@ impl StreamState {
         self.finished += 1;
     }
 
-    /// The tasks that have not finished.
     pub(super) fn in_flight(&self) -> impl Iterator<Item = &Task> {
         self.current.iter().chain(self.queue.iter().filter_map(task_of))
     }
@@ -140,7 +131,7 @@ impl State {
     /// Returns the stream's key, if the handle is a live stream of any device: events connect devices.
     pub(super) fn find_any_stream(&self, call: Call, device: usize, stream: StreamRef) -> Result<StreamKey> {
         let key = StreamKey::new(device, stream);
-        let owner = self.streams.get(&key).map_or(device, StreamState::device);
+        let owner = self.streams.get(&key).map_or(device, |stream| stream.device);
         self.find_stream(call, owner, stream)
     }
 

@@ -41,7 +41,7 @@ impl Machine {
                 state = wake.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            let device = stream.device();
+            let device = stream.device;
             while !work.is_ready(&state) && !state.stop {
                 state = self.wait_progress(state);
             }
@@ -55,7 +55,6 @@ impl Machine {
         }
     }
 
-    /// Wakes every waiting thread.
     pub(super) fn tell_progress(&self) {
         // Under the lock, so that no thread is between its check and its wait.
         let _state = self.state();

@@ -1,7 +1,6 @@
 //! Pieces of work that a stream runs.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use cachette_hal::HostFunction;
@@ -16,19 +15,13 @@ use crate::engine::machine::Machine;
 /// Host memory is stored as an exposed address, since work crosses threads.
 #[derive(Clone, Debug)]
 pub(crate) enum Task {
-    /// Sets every byte.
     Fill { at: u64, byte: u8, bytes: u64 },
-    /// Copies within device memory.
     Copy { to: u64, from: u64, bytes: u64 },
-    /// Copies from host memory.
     Upload { to: u64, from: u64, bytes: u64 },
-    /// Copies to host memory.
     Download { to: u64, from: u64, bytes: u64 },
-    /// Runs a graph.
     Launch(Arc<GraphBody>),
 }
 
-/// An entry of a stream's queue.
 pub(crate) enum Work {
     /// Work that can also be captured.
     Task(Task),
@@ -36,33 +29,28 @@ pub(crate) enum Work {
     Record(Arc<Marker>),
     /// Waits for a mark, or for the newest mark of the event `follow` (a defect).
     Wait {
-        /// The mark to wait for.
         marker: Arc<Marker>,
         /// The event whose later records also count.
         follow: Option<usize>,
     },
-    /// Calls the host.
     HostCall(HostFunction),
     /// Waits for a [`Hold`].
-    Hold(Arc<Gate>),
+    Hold(Arc<Marker>),
     /// Returns memory to the pool.
     Free {
-        /// The start of the memory.
         at: u64,
-        /// The number of the free.
         ticket: u64,
     },
 }
 
 impl Work {
-    /// Returns whether it can run now.
     pub(super) fn is_ready(&self, state: &State) -> bool {
         match self {
             Self::Wait { marker, follow } => match follow.and_then(|event| state.newest(event)) {
                 Some(newest) => newest.is_done(),
                 None => marker.is_done(),
             },
-            Self::Hold(gate) => gate.is_open(),
+            Self::Hold(gate) => gate.is_done(),
             _ => true,
         }
     }
@@ -125,29 +113,18 @@ pub enum WorkKind {
     Free,
 }
 
-/// The flag that a hold waits for.
-#[derive(Debug, Default)]
-pub(crate) struct Gate(AtomicBool);
-
-impl Gate {
-    fn is_open(&self) -> bool {
-        // Acquire: pairs with the release in `Hold::drop`.
-        self.0.load(Ordering::Acquire)
-    }
-}
-
 /// Holds a stream at a known point: later work in it does not run before this is dropped.
 #[derive(Debug)]
 #[must_use = "a hold that is dropped holds nothing"]
 pub struct Hold {
-    gate: Arc<Gate>,
+    gate: Arc<Marker>,
     machine: Weak<Machine>,
 }
 
 impl Hold {
     /// Creates a closed hold, and the work that waits for it.
     pub(super) fn new(machine: &Arc<Machine>) -> (Self, Work) {
-        let gate = Arc::<Gate>::default();
+        let gate = Arc::<Marker>::default();
         let hold = Self { gate: Arc::clone(&gate), machine: Arc::downgrade(machine) };
         (hold, Work::Hold(gate))
     }
@@ -160,8 +137,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // Release: pairs with the acquire in `Gate::is_open`.
-        self.gate.0.store(true, Ordering::Release);
+        self.gate.finish();
         if let Some(machine) = self.machine.upgrade() {
             machine.tell_progress();
         }

@@ -63,11 +63,8 @@ impl<D: Device> OwnedEvent<D> {
     }
 
     fn destroy(&mut self) -> Result<()> {
-        match self.event.take() {
-            // SAFETY: 1. this device created the handle, which leaves its owner here.
-            Some(event) => unsafe { self.device.destroy_event(event) },
-            None => Ok(()),
-        }
+        // SAFETY: 1. this device created the handle, which leaves its owner here.
+        self.event.take().map_or(Ok(()), |event| unsafe { self.device.destroy_event(event) })
     }
 }
 

@@ -47,14 +47,10 @@ impl<D: Device> OwnedGraph<D> {
     }
 
     fn destroy(&mut self) -> Result<()> {
-        match self.graph.take() {
-            Some(graph) => {
-                let capture = self.device.capture()?;
-                // SAFETY: 1. this device created the handle, which leaves its owner here.
-                unsafe { capture.destroy_graph(graph) }
-            }
-            None => Ok(()),
-        }
+        let Some(graph) = self.graph.take() else { return Ok(()) };
+        let capture = self.device.capture()?;
+        // SAFETY: 1. this device created the handle, which leaves its owner here.
+        unsafe { capture.destroy_graph(graph) }
     }
 }
 

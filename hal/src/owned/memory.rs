@@ -9,7 +9,6 @@ pub struct OwnedMemory<D: Device> {
     device: D,
     ptr: DevicePtr,
     bytes: u64,
-    /// Whether the memory was freed.
     freed: bool,
 }
 

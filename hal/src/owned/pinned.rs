@@ -13,7 +13,6 @@ pub struct OwnedPinned<D: Device> {
     device: D,
     ptr: NonNull<u8>,
     bytes: usize,
-    /// Whether the memory was freed.
     freed: bool,
 }
 

@@ -32,11 +32,8 @@ impl<D: Device> OwnedStream<D> {
     }
 
     fn destroy(&mut self) -> Result<()> {
-        match self.stream.take() {
-            // SAFETY: 1. this device created the handle, which leaves its owner here.
-            Some(stream) => unsafe { self.device.destroy_stream(stream) },
-            None => Ok(()),
-        }
+        // SAFETY: 1. this device created the handle, which leaves its owner here.
+        self.stream.take().map_or(Ok(()), |stream| unsafe { self.device.destroy_stream(stream) })
     }
 }
 

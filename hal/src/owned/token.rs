@@ -8,7 +8,6 @@ use crate::{Device, DevicePtr, IpcToken, Result};
 pub struct OpenedToken<D: Device> {
     device: D,
     base: DevicePtr,
-    /// Whether the memory was closed.
     closed: bool,
 }
 

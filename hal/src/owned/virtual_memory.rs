@@ -11,7 +11,6 @@ pub struct OwnedReservation<D: Device> {
     device: D,
     start: DevicePtr,
     bytes: u64,
-    /// Whether the addresses were released.
     released: bool,
 }
 
@@ -74,7 +73,6 @@ pub struct OwnedMapping<'r, D: Device> {
     reservation: &'r OwnedReservation<D>,
     at: DevicePtr,
     bytes: u64,
-    /// Whether it was unmapped.
     unmapped: bool,
 }
 
@@ -160,14 +158,10 @@ impl<D: Device> OwnedBacking<D> {
     }
 
     fn destroy(&mut self) -> Result<()> {
-        match self.backing.take() {
-            Some(backing) => {
-                let memory = self.device.virtual_memory()?;
-                // SAFETY: 1. this device created the handle, which leaves its owner here.
-                unsafe { memory.destroy_backing(backing) }
-            }
-            None => Ok(()),
-        }
+        let Some(backing) = self.backing.take() else { return Ok(()) };
+        let memory = self.device.virtual_memory()?;
+        // SAFETY: 1. this device created the handle, which leaves its owner here.
+        unsafe { memory.destroy_backing(backing) }
     }
 }
 

@@ -7,7 +7,6 @@ use crate::Call;
 
 use super::{DriverCall, Observer};
 
-/// The counters of one kind of call.
 #[derive(Debug, Default)]
 struct Row {
     calls: AtomicU64,

@@ -9,18 +9,8 @@ use crate::{
     Sharing, Stream, StreamOrdered, StreamRef, Transfer, Use, VirtualMemory,
 };
 
-use super::{Facts, Traced};
-use crate::{forward_groups, forward_virtual_memory_facts};
-
-/// The device itself for `[]`, or the device's group in the brackets.
-macro_rules! target {
-    ($device:expr, []) => {
-        &$device
-    };
-    ($device:expr, [$group:ident]) => {
-        $device.$group()?
-    };
-}
+use super::{DriverCall, Traced};
+use crate::{forward_groups, forward_target, forward_virtual_memory_facts};
 
 /// Defines safe methods that call the target and report the call.
 macro_rules! calls {
@@ -30,9 +20,9 @@ macro_rules! calls {
     ) => {
         $(
             fn $name(&self $(, $argument: $type)*) -> Result<$output> {
-                let target = target!(self.device, $group);
-                let facts = $facts;
-                self.$report(facts, || target.$name($($argument),*) $(, $number)?)
+                let target = forward_target!(self.device, $group);
+                let call = $facts;
+                self.$report(call, || target.$name($($argument),*) $(, $number)?)
             }
         )*
     };
@@ -46,10 +36,10 @@ macro_rules! unsafe_calls {
     ) => {
         $(
             unsafe fn $name(&self $(, $argument: $type)*) -> Result<$output> {
-                let target = target!(self.device, $group);
-                let facts = $facts;
+                let target = forward_target!(self.device, $group);
+                let call = $facts;
                 // SAFETY: the caller's promises are passed on unchanged.
-                self.$report(facts, || unsafe { target.$name($($argument),*) } $(, $number)?)
+                self.$report(call, || unsafe { target.$name($($argument),*) } $(, $number)?)
             }
         )*
     };
@@ -65,19 +55,19 @@ impl<D: Device> Device for Traced<D> {
 
     calls! {
         []
-        fn memory_info() -> MemoryInfo: report(Facts::of(Call::MemoryInfo));
-        fn allocate(bytes: u64) -> DevicePtr: report_new(Facts::of(Call::Allocate).bytes(bytes), |made| made.address());
-        fn create_stream() -> Stream: report_new(Facts::of(Call::CreateStream), |made| made.raw() as u64);
-        fn synchronize_device() -> (): report(Facts::of(Call::SynchronizeDevice));
-        fn create_event() -> Event: report_new(Facts::of(Call::CreateEvent), |made| made.raw() as u64);
+        fn memory_info() -> MemoryInfo: report(DriverCall::of(Call::MemoryInfo));
+        fn allocate(bytes: u64) -> DevicePtr: report_new(DriverCall::of(Call::Allocate).bytes(bytes), |made| made.address());
+        fn create_stream() -> Stream: report_new(DriverCall::of(Call::CreateStream), |made| made.raw() as u64);
+        fn synchronize_device() -> (): report(DriverCall::of(Call::SynchronizeDevice));
+        fn create_event() -> Event: report_new(DriverCall::of(Call::CreateEvent), |made| made.raw() as u64);
     }
 
     unsafe_calls! {
         []
-        fn free(ptr: DevicePtr) -> (): report(Facts::of(Call::Free).subject(ptr.address()));
+        fn free(ptr: DevicePtr) -> (): report(DriverCall::of(Call::Free).subject(ptr.address()));
         fn destroy_stream(stream: Stream) -> ():
-            report(Facts::of(Call::DestroyStream).subject(stream.raw() as u64).stream(stream.borrow()));
-        fn synchronize(stream: StreamRef) -> (): report(Facts::of(Call::Synchronize).stream(stream));
+            report(DriverCall::of(Call::DestroyStream).subject(stream.raw() as u64).stream(stream.borrow()));
+        fn synchronize(stream: StreamRef) -> (): report(DriverCall::of(Call::Synchronize).stream(stream));
         fn destroy_event(event: Event) -> (): report(of_event(Call::DestroyEvent, &event));
         fn record(event: &Event, stream: StreamRef) -> (): report(of_event(Call::Record, event).stream(stream));
         fn poll(event: &Event) -> Progress: report_poll(of_event(Call::Poll, event));
@@ -93,13 +83,13 @@ impl<D: Device> VirtualMemory for Traced<D> {
     calls! {
         [virtual_memory]
         fn reserve(bytes: u64, wish: Option<DevicePtr>) -> DevicePtr:
-            report_new(Facts::of(Call::Reserve).bytes(bytes), |made| made.address());
+            report_new(DriverCall::of(Call::Reserve).bytes(bytes), |made| made.address());
         fn create_backing(bytes: u64, sharing: Sharing, rdma: bool) -> Backing:
-            report_new(Facts::of(Call::CreateBacking).bytes(bytes), |made| made.raw() as u64);
+            report_new(DriverCall::of(Call::CreateBacking).bytes(bytes), |made| made.raw() as u64);
         fn import_backing(fd: BorrowedFd<'_>, bytes: u64) -> Backing:
-            report_new(Facts::of(Call::ImportBacking).bytes(bytes), |made| made.raw() as u64);
+            report_new(DriverCall::of(Call::ImportBacking).bytes(bytes), |made| made.raw() as u64);
         fn import_fabric(handle: &FabricHandle, bytes: u64) -> Backing:
-            report_new(Facts::of(Call::ImportFabric).bytes(bytes), |made| made.raw() as u64);
+            report_new(DriverCall::of(Call::ImportFabric).bytes(bytes), |made| made.raw() as u64);
     }
 
     unsafe_calls! {
@@ -118,13 +108,13 @@ impl<D: Device> VirtualMemory for Traced<D> {
 impl<D: Device> StreamOrdered for Traced<D> {
     calls! {
         [stream_ordered]
-        fn trim(keep: u64) -> (): report(Facts::of(Call::Trim).bytes(keep));
+        fn trim(keep: u64) -> (): report(DriverCall::of(Call::Trim).bytes(keep));
     }
 
     unsafe_calls! {
         [stream_ordered]
         fn allocate_on(bytes: u64, stream: StreamRef) -> DevicePtr:
-            report_new(Facts::of(Call::AllocateOn).bytes(bytes).stream(stream), |made| made.address());
+            report_new(DriverCall::of(Call::AllocateOn).bytes(bytes).stream(stream), |made| made.address());
         fn free_on(ptr: DevicePtr, stream: StreamRef) -> (): report(of_range(Call::FreeOn, ptr, 0).stream(stream));
     }
 }
@@ -133,17 +123,17 @@ impl<D: Device> HostMemory for Traced<D> {
     calls! {
         [host_memory]
         fn allocate_pinned(bytes: usize) -> NonNull<u8>:
-            report_new(Facts::of(Call::AllocatePinned).bytes(bytes as u64), |made| address(*made));
+            report_new(DriverCall::of(Call::AllocatePinned).bytes(bytes as u64), |made| address(*made));
         fn device_address(ptr: NonNull<u8>) -> DevicePtr:
-            report(Facts::of(Call::DeviceAddress).subject(address(ptr)));
+            report(DriverCall::of(Call::DeviceAddress).subject(address(ptr)));
     }
 
     unsafe_calls! {
         [host_memory]
-        fn free_pinned(ptr: NonNull<u8>) -> (): report(Facts::of(Call::FreePinned).subject(address(ptr)));
+        fn free_pinned(ptr: NonNull<u8>) -> (): report(DriverCall::of(Call::FreePinned).subject(address(ptr)));
         fn register(ptr: NonNull<u8>, bytes: usize) -> ():
-            report(Facts::of(Call::Register).subject(address(ptr)).bytes(bytes as u64));
-        fn unregister(ptr: NonNull<u8>) -> (): report(Facts::of(Call::Unregister).subject(address(ptr)));
+            report(DriverCall::of(Call::Register).subject(address(ptr)).bytes(bytes as u64));
+        fn unregister(ptr: NonNull<u8>) -> (): report(DriverCall::of(Call::Unregister).subject(address(ptr)));
     }
 }
 
@@ -151,7 +141,7 @@ impl<D: Device> Ipc for Traced<D> {
     calls! {
         [ipc]
         fn open_token(token: &IpcToken) -> DevicePtr:
-            report_new(Facts::of(Call::OpenToken), |made| made.address());
+            report_new(DriverCall::of(Call::OpenToken), |made| made.address());
     }
 
     unsafe_calls! {
@@ -164,23 +154,23 @@ impl<D: Device> Ipc for Traced<D> {
 impl<D: Device> Capture for Traced<D> {
     calls! {
         [capture]
-        fn exchange_capture_mode(mode: CaptureMode) -> CaptureMode: report(Facts::of(Call::ExchangeCaptureMode));
+        fn exchange_capture_mode(mode: CaptureMode) -> CaptureMode: report(DriverCall::of(Call::ExchangeCaptureMode));
     }
 
     unsafe_calls! {
         [capture]
-        fn capture_status(stream: StreamRef) -> CaptureStatus: report(Facts::of(Call::CaptureStatus).stream(stream));
+        fn capture_status(stream: StreamRef) -> CaptureStatus: report(DriverCall::of(Call::CaptureStatus).stream(stream));
         fn frontier(stream: StreamRef, nodes: &mut Vec<CaptureNode>) -> CaptureStatus:
-            report(Facts::of(Call::Frontier).stream(stream));
+            report(DriverCall::of(Call::Frontier).stream(stream));
         fn dependencies(node: CaptureNode, nodes: &mut Vec<CaptureNode>) -> ():
-            report(Facts::of(Call::Dependencies).subject(node.raw() as u64));
+            report(DriverCall::of(Call::Dependencies).subject(node.raw() as u64));
         fn begin_capture(stream: StreamRef, mode: CaptureMode) -> ():
-            report(Facts::of(Call::BeginCapture).stream(stream));
+            report(DriverCall::of(Call::BeginCapture).stream(stream));
         fn end_capture(stream: StreamRef) -> Graph:
-            report_new(Facts::of(Call::EndCapture).stream(stream), |made| made.raw() as u64);
+            report_new(DriverCall::of(Call::EndCapture).stream(stream), |made| made.raw() as u64);
         fn launch(graph: &Graph, stream: StreamRef) -> ():
-            report(Facts::of(Call::Launch).subject(graph.raw() as u64).stream(stream));
-        fn destroy_graph(graph: Graph) -> (): report(Facts::of(Call::DestroyGraph).subject(graph.raw() as u64));
+            report(DriverCall::of(Call::Launch).subject(graph.raw() as u64).stream(stream));
+        fn destroy_graph(graph: Graph) -> (): report(DriverCall::of(Call::DestroyGraph).subject(graph.raw() as u64));
     }
 }
 
@@ -211,31 +201,27 @@ impl<D: Device> HostCalls for Traced<D> {
     unsafe_calls! {
         [host_calls]
         fn call_host(stream: StreamRef, function: HostFunction) -> ():
-            report(Facts::of(Call::CallHost).stream(stream));
+            report(DriverCall::of(Call::CallHost).stream(stream));
     }
 }
 
-/// A call with a range of device addresses.
-const fn of_range(call: Call, at: DevicePtr, bytes: u64) -> Facts {
-    Facts::of(call).subject(at.address()).bytes(bytes)
+const fn of_range(call: Call, at: DevicePtr, bytes: u64) -> DriverCall {
+    DriverCall::of(call).subject(at.address()).bytes(bytes)
 }
 
-/// A call with a backing.
-const fn of_backing(call: Call, backing: &Backing) -> Facts {
-    Facts::of(call).subject(backing.raw() as u64).bytes(backing.bytes())
+const fn of_backing(call: Call, backing: &Backing) -> DriverCall {
+    DriverCall::of(call).subject(backing.raw() as u64).bytes(backing.bytes())
 }
 
-/// A call with an event.
-const fn of_event(call: Call, event: &Event) -> Facts {
-    Facts::of(call).subject(event.raw() as u64)
+const fn of_event(call: Call, event: &Event) -> DriverCall {
+    DriverCall::of(call).subject(event.raw() as u64)
 }
 
 /// A call with a peer, by its ordinal.
-const fn of_peer(call: Call, peer: Ordinal) -> Facts {
-    Facts::of(call).subject(peer.0 as u64)
+const fn of_peer(call: Call, peer: Ordinal) -> DriverCall {
+    DriverCall::of(call).subject(peer.0 as u64)
 }
 
-/// Host memory as a number.
 fn address(ptr: NonNull<u8>) -> u64 {
     ptr.addr().get() as u64
 }

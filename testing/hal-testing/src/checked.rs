@@ -13,7 +13,7 @@ pub use misuse::{Misuse, MisuseKind, Origin, Resource};
 
 use watch::Watch;
 
-use cachette_hal::{Device, DevicePtr, StreamRef};
+use cachette_hal::{Device, StreamRef};
 
 /// A device that tracks every live handle and every live range, and reports misuse.
 ///
@@ -23,8 +23,7 @@ use cachette_hal::{Device, DevicePtr, StreamRef};
 /// call and the origin of the handle. A call that fails in the driver changes nothing here. A request for zero bytes is
 /// passed on, because the driver must reject it.
 ///
-/// Streams and memory created elsewhere must be registered by [`adopt_stream`](Self::adopt_stream) or
-/// [`adopt_memory`](Self::adopt_memory). Memory of a peer is unknown here: once a peer is enabled, a transfer outside
+/// Streams created elsewhere must be registered by [`adopt_stream`](Self::adopt_stream). Memory of a peer is unknown here: once a peer is enabled, a transfer outside
 /// known memory is assumed to access the peer's.
 ///
 /// The checks see the order of calls, not the work that is still running, so a violation of promise 2 of `cachette-hal`
@@ -35,7 +34,7 @@ use cachette_hal::{Device, DevicePtr, StreamRef};
 /// use cachette_hal_testing::Checked;
 ///
 /// fn careful<D: Device>(device: D) -> Result<D, Box<dyn std::error::Error>> {
-///     let device = Checked::new(device).on_misuse(|misuse| eprintln!("{misuse}"));
+///     let device = Checked::new(device);
 ///     let event = device.create_event()?;
 ///     // SAFETY: 1. The event was made by this device just now.
 ///     unsafe { device.destroy_event(event) }?;
@@ -55,24 +54,9 @@ impl<D: Device> Checked<D> {
         Self { device, watch: Watch::new() }
     }
 
-    /// Calls `observer` for every misuse, on the thread that makes the wrong call. When the device is dropped or
-    /// finished, `observer` is called for every leak.
-    #[must_use]
-    pub fn on_misuse(mut self, observer: impl Fn(&Misuse) + Send + Sync + 'static) -> Self {
-        self.watch.add_observer(Box::new(observer));
-        self
-    }
-
     /// Registers a stream that is created and destroyed elsewhere.
     pub fn adopt_stream(&self, stream: StreamRef) {
-        let mut ledger = self.watch.ledger();
-        ledger.adopt(Resource::Stream, stream.raw() as u64, 0);
-    }
-
-    /// Registers device memory that is allocated and freed elsewhere.
-    pub fn adopt_memory(&self, at: DevicePtr, bytes: u64) {
-        let mut ledger = self.watch.ledger();
-        ledger.adopt(Resource::Memory, at.address(), bytes);
+        self.watch.ledger().adopt(stream);
     }
 
     /// The wrapped device.

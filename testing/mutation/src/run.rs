@@ -95,7 +95,6 @@ impl Drop for LastWords<'_> {
     }
 }
 
-/// A number that the environment gives.
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.trim().parse().ok()
 }

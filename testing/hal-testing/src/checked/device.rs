@@ -2,7 +2,7 @@
 
 use cachette_hal::{Call, Device, DevicePtr, Event, MemoryInfo, Progress, Result, Stream, StreamRef, Use};
 
-use super::table::{creates, ends, passes, target, uses};
+use super::table::{creates, ends, passes, uses};
 use super::{Checked, Resource};
 use cachette_hal::forward_groups;
 
@@ -44,7 +44,6 @@ impl<D: Device> Device for Checked<D> {
 }
 
 impl<D: Device> Checked<D> {
-    /// Fails unless the stream is live.
     pub(super) fn check_stream(&self, call: Call, stream: StreamRef) -> Result<()> {
         self.watch.used(call, Resource::Stream, stream.raw())
     }
@@ -53,7 +52,6 @@ impl<D: Device> Checked<D> {
         self.watch.check(|ledger| ledger.not_captured(call, (Resource::Stream, stream.raw() as u64)))
     }
 
-    /// Fails unless the event is live.
     fn check_event(&self, call: Call, event: &Event) -> Result<()> {
         self.watch.used(call, Resource::Event, event.raw())
     }

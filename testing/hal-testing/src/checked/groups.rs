@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use super::table::{creates, ends, passes, target, uses};
+use super::table::{creates, ends, passes, uses};
 use super::{Checked, Resource};
 use cachette_hal::{
     Call, Capture, CaptureMode, CaptureNode, CaptureStatus, Device, DevicePtr, Graph, HostCalls, HostFunction,
@@ -181,7 +181,6 @@ impl<D: Device> Checked<D> {
     }
 }
 
-/// Host memory as a number.
 fn address(ptr: NonNull<u8>) -> u64 {
     ptr.addr().get() as u64
 }

@@ -5,16 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::misuse::{Misuse, MisuseKind, Origin, Resource};
 use cachette_hal::{Call, Ordinal, StreamRef};
 
-/// The number of remembered ended resources.
 const REMEMBERED: usize = 4096;
 
-/// The result of a check.
 pub(super) type Finding<T = ()> = Result<T, Box<Misuse>>;
 
 /// A resource by its kind and its handle or start address.
 pub(super) type Key = (Resource, u64);
 
-/// One live resource.
 #[derive(Debug)]
 pub(super) struct Entry {
     /// Zero for handles, and for opened memory, whose size is unknown.
@@ -42,7 +39,6 @@ impl Entry {
     }
 }
 
-/// One resource that has ended.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) key: Key,
@@ -70,7 +66,6 @@ pub(super) struct Ledger {
     ended: VecDeque<Ended>,
     /// Devices whose memory this device may access. This ledger does not contain that memory.
     pub(super) peers: BTreeSet<Ordinal>,
-    /// Every misuse so far, in order.
     pub(super) misuses: Vec<Misuse>,
 }
 
@@ -79,13 +74,13 @@ impl Ledger {
     pub(super) fn new() -> Self {
         let mut ledger =
             Self { live: BTreeMap::new(), ended: VecDeque::new(), peers: BTreeSet::new(), misuses: Vec::new() };
-        ledger.adopt(Resource::Stream, StreamRef::DEFAULT.raw() as u64, 0);
+        ledger.adopt(StreamRef::DEFAULT);
         ledger
     }
 
-    /// Records a resource that was created elsewhere, unless it is already known.
-    pub(super) fn adopt(&mut self, resource: Resource, number: u64, bytes: u64) {
-        self.live.entry((resource, number)).or_insert_with(|| Entry::new(bytes, None));
+    /// Records a stream that was created elsewhere, unless it is already known.
+    pub(super) fn adopt(&mut self, stream: StreamRef) {
+        self.live.entry((Resource::Stream, stream.raw() as u64)).or_insert_with(|| Entry::new(0, None));
     }
 
     /// Records a resource that the driver has just created.
@@ -121,7 +116,6 @@ impl Ledger {
         }
     }
 
-    /// Fails unless the handle is live.
     pub(super) fn used(&self, call: Call, key: Key) -> Finding {
         if self.live.get(&key).is_some_and(Entry::is_live) {
             return Ok(());
@@ -281,7 +275,6 @@ const ADDRESSED: [Resource; 7] = [
     Resource::Reservation,
 ];
 
-/// Adds the facts about a live resource.
 pub(super) fn with_entry(mut misuse: Misuse, key: Key, entry: &Entry) -> Misuse {
     (misuse.resource, misuse.start) = key;
     misuse.size = entry.bytes;
@@ -290,7 +283,6 @@ pub(super) fn with_entry(mut misuse: Misuse, key: Key, entry: &Entry) -> Misuse 
     misuse
 }
 
-/// Adds the facts about an ended resource.
 pub(super) fn with_ended(mut misuse: Misuse, ended: &Ended) -> Misuse {
     (misuse.resource, misuse.start) = ended.key;
     misuse.size = ended.bytes;

@@ -88,7 +88,6 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// The current thread and call stack.
     pub(super) fn here(call: Call, sequence: u64) -> Self {
         let thread = thread::current();
         let backtrace = Backtrace::capture();
@@ -149,15 +148,7 @@ impl MisuseKind {
             Self::EndedTwice | Self::UsedAfterEnd | Self::Foreign | Self::WrongCall | Self::Leaked => {
                 ErrorKind::InvalidHandle
             }
-            Self::Interior
-            | Self::NotMapped
-            | Self::AlreadyMapped
-            | Self::NotReserved
-            | Self::StillMapped
-            | Self::WrongSize
-            | Self::NotCaptured
-            | Self::StillCaptured
-            | Self::OutOfBounds => ErrorKind::InvalidValue,
+            _ => ErrorKind::InvalidValue,
         }
     }
 }
@@ -188,14 +179,8 @@ pub struct Misuse {
 }
 
 impl Misuse {
-    /// Creates a misuse of an unknown resource.
     pub(super) const fn of(what: MisuseKind, call: Call, resource: Resource, subject: u64, bytes: u64) -> Self {
         Self { what, call, subject, bytes, resource, start: subject, size: 0, origin: None, ended: None }
-    }
-
-    /// Returns the offset of the subject in the resource.
-    const fn offset(&self) -> u64 {
-        self.subject.saturating_sub(self.start)
     }
 
     /// Writes the fault, without the resource's history.
@@ -247,9 +232,8 @@ impl Misuse {
         }
     }
 
-    /// Writes the position of the subject in the resource.
     fn write_place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "it starts {} bytes inside ", self.offset())?;
+        write!(f, "it starts {} bytes inside ", self.subject.saturating_sub(self.start))?;
         self.write_extent(f)
     }
 

@@ -139,7 +139,6 @@ impl Ledger {
             || self.may_be_opened(at, end)
     }
 
-    /// Whether every address of a range is mapped.
     fn is_mapped(&self, at: u64, end: u64) -> bool {
         let mut next = at;
         while next < end {
@@ -187,7 +186,6 @@ impl Ledger {
         }
     }
 
-    /// Adds the facts about a live resource.
     fn describe(&self, key: Key, misuse: Misuse) -> Box<Misuse> {
         Box::new(match self.live.get(&key) {
             Some(entry) => with_entry(misuse, key, entry),

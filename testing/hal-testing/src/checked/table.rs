@@ -1,21 +1,11 @@
 //! Rows of methods that call the device, or its group in the brackets, with a check before or a note after.
 
-/// The device itself for `[]`, or the device's group in the brackets.
-macro_rules! target {
-    ($device:expr, []) => {
-        &$device
-    };
-    ($device:expr, [$group:ident]) => {
-        $device.$group()?
-    };
-}
-
 /// Defines methods that need no check: `fn name(arguments) -> output;`.
 macro_rules! passes {
     ($group:tt $(fn $name:ident($($argument:ident: $type:ty),*) -> $output:ty;)*) => {
         $(
             fn $name(&self $(, $argument: $type)*) -> Result<$output> {
-                target!(self.device, $group).$name($($argument),*)
+                cachette_hal::forward_target!(self.device, $group).$name($($argument),*)
             }
         )*
     };
@@ -28,7 +18,7 @@ macro_rules! uses {
     )*) => {
         $(
             unsafe fn $name(&self $(, $argument: $type)*) -> Result<$output> {
-                let target = target!(self.device, $group);
+                let target = cachette_hal::forward_target!(self.device, $group);
                 $(self.$check(Call::$call, $($checked),*)?;)*
                 // SAFETY: 1 and 3. Checked above. The other promises are the caller's.
                 unsafe { target.$name($($argument),*) }
@@ -45,7 +35,7 @@ macro_rules! creates {
     )*) => {
         $(
             fn $name(&self $(, $argument: $type)*) -> Result<$output> {
-                let $made = target!(self.device, $group).$name($($argument),*)?;
+                let $made = cachette_hal::forward_target!(self.device, $group).$name($($argument),*)?;
                 self.watch.note(Call::$call, Resource::$resource, $number, $bytes);
                 Ok($made)
             }
@@ -61,7 +51,7 @@ macro_rules! ends {
     )*) => {
         $(
             unsafe fn $name(&self $(, $argument: $type)*) -> Result<()> {
-                let target = target!(self.device, $group);
+                let target = cachette_hal::forward_target!(self.device, $group);
                 $(self.$check(Call::$call, $($checked),*)?;)*
                 let key = (Resource::$resource, $number);
                 // SAFETY: 1. The ledger lists the resource as live. The other promises are the caller's.
@@ -71,4 +61,4 @@ macro_rules! ends {
     };
 }
 
-pub(super) use {creates, ends, passes, target, uses};
+pub(super) use {creates, ends, passes, uses};

@@ -4,7 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use cachette_hal::{Access, Backing, Call, Device, DevicePtr, FabricHandle, Result, Sharing, VirtualMemory};
 
-use super::table::{creates, ends, target, uses};
+use super::table::{creates, ends, uses};
 use super::{Checked, Resource};
 use cachette_hal::forward_virtual_memory_facts;
 
@@ -86,7 +86,6 @@ impl<D: Device> Checked<D> {
         self.watch.check(|ledger| ledger.tiled(call, at.address(), bytes))
     }
 
-    /// Fails unless the backing is live.
     fn check_backing(&self, call: Call, backing: &Backing) -> Result<()> {
         self.watch.used(call, Resource::Backing, backing.raw())
     }

@@ -83,7 +83,7 @@ fn facts_and_missing_groups_are_not_calls() {
     assert_eq!(device.granularity().minimum, 4096);
     assert!(Feature::ALL.into_iter().all(|feature| device.missing(feature).is_none()));
     assert!(log.calls().is_empty());
-    assert_eq!(device.into_inner().calls(), []);
+    assert_eq!(device.device().calls(), []);
 
     let device = Traced::new(Fake::bare(), Arc::clone(&log));
     for feature in Feature::ALL {
