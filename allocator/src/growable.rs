@@ -117,7 +117,7 @@ impl<D: Device> Growable<D> {
         let bytes = most_bytes.max(1).next_multiple_of(page);
         let heap = Arc::clone(inner.growable_heap(pool.as_ref().map(|pool| &pool.state), &stream.stream_state)?);
         let (segment, address, place) = {
-            let _alone = heap.lock_growth();
+            let _alone = heap.growth.lock();
             let _relaxed = inner.shared.relax_capture();
             heap.reserve_exactly(bytes)?
         };
@@ -382,19 +382,10 @@ impl<D: Device> Heap<D> {
     fn reserve_exactly(&self, bytes: u64) -> hal::Result<(SegmentId, u64, u64)> {
         let memory = self.shared.device.virtual_memory()?;
         let start = self.shared.chunks.reserve_outside_excluded(memory, bytes)?;
-        let mut state = self.state.lock();
-        let Some(id) = state.blocks.add_addresses(start.address(), bytes) else {
-            drop(state);
-            // SAFETY: 1. the range was just reserved, and no other code has its address.
-            unsafe { memory.release(start, bytes) }?;
-            return Err(NO_HEAP);
-        };
-        state.blocks.set_order(id, self.shared.totals.segments.fetch_add(1, Relaxed));
-        let place = state.blocks.place_of(id).ok_or(NO_HEAP)?;
-        drop(state);
+        let id = self.add_range(memory, start, bytes)?.ok_or(NO_HEAP)?;
         // The end of the addresses lowers it again.
         self.shared.chunks.ranges.fetch_add(1, Relaxed);
-        self.note_range(start, bytes);
+        let place = self.state.lock().blocks.place_of(id).ok_or(NO_HEAP)?;
         Ok((id, start.address(), place))
     }
 

@@ -16,7 +16,7 @@ pub(crate) use view::HeapCopy;
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use cachette_hal::{Device, StreamRef};
 
@@ -40,7 +40,7 @@ pub(crate) struct Heap<D: Device> {
     pub(crate) state: HeapLock<D>,
     pub(crate) counters: Arc<Counters>,
     /// Held by the one request that may add memory to the heap. Hits do not wait for it.
-    growth: Mutex<()>,
+    pub(crate) growth: Mutex<()>,
     /// The elastic state; `None` if the segments come from the device.
     pub(crate) elastic: Option<ElasticState<D>>,
     /// For an elastic heap, the number of the heap with direct segments for what the driver cannot map.
@@ -86,7 +86,6 @@ impl<D: Device> Heap<D> {
         heap
     }
 
-    /// The pool of the heap; `None` for the default pool.
     pub(crate) fn pool(&self) -> Option<Arc<PoolState>> {
         self.pool.read().clone()
     }
@@ -110,11 +109,6 @@ impl<D: Device> Heap<D> {
         Self::note_pool(&mut state, pool.id);
     }
 
-    /// Switches splitting of blocks on or off. Elastic segments always split.
-    pub(crate) fn set_no_split(&self, on: bool) {
-        self.state.lock().policy.no_split = on && self.elastic.is_none();
-    }
-
     /// Returns whether the unused memory of the heap may be released for another request, or when a caller empties the
     /// cache.
     pub(crate) fn may_release(&self) -> bool {
@@ -133,11 +127,6 @@ impl<D: Device> Heap<D> {
         state.redirect.route = routed && self.pool.read().is_none();
     }
 
-    /// Locks the right to add memory to the heap.
-    pub(crate) fn lock_growth(&self) -> MutexGuard<'_, ()> {
-        self.growth.lock()
-    }
-
     /// Sets how later requests choose blocks.
     pub(crate) fn set_policy(&self, policy: &HeapPolicy) {
         let pool = self.pool();
@@ -149,7 +138,6 @@ impl<D: Device> Heap<D> {
         state.blocks.coalesce();
     }
 
-    /// The current policy for the choice of blocks.
     pub(crate) fn policy(&self) -> HeapPolicy {
         self.state.lock().policy.clone()
     }

@@ -148,8 +148,11 @@ impl<D: Device> Allocator<D> {
         let inner = self.inner();
         let state = inner.routes.end(id)?;
         inner.refresh_routes();
-        for heap in inner.heaps_of(&state) {
-            heap.process_events_after_capture();
+        if inner.shared.settings.reuses_in_captures.load(Relaxed) {
+            for heap in inner.heaps_of(&state) {
+                // The next request retries a failure.
+                let _ = heap.process_events();
+            }
         }
         state.notify(SourceEvent::Ended(self.device_info().ordinal, id.pair()));
         inner.release_pool(&state);
@@ -206,7 +209,7 @@ impl<D: Device> Pool<D> {
         let _turn = self.inner().config_turn.lock();
         self.state.no_split.store(on, Relaxed);
         for heap in self.inner().heaps_of(&self.state) {
-            heap.set_no_split(on);
+            heap.state.lock().policy.no_split = on && heap.elastic.is_none();
         }
     }
 

@@ -45,6 +45,7 @@ use crate::pool::pool_state::PoolState;
 use crate::retry::release::release_whole;
 use crate::size::SegmentKind;
 use crate::source::SourceError;
+use crate::stats::{Counted, Row};
 use crate::stream_state::StreamState;
 
 #[derive(Debug)]
@@ -127,7 +128,7 @@ impl<'a, D: Device> Retry<'a, D> {
         self.check_nested()?;
         loop {
             // One request at a time adds memory to a heap. The next one may find the remainder of the first.
-            let alone = self.heap.lock_growth();
+            let alone = self.heap.growth.lock();
             // The pool may have gone to sleep in the meantime.
             AllocatorState::check_awake(self.heap)?;
             let _relaxed = self.shared.relax_capture();
@@ -242,7 +243,9 @@ impl<'a, D: Device> Retry<'a, D> {
         let mut donors = ChunkDonors { heaps: Vec::new(), holders };
         let heaps = numbers.into_iter().filter_map(|number| self.inner.heaps.get(number));
         for heap in heaps.filter(|heap| heap.has_memory()) {
-            let may_give = heap.may_have_idle_chunks();
+            // A chunk may be idle, now or after the events of pending blocks, if it fits into what is not allocated.
+            let unused = heap.reserved().saturating_sub(heap.counters.now(Row::All, Counted::AllocatedBytes));
+            let may_give = unused >= elastic::SMALLEST_PAGE;
             if (may_give || donors.holders < elastic::MANY_HEAPS) && gives(heap) {
                 donors.holders += 1;
                 donors.heaps.extend(may_give.then(|| Arc::clone(heap)));
@@ -318,7 +321,7 @@ impl<'a, D: Device> Retry<'a, D> {
             return Ok(());
         }
         let heap = self.inner.direct_heap(self.heap)?;
-        let _alone = heap.lock_growth();
+        let _alone = heap.growth.lock();
         let direct = Retry::new(self.inner, heap, self.wanted.request);
         direct.search()?;
         direct.alloc_segment(false)

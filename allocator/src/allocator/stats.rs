@@ -26,7 +26,7 @@ impl<D: Device> Allocator<D> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         for heap in self.inner.heaps.all() {
-            heap.coalesce();
+            drop(heap.lock_coalesced());
         }
         let shared = self.shared();
         let (peaks, totals) = (&shared.peaks, &shared.totals);

@@ -4,7 +4,7 @@ mod guards;
 mod raw;
 mod segments;
 
-pub(crate) use guards::{ReuseGuard, add_guards};
+pub(crate) use guards::ReuseGuard;
 pub(crate) use segments::IdleSegment;
 pub(crate) use segments::rank_of;
 

@@ -16,7 +16,6 @@
 
 mod free_blocks;
 
-use crate::blocks::heap_blocks::add_guards;
 use crate::blocks::segment::Segment;
 use crate::blocks::start_index::StartIndex;
 use crate::blocks::table::Block;
@@ -39,14 +38,14 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     }
 
     /// Adds an elastic segment as one unmapped block. Returns `None` if the tables are full.
-    pub(crate) fn add_addresses(&mut self, base: u64, bytes: u64) -> Option<SegmentId> {
+    pub(crate) fn add_addresses(&mut self, base: u64, bytes: u64, order: u64) -> Option<SegmentId> {
         let segment = Segment {
             base,
             bytes,
             kind: SegmentKind::Large,
             first: BlockId::NONE,
             age: self.segments.next_age()?,
-            order: 0,
+            order,
             starts: StartIndex::parts(),
         };
         let (id, first) = self.put_segment(segment)?;
@@ -130,8 +129,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             self.merge(first, piece.block);
         }
         if !guards.is_empty() {
-            self.blocks[first].guarded = true;
-            add_guards(self.guards.entry(first).or_default(), guards);
+            self.guard(first, guards);
         }
         if rounded < self.blocks[first].bytes()
             && let Some(rest) = self.split_rest(first, units_of(rounded))
@@ -310,11 +308,6 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 }
 
 impl<G> HeapBlocks<G> {
-    /// The chunk that is mapped at an address.
-    pub(crate) fn chunk_at(&self, at: u64) -> Option<Chunk> {
-        self.chunk_map.as_ref()?.chunks.get(&at).copied()
-    }
-
     /// The chunks under the addresses from `start` to `end`, by address.
     #[cfg(feature = "ipc")]
     pub(crate) fn chunks_under(&self, start: u64, end: u64) -> Vec<Chunk> {

@@ -17,9 +17,7 @@ use cachette_hal::{self as hal, Device, ErrorKind};
 use crate::address_index::SegmentRef;
 use crate::blocks::{BlockId, Chunk, FreeRange, ReservedBlock};
 use crate::elastic::donors::{DonorOffer, HeldChunks, borrow};
-use crate::elastic::map::MappingTurn;
-use crate::elastic::map::PendingUnmap;
-use crate::elastic::map::{self, Filled, Leftover, Unfilled};
+use crate::elastic::map::{self, Filled, Leftover, MappingTurn, PendingUnmap, Unfilled};
 use crate::elastic::policy::{self, Facts, Obstacle, Plan};
 use crate::elastic::{self, ChunkDonors, Tuning};
 use crate::fence::Fence;
@@ -114,7 +112,7 @@ impl<D: Device> Heap<D> {
     /// Serves a request by filling unmapped ranges. Returns `None` if there is not enough memory.
     ///
     /// `others` returns the heaps whose idle chunks can be moved. When `pressed`, the plan uses every idle chunk before the
-    /// request fails. The caller holds [`lock_growth`](Self::lock_growth), on a thread whose driver calls no capture
+    /// request fails. The caller holds `growth`, on a thread whose driver calls no capture
     /// restricts.
     pub(crate) fn fill_for(
         self: &Arc<Self>,
@@ -380,9 +378,10 @@ impl<D: Device> Heap<D> {
             let lost = |chunk: &Chunk| !own || chunk.kind != kind;
             gained += moved.chunks.iter().map(|(chunk, _)| chunk).filter(|c| lost(c)).map(|c| c.bytes).sum::<u64>();
             let left = |chunk| Leftover { chunk, last: false, mapped: !vacated.contains(&chunk) };
-            let (more, told) = moved.abandon(if own { fence } else { &[] }, lost, left);
+            let heap = moved.heap;
+            let (more, gone) = moved.abandon(if own { fence } else { &[] }, lost, left);
             guards.extend(more);
-            outcome = outcome.and(told);
+            outcome = outcome.and(heap.tell_unmapped(&gone));
         }
         let place = mem::take(&mut held.place);
         let mut state = self.state.lock();

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, DevicePtr, Progress};
 
 use crate::blocks::{BlockId, BlockState};
@@ -105,9 +104,8 @@ impl<D: Device> Heap<D> {
     /// graph permits reuse.
     pub(crate) fn record_fences(&self, id: BlockId, uses: StreamUses<D>) -> hal::Result<CallbackOutcome> {
         let Some(fences) = self.try_record_fences(&uses).transpose() else {
-            let deferred = self.deferred(id, uses);
-            let mut state = self.state.lock();
-            state.pending.deferred.push(deferred);
+            let frontier_nodes = self.frontier_nodes(&uses);
+            self.state.lock().pending.deferred.push(Deferred { block: id, uses, frontier_nodes });
             return Ok(CallbackOutcome::default());
         };
         let mut state = self.state.lock();
@@ -181,7 +179,8 @@ impl<D: Device> Heap<D> {
         drop(state);
         let tell = |(address, requested)| self.tell(TraceAction::FreeCompleted, address, requested);
         let told = freed.into_iter().map(tell).fold(CallbackOutcome::default(), CallbackOutcome::and);
-        if driver_pool { told.and(CallbackOutcome::of(|| self.return_to_driver())) } else { told }
+        // After a failure the memory stays in the heap, for the next request.
+        if driver_pool { told.and(CallbackOutcome::of(|| _ = self.release_idle())) } else { told }
     }
 
     /// Polls one event of every stream that pending blocks wait for, and frees the blocks that wait for no other. It
@@ -198,7 +197,7 @@ impl<D: Device> Heap<D> {
         drop(state);
         let polled = {
             // A stream may be captured without the allocator's knowledge, which forbids a query of an event.
-            let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+            let _relaxed = self.shared.relax_capture();
             ask_all(&polls)
         };
         let mut state = self.state.lock();
@@ -216,7 +215,7 @@ impl<D: Device> Heap<D> {
         if !self.state.lock().pending.has_pending_events() || self.stream_state.ask_capturing()? {
             return Ok(false);
         }
-        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let _relaxed = self.shared.relax_capture();
         let firsts = self.state.lock().pending.first_fences();
         Ok(firsts.iter().any(|first| first.poll().is_ok_and(Progress::is_done)))
     }
@@ -228,7 +227,7 @@ impl<D: Device> Heap<D> {
             return Ok(());
         }
         // Another stream may be captured, which forbids a query of an event.
-        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let _relaxed = self.shared.relax_capture();
         let mut result = Ok(());
         // While these blocks are in no list, a request that finds no memory waits for this call.
         let release = self.shared.in_flight.release();

@@ -58,9 +58,8 @@ impl<D: Device> Heap<D> {
     /// Adds a segment to the blocks, the index and the counters. Returns `None` if the tables are full.
     fn put_in(&self, state: &mut HeapState<D>, segment: NewSegment) -> Option<SegmentId> {
         let NewSegment { base, bytes, kind } = segment;
-        let id = state.blocks.add_segment(base.address(), bytes, kind)?;
         let order = self.shared.totals.segments.fetch_add(1, Relaxed);
-        state.blocks.set_order(id, order);
+        let id = state.blocks.add_segment(base.address(), bytes, kind, order)?;
         self.index(segment, id);
         self.counters.raise(Counted::Segments, kind, 1);
         self.counters.raise(Counted::ReservedBytes, kind, bytes);
@@ -204,12 +203,6 @@ impl<D: Device> Heap<D> {
         unsafe { driver_pool.free_on(segment.base, stream) }
     }
 
-    /// Returns freed memory to the driver's pool. After a failure the memory stays in the heap, for the next request.
-    #[cold]
-    pub(crate) fn return_to_driver(&self) {
-        let _ = self.release_where(|_| true);
-    }
-
     /// Removes a segment from the list of those that the source of the heap's pool has allocated.
     fn forget_made(&self, segment: NewSegment) {
         if let Some(pool) = self.pool() {
@@ -233,7 +226,7 @@ impl<D: Device> Heap<D> {
         }
         let stream = self.stream_state.order_behind()?;
         let (address, bytes) = (segment.base.address(), segment.bytes);
-        self.note_segment(TraceAction::SegmentFree, address, bytes);
+        self.state.lock().note_loss(TraceAction::SegmentFree, address, bytes);
         *outcome = self.tell(TraceAction::SegmentFree, address, bytes);
         let pool = self.pool();
         let _called = pool.as_ref().map(|pool| pool.call_source());
@@ -249,28 +242,25 @@ impl<D: Device> Heap<D> {
         if freed.is_ok() {
             self.shared.totals.device_frees.fetch_add(1, Relaxed);
         } else {
-            self.note_segment(TraceAction::SegmentAlloc, address, bytes);
+            self.state.lock().note_gain(TraceAction::SegmentAlloc, address, bytes);
             let before = std::mem::take(outcome);
             *outcome = before.and(self.tell(TraceAction::SegmentAlloc, address, bytes));
         }
         freed.map(|()| true)
     }
 
-    /// Returns every idle segment that `which` selects to the device. A failure does not stop the others.
-    ///
-    /// An elastic heap returns every idle chunk instead.
-    pub(crate) fn release_where(&self, which: impl Fn(&IdleSegment) -> bool) -> hal::Result<u64> {
+    /// Returns every idle segment to the device, or every idle chunk. A failure does not stop the others.
+    pub(crate) fn release_idle(&self) -> hal::Result<u64> {
         if self.elastic.is_some() {
             return self.release_idle_chunks();
         }
-        let idle = self.idle_segments()?.into_iter().filter(which);
-        sum_all(idle.map(|idle| self.release(idle)))
+        sum_all(self.idle_segments()?.into_iter().map(|idle| self.release(idle)))
     }
 
     /// Returns all unused memory, including pending blocks whose events have passed.
     pub(crate) fn empty(&self) -> hal::Result<u64> {
         let processed = self.process_events();
-        let bytes = self.release_where(|_| true);
+        let bytes = self.release_idle();
         processed.and(bytes)
     }
 

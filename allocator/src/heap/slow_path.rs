@@ -21,7 +21,8 @@ impl<D: Device> Heap<D> {
     /// and report its error.
     #[cold]
     pub(crate) fn allocate_slow(self: &Arc<Self>, state: HeapGuard<'_, D>, request: Request) -> Option<Allocated> {
-        let (state, _gathered) = self.gather(state, Level::State);
+        let (state, _gathered, outcome) = self.gather(state, Level::State);
+        drop(outcome);
         if state.redirect.any() || !self.shared.settings.caches.load(Relaxed) {
             return None;
         }
@@ -139,7 +140,8 @@ impl<D: Device> Heap<D> {
     pub(crate) fn free_slow(&self, mut state: HeapGuard<'_, D>, id: BlockId) -> Freed<D> {
         // While the lock is released, no other thread may free the block by its address.
         let label = std::mem::replace(&mut state.blocks.block_mut(id).label, Label::OWNED);
-        let (mut state, gathered, outcome) = self.gather_caught(state, Level::All);
+        // A free must not be lost, so a panic of the source continues after it.
+        let (mut state, gathered, outcome) = self.gather(state, Level::All);
         state.blocks.block_mut(id).label = label;
         let freed = if let Some(uses) = state.take_uses(id) {
             // After the block is no longer counted, another thread may free the last one.
@@ -185,7 +187,8 @@ impl<D: Device> Heap<D> {
             self.tell(TraceAction::FreeCompleted, address, requested);
         }
         if driver_pool {
-            self.return_to_driver();
+            // After a failure the memory stays in the heap, for the next request.
+            let _ = self.release_idle();
         }
         last.or(held)
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cachette_hal::{Device, StreamRef};
 
-use super::Heap;
+use super::{Heap, HeapGuard};
 use crate::blocks::{Block, BlockId, BlockState, Chunk, HeapBlocksCopy, SegmentId};
 use crate::fence::Fence;
 use crate::heap::history::Stacks;
@@ -47,11 +47,12 @@ impl<D: Device> fmt::Debug for Heap<D> {
 }
 
 impl<D: Device> Heap<D> {
-    /// Coalesces the last-freed block, so that the counters match the result of a search.
-    pub(crate) fn coalesce(&self) {
+    /// Locks the state, and coalesces the last-freed block, so that the counters match the result of a search.
+    pub(crate) fn lock_coalesced(&self) -> HeapGuard<'_, D> {
         let mut state = self.state.lock();
         state.blocks.coalesce();
         self.flush_stats(&mut state.blocks);
+        state
     }
 
     /// The last fence in each stream that any block waits for. After it, all of them are free.
@@ -65,9 +66,7 @@ impl<D: Device> Heap<D> {
         let length = self.state.lock().blocks.blocks.all().len();
         // Other threads may add a few blocks before the lock is taken again.
         copied.blocks.reserve(length + length / 16 + 64);
-        let mut state = self.state.lock();
-        state.blocks.coalesce();
-        self.flush_stats(&mut state.blocks);
+        let state = self.lock_coalesced();
         state.blocks.copy_into(&mut copied);
         let stacks = Stacks::clone(&state.stacks);
         let (reserved, last_points) = (self.reserved(), state.pending.last_points());
@@ -83,11 +82,8 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// The largest free block, in bytes.
     pub(crate) fn largest_free(&self) -> u64 {
-        let mut state = self.state.lock();
-        state.blocks.coalesce();
-        self.flush_stats(&mut state.blocks);
+        let state = self.lock_coalesced();
         let free = state.blocks.iter().filter(|(_, block)| block.state == BlockState::Free);
         free.map(|(_, block)| block.bytes()).max().unwrap_or(0)
     }

@@ -89,7 +89,7 @@ impl<D: Device> Allocator<D> {
     pub fn allocation_stack(&self, address: u64) -> Option<ResolvedStack> {
         let source = self.inner().shared.history.source()?;
         let (heap, id) = self.find(address).ok()?;
-        let stack = RawStack(NonZeroU32::new(heap.stack_of(id))?);
+        let stack = RawStack(NonZeroU32::new(heap.state.lock().stacks.of(id))?);
         source.resolve(&[stack]).into_iter().next()
     }
 }

@@ -249,7 +249,7 @@ mod tests {
     /// A segment of four blocks of 256 KiB, with the fences they wait for; `None` is allocated, zero is free.
     fn heap(points: [Option<u64>; 4]) -> (HeapCopy, Vec<BlockId>) {
         let mut blocks: HeapBlocks<()> = HeapBlocks::default();
-        blocks.add_segment(1 << 40, MIB, SegmentKind::Small);
+        blocks.add_segment(1 << 40, MIB, SegmentKind::Small, 0);
         let ids: Vec<_> = (0..4).map(|_| blocks.allocate(&HeapPolicy::default(), MIB / 4)).collect();
         let mut heap = HeapCopy {
             blocks: HeapBlocksCopy::default(),

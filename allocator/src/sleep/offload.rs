@@ -184,13 +184,7 @@ impl<D: Device> OffloadState<D> {
         if let Err(error) = woken.and(self.settle()) {
             // Memory that a copy may still write to must stay, and the next wake continues from there. Otherwise the
             // memory is released again, since the contents are still on the host.
-            let _ = self.settle();
-            let half_awake = Stage::Backed..Stage::Filled;
-            if self.copies.is_none() {
-                for entry in self.entries.iter_mut().filter(|entry| half_awake.contains(&entry.stage)) {
-                    let _ = entry.offload(memory);
-                }
-            }
+            self.release_partial();
             return Err(error);
         }
         self.entries.iter_mut().for_each(|entry| entry.stage = Stage::Filled);

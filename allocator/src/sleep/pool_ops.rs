@@ -29,7 +29,7 @@ impl<D: Device> AllocatorState<D> {
         self.check_can_sleep(state)?;
         self.drain(state)?;
         if !state.keeps() {
-            self.heaps_of(state).iter().try_for_each(|heap| heap.release_where(|_| true).map(drop))?;
+            self.heaps_of(state).iter().try_for_each(|heap| heap.release_idle().map(drop))?;
         }
         state.set_asleep(true);
         let slept = self.fall_asleep(state, contents, progress);
@@ -53,7 +53,7 @@ impl<D: Device> AllocatorState<D> {
         // A request that adds memory to a heap at this moment finishes first; the next one sees that the pool sleeps.
         // The same holds for a thread that moves chunks to another heap or to the device.
         for heap in &heaps {
-            drop(heap.lock_growth());
+            drop(heap.growth.lock());
             drop(heap.elastic.as_ref().map(|elastic| elastic.moves.write()));
         }
         self.check_can_sleep(state)?;
@@ -123,8 +123,11 @@ impl<D: Device> AllocatorState<D> {
             if heap.is_exporting() {
                 return Err(PoolProblem::Offered.of(state.id));
             }
-            if heap.stream_state.ask_capturing()? || heap.is_used_by_a_capture()? {
-                return Err(PoolProblem::Captured.of(state.id));
+            // The host cannot wait for the earlier work of a captured stream.
+            for stream_state in std::iter::once(&heap.stream_state).chain(&heap.users()) {
+                if stream_state.ask_capturing()? {
+                    return Err(PoolProblem::Captured.of(state.id));
+                }
             }
         }
         Ok(())

@@ -9,14 +9,14 @@ use crate::size::{SegmentKind, UNIT};
 
 impl<G: ReuseGuard> HeapBlocks<G> {
     /// Adds a segment as one free block. Returns `None` if the tables are full.
-    pub(crate) fn add_segment(&mut self, base: u64, bytes: u64, kind: SegmentKind) -> Option<SegmentId> {
+    pub(crate) fn add_segment(&mut self, base: u64, bytes: u64, kind: SegmentKind, order: u64) -> Option<SegmentId> {
         let segment = Segment {
             base,
             bytes,
             kind,
             first: BlockId::NONE,
             age: self.segments.next_age()?,
-            order: 0,
+            order,
             starts: StartIndex::even(bytes, kind),
         };
         let (segment, first) = self.put_segment(segment)?;
@@ -64,7 +64,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
         self.unlist(first, kind);
         self.blocks[first].state = BlockState::Leaving;
-        let guards = self.guards.get(&first).cloned().unwrap_or_default();
+        let guards = self.guards_of(first);
         Some((self.segments.get(id)?, guards))
     }
 
