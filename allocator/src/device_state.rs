@@ -205,7 +205,7 @@ impl Oversize {
     }
 }
 
-/// Settings that can change. Those that a miss reads are relaxed atomics: a change may take effect during a request.
+/// Settings that can change. Those that are read often are relaxed atomics: a change may take effect during a request.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     config: RwLock<Config>,
@@ -215,12 +215,6 @@ pub(crate) struct Settings {
     pub(crate) caches: AtomicBool,
     /// Whether memory that is freed in a capture may be reused inside it, although other streams used it.
     pub(crate) reuses_in_captures: AtomicBool,
-    /// Whether segments are elastic, on devices that support it.
-    pub(crate) elastic: AtomicBool,
-    /// Whether elastic segments are created for network cards even if none was found.
-    pub(crate) rdma: AtomicBool,
-    /// Whether a request beyond the limit fails at once.
-    pub(crate) rejects: AtomicBool,
     /// Counts requests while garbage collection is on. The age of blocks derives from it.
     pub(crate) clock: AtomicU32,
 }
@@ -238,9 +232,6 @@ impl Settings {
         self.never_block.store(config.never_block(), Relaxed);
         self.caches.store(config.caching(), Relaxed);
         self.reuses_in_captures.store(config.graph_capture_record_stream_reuse(), Relaxed);
-        self.elastic.store(config.expandable_segments(), Relaxed);
-        self.rdma.store(config.gpu_direct_rdma(), Relaxed);
-        self.rejects.store(config.throw_on_driver_oom(), Relaxed);
         *self.config.write() = config.clone();
     }
 

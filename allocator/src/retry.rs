@@ -162,7 +162,7 @@ impl<'a, D: Device> Retry<'a, D> {
         // A failing heap does not stop the others. Its error is returned if no other heap serves the request.
         let mut failed = if may_wait { self.garbage_collect() } else { Ok(()) };
         self.tried.set(self.shared.in_flight.begin_attempt());
-        if self.shared.settings.rejects.load(Relaxed) && !self.within_limit() {
+        if self.is_rejected() {
             return Ok(());
         }
         let mut frees = self.frees();
@@ -281,6 +281,11 @@ impl<'a, D: Device> Retry<'a, D> {
 
     fn frees(&self) -> u64 {
         self.shared.totals.device_frees.load(Relaxed)
+    }
+
+    /// Returns whether the request fails without a call of the device, because it is beyond the limit.
+    fn is_rejected(&self) -> bool {
+        self.shared.settings.config().throw_on_driver_oom() && !self.within_limit()
     }
 
     fn within_limit(&self) -> bool {

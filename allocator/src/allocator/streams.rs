@@ -1,7 +1,6 @@
 //! The streams of an allocator, and the heap that serves each of them in the default pool.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::{Device, StreamRef};
 
@@ -123,7 +122,8 @@ impl<D: Device> AllocatorState<D> {
 
     pub(crate) fn is_elastic(&self) -> bool {
         let settings = &self.shared.settings;
-        settings.elastic.load(Relaxed) && self.shared.device.virtual_memory().is_ok() && !settings.is_driver_pool()
+        let enabled = settings.config().expandable_segments() && !settings.is_driver_pool();
+        enabled && self.shared.device.virtual_memory().is_ok()
     }
 
     /// Returns the heap of a raw stream. Creates it if there is none yet.
@@ -132,7 +132,6 @@ impl<D: Device> AllocatorState<D> {
         self.known_heap(stream).map_or_else(|| self.adopted_heap(stream), Ok)
     }
 
-    /// Returns the heap of a raw stream, if there is one.
     #[inline(always)]
     pub(crate) fn known_heap(&self, stream: StreamRef) -> Option<&Arc<Heap<D>>> {
         self.heaps.get(self.streams.get(stream.raw())?)

@@ -11,7 +11,7 @@ use crate::sync::Mutex;
 #[derive(Debug, Default)]
 pub(crate) struct ChunkTable {
     table: Mutex<ChunkSlots>,
-    /// Held by the [`MappingTurn`](crate::elastic::map::MappingTurn).
+    /// Held [in the turn](crate::elastic::map::in_turn) of a request.
     pub(crate) turns: Mutex<()>,
     /// Bytes of all chunks. Relaxed, since no reader combines it with another value.
     bytes: AtomicU64,

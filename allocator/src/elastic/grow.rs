@@ -17,7 +17,7 @@ use cachette_hal::{self as hal, Device, ErrorKind};
 use crate::address_index::SegmentRef;
 use crate::blocks::{BlockId, Chunk, FreeRange, ReservedBlock};
 use crate::elastic::donors::{DonorOffer, HeldChunks, borrow};
-use crate::elastic::map::{self, Filled, Leftover, MappingTurn, PendingUnmap, Unfilled};
+use crate::elastic::map::{self, Filled, Leftover, PendingUnmap, Unfilled};
 use crate::elastic::policy::{self, Facts, Obstacle, Plan};
 use crate::elastic::{self, ChunkDonors, Tuning};
 use crate::fence::Fence;
@@ -147,10 +147,9 @@ impl<D: Device> Heap<D> {
                     let _ = heap.process_events();
                 }
             }
-            let turn = MappingTurn::begin(&self.shared);
             let attempt = Attempt { pressed, asked, patient: early < TRIES };
-            let tried = self.search_and_fill(wanted, &others, tuning, attempt);
-            let told = turn.end();
+            let try_once = || self.search_and_fill(wanted, &others, tuning, attempt);
+            let (tried, told) = map::in_turn(&self.shared, try_once);
             match tried? {
                 Tried::Served(allocated) => {
                     self.put_back_after_panic(&allocated, &told);

@@ -24,7 +24,7 @@ impl<D: Device> Retry<'_, D> {
         let now = |measure| shared.peaks.now(measure);
         let (allocated, reserved) = (now(Counted::AllocatedBytes), now(Counted::ReservedBytes));
         let memory = shared.device.memory_info().ok();
-        let rejected = shared.settings.rejects.load(Relaxed) && !self.within_limit();
+        let rejected = self.is_rejected();
         if rejected {
             shared.totals.rejections.fetch_add(1, Relaxed);
         }

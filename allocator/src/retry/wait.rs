@@ -63,14 +63,35 @@ impl<D: Device> Retry<'_, D> {
         Ok(())
     }
 
-    /// Waits until all fences of one set have passed. A slow set does not delay the others. Returns `false` if none can
-    /// pass.
+    /// Waits until all fences of one set have passed. A slow set does not delay the others. Returns `false` if each has
+    /// one in a captured stream.
     fn wait_for_any<'a>(&self, sets: &(impl Iterator<Item = &'a [Arc<Fence<D>>]> + Clone)) -> hal::Result<bool>
     where
         D: 'a,
     {
         self.shared.totals.waits.fetch_add(1, Relaxed);
-        waiting(|| wait_for_first(sets))
+        let mut pause = Duration::from_micros(1);
+        waiting(|| {
+            loop {
+                let mut waits = None;
+                for (index, set) in sets.clone().enumerate() {
+                    match has_passed(set)? {
+                        Passed::Yes => return Ok(true),
+                        Passed::NotYet => waits = Some(if index == 0 { set } else { &[] }),
+                        Passed::Captured => {}
+                    }
+                }
+                match waits {
+                    None => return Ok(false),
+                    // The driver can wait for one set, but not for the first of several.
+                    Some(only @ [_, ..]) if sets.clone().nth(1).is_none() => {
+                        only.iter().try_for_each(|fence| fence.wait())?;
+                    }
+                    Some(_) => thread::sleep(pause),
+                }
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        })
     }
 }
 
@@ -119,28 +140,6 @@ fn has_passed<D: Device>(fences: &[Arc<Fence<D>>]) -> hal::Result<Passed> {
         }
     }
     Ok(Passed::Yes)
-}
-
-/// Waits until all fences of one set have passed. Returns `false` if each has one in a captured stream.
-fn wait_for_first<'a, D: Device + 'a>(sets: &(impl Iterator<Item = &'a [Arc<Fence<D>>]> + Clone)) -> hal::Result<bool> {
-    let mut pause = Duration::from_micros(1);
-    loop {
-        let mut waits = None;
-        for (index, set) in sets.clone().enumerate() {
-            match has_passed(set)? {
-                Passed::Yes => return Ok(true),
-                Passed::NotYet => waits = Some(if index == 0 { set } else { &[] }),
-                Passed::Captured => {}
-            }
-        }
-        match waits {
-            None => return Ok(false),
-            // The driver can wait for one set, but not for the first of several.
-            Some(only @ [_, ..]) if sets.clone().nth(1).is_none() => only.iter().try_for_each(|fence| fence.wait())?,
-            Some(_) => thread::sleep(pause),
-        }
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
 }
 
 const LONGEST_PAUSE: Duration = Duration::from_micros(100);

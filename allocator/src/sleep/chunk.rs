@@ -121,7 +121,7 @@ impl<D: Device> SleepingChunk<D> {
         let Chunk { id, at, bytes, .. } = self.chunk;
         let shared = Arc::clone(&self.heap.shared);
         if self.stage == Stage::Released {
-            shared.chunks.resume(memory, id, bytes, shared.settings.rdma.load(Relaxed))?;
+            shared.chunks.resume(memory, id, bytes, shared.settings.config().gpu_direct_rdma())?;
             self.stage = Stage::Backed;
             room.left -= bytes;
             self.heap.note_woken(self.chunk);
