@@ -11,7 +11,7 @@ use crate::blocks::BlockId;
 use crate::error::Error;
 use crate::heap::{Allocated, Heap};
 use crate::label::Label;
-use crate::pool::pool_state::AwakeGuard;
+use crate::pool::pool_state::{AwakeGuard, PoolState};
 use crate::stream::Stream;
 use crate::uncached::Uncached;
 
@@ -112,10 +112,7 @@ impl<D: Device> Allocation<D> {
     /// Returns whether the memory's pool sleeps: until it wakes, there is no memory at the address.
     #[must_use]
     pub fn is_asleep(&self) -> bool {
-        let Owner::Heap(heap, _) = self.owner() else { return false };
-        // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
-        let pool = unsafe { heap.as_ref() }.pool();
-        pool.is_some_and(|pool| pool.is_asleep())
+        self.pool().is_some_and(|pool| pool.is_asleep())
     }
 
     #[inline(always)]
@@ -130,7 +127,6 @@ impl<D: Device> Allocation<D> {
     }
 
     /// The heap and the block of the memory, if it is cached.
-    #[cfg(feature = "ipc")]
     pub(crate) fn block(&self) -> Option<(&Heap<D>, BlockId)> {
         let Owner::Heap(heap, id) = self.owner() else { return None };
         // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
@@ -140,10 +136,11 @@ impl<D: Device> Allocation<D> {
     /// Keeps the memory's pool awake while work on it is queued. Fails if the pool sleeps. Returns `None` if it cannot
     /// sleep.
     pub(crate) fn stay_awake(&self) -> Result<Option<AwakeGuard>, Error> {
-        let Owner::Heap(heap, _) = self.owner() else { return Ok(None) };
-        // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
-        let pool = unsafe { heap.as_ref() }.pool();
-        pool.map(|pool| pool.stay_awake()).transpose()
+        self.pool().map(|pool| pool.stay_awake()).transpose()
+    }
+
+    fn pool(&self) -> Option<Arc<PoolState>> {
+        self.block()?.0.pool()
     }
 
     /// Records that `stream` also uses the memory. After a drop, the memory is not reused until the work that is then
@@ -233,7 +230,6 @@ pub(crate) trait Answer<D: Device>: Sized {
 }
 
 impl<D: Device> Answer<D> for Allocation<D> {
-    /// Returns an allocation of no bytes, without memory or address.
     fn empty(stream: StreamRef) -> Self {
         Self {
             home: NonNull::dangling(),
@@ -259,7 +255,6 @@ impl<D: Device> Answer<D> for Allocation<D> {
         }
     }
 
-    /// Owns memory that bypasses the cache.
     fn of_device(memory: Uncached<D>, requested: u64, stream: StreamRef) -> Self {
         Self {
             address: memory.address(),

@@ -63,7 +63,7 @@ impl<D: Device> Drop for Uncached<D> {
         }
         if let Some(ptr) = self.ptr.take() {
             // A destructor cannot return a failure. The next call that empties the cache then frees the memory.
-            let _ = self.shared.uncached.free(&self.shared.device, ptr.address());
+            let _ = self.shared.uncached.free(&self.shared.device, ptr.address(), HeldBy::Owner);
         }
     }
 }
@@ -123,20 +123,17 @@ impl<D: Device> UncachedTable<D> {
 
     /// Frees raw memory at `address`. Returns `None` if there is none. If the driver fails, a later call frees it.
     pub(crate) fn free_raw(&self, device: &D, address: u64) -> Option<hal::Result<()>> {
-        let record = self.remove(address, |held| held == HeldBy::Address)?;
+        self.free(device, address, HeldBy::Address)
+    }
+
+    fn free(&self, device: &D, address: u64, held: HeldBy) -> Option<hal::Result<()>> {
+        let record = {
+            // One lock with the lookup, so that no two threads free the same memory.
+            let mut records = self.0.lock();
+            records.get(&address).filter(|record| record.held == held)?;
+            records.remove(&address)?
+        };
         Some(self.end(device, record))
-    }
-
-    fn free(&self, device: &D, address: u64) -> hal::Result<()> {
-        let record = self.remove(address, |_| true);
-        record.map_or(Ok(()), |record| self.end(device, record))
-    }
-
-    /// Removes a record from the table, under one lock with the lookup, so that no two threads free the same memory.
-    fn remove(&self, address: u64, which: impl Fn(HeldBy) -> bool) -> Option<Record<D>> {
-        let mut records = self.0.lock();
-        records.get(&address).filter(|record| which(record.held))?;
-        records.remove(&address)
     }
 
     /// Waits for the devices that use the memory, and frees it. It has left the table. A failure puts it back, to be freed later.

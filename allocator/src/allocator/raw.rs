@@ -252,7 +252,10 @@ impl<D: Device> Allocator<D> {
             return Ok((address, bytes));
         }
         let (heap, id) = self.find(address)?;
-        heap.segment_of(id).ok_or(Error::InvalidPointer { address, why: PointerProblem::Free })
+        let state = heap.state.lock();
+        let segment = state.blocks.segment_of(id);
+        let segment = segment.ok_or(Error::InvalidPointer { address, why: PointerProblem::Free })?;
+        Ok((segment.base, segment.bytes))
     }
 
     /// Returns the size of the allocation that begins at `address`, in bytes.
@@ -283,10 +286,10 @@ impl<D: Device> Allocator<D> {
 
     pub(crate) fn find(&self, address: u64) -> Result<(Arc<Heap<D>>, BlockId), Error> {
         for home in self.inner().homes(address) {
-            if let Some(heap) = self.inner().heaps.get(home.heap)
-                && let Some((id, held)) = heap.find(home.segment, address)
-            {
-                if held {
+            let Some(heap) = self.inner().heaps.get(home.heap) else { continue };
+            let state = heap.state.lock();
+            if let Some(id) = state.blocks.find(home.segment, address) {
+                if state.blocks.block(id).state == BlockState::Allocated {
                     return Ok((Arc::clone(heap), id));
                 }
                 return Err(Error::InvalidPointer { address, why: PointerProblem::FreedTwice });

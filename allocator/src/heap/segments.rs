@@ -161,7 +161,12 @@ impl<D: Device> Heap<D> {
                 let ends = [base.address(), base.address() + bytes - 1];
                 let known = ends.into_iter().find_map(block_around);
                 let made = known.map_or_else(|| pool.note_made(base.address(), bytes), Err);
-                made.map_err(|other| overlap(source.name(), base, other))?;
+                // The memory is not freed, since a free could release what is in use.
+                made.map_err(|other| {
+                    let text =
+                        format!("{} gave {base}, which overlaps memory of this allocator at {other:#x}", source.name());
+                    SourceError::other(text, "return memory of the device that the allocator does not have")
+                })?;
                 Ok(Some(base))
             }
             Ok(base) => {
@@ -267,15 +272,6 @@ impl<D: Device> Heap<D> {
     pub(crate) fn reserved(&self) -> u64 {
         self.counters.now(Row::All, Counted::ReservedBytes)
     }
-}
-
-/// The error for memory that the allocator already has. The memory is not freed, since a free could release what is in
-/// use.
-fn overlap(source: &str, base: DevicePtr, other: u64) -> SourceError {
-    SourceError::other(
-        format!("{source} gave {base}, which overlaps memory of this allocator at {other:#x}"),
-        "return memory of the device that the allocator does not have",
-    )
 }
 
 /// A segment that is being removed from a heap. If this is dropped before `end`, the segment becomes available again.

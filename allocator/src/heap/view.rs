@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cachette_hal::{Device, StreamRef};
 
 use super::{Heap, HeapGuard};
-use crate::blocks::{Block, BlockId, BlockState, Chunk, HeapBlocksCopy, SegmentId};
+use crate::blocks::{Block, BlockId, BlockState, Chunk, HeapBlocksCopy};
 use crate::fence::Fence;
 use crate::heap::history::Stacks;
 use crate::label::Label;
@@ -86,20 +86,6 @@ impl<D: Device> Heap<D> {
         let state = self.lock_coalesced();
         let free = state.blocks.iter().filter(|(_, block)| block.state == BlockState::Free);
         free.map(|(_, block)| block.bytes()).max().unwrap_or(0)
-    }
-
-    /// Finds the block in use that begins at `address`, and whether its caller has not freed it yet.
-    pub(crate) fn find(&self, segment: SegmentId, address: u64) -> Option<(BlockId, bool)> {
-        let state = self.state.lock();
-        let id = state.blocks.find(segment, address)?;
-        Some((id, state.blocks.block(id).state == BlockState::Allocated))
-    }
-
-    /// The segment that contains a block: its base and bytes.
-    pub(crate) fn segment_of(&self, id: BlockId) -> Option<(u64, u64)> {
-        let state = self.state.lock();
-        let segment = state.blocks.segment_of(id)?;
-        Some((segment.base, segment.bytes))
     }
 
     /// The start of the block that contains an address, and its state.

@@ -98,7 +98,7 @@ impl<D: Device> Allocator<D> {
         let numbering = source.as_ref().map(|source| source.numbering());
         if numbering.is_none() || shared.history.source().is_some_and(|now| Some(now.numbering()) != numbering) {
             // A history of another source began during the copy.
-            building.forget_stacks();
+            building.each_stack(|stack| *stack = StackId::NONE);
         }
         if let Some(recording) = recording.as_ref().filter(|_| options.traces) {
             building.add_trace(recording, options.pool);

@@ -54,8 +54,7 @@ impl<D: Device> Heap<D> {
         for now in self.save()?.iter().filter(|now| !now.label.is_raw()) {
             // A restore must not free or reuse the memory of an owner.
             if !by_address.get(&now.address).is_some_and(|block| block.is_still(now)) {
-                let address = now.address;
-                return Err(PoolProblem::Owned { address });
+                return Err(PoolProblem::Owned { address: now.address });
             }
         }
         let mut state = self.state.lock();
@@ -72,14 +71,8 @@ impl<D: Device> Heap<D> {
             let first = used.partition_point(|(_, now)| now.address + now.bytes <= block.address);
             match used.get(first).filter(|(_, now)| now.address < block.address + block.bytes) {
                 Some((_, now)) if now.is_at(block) => {}
-                Some((_, now)) => {
-                    let address = now.address;
-                    return Err(PoolProblem::Waiting { address });
-                }
-                None => {
-                    let address = block.address;
-                    return Err(PoolProblem::Changed { address });
-                }
+                Some((_, now)) => return Err(PoolProblem::Waiting { address: now.address }),
+                None => return Err(PoolProblem::Changed { address: block.address }),
             }
         }
         Ok(())
@@ -108,8 +101,7 @@ impl<D: Device> Heap<D> {
             }
             let captures = (user.capture()?, next.capture()?);
             if captures.0.is_some() && captures.0 != captures.1 {
-                let pool = self.pool_id();
-                return Err(PoolProblem::Waiting { address }.of(pool));
+                return Err(PoolProblem::Waiting { address }.of(self.pool_id()));
             }
             if captures.0 == captures.1 && Arc::ptr_eq(user.shared(), &self.shared) {
                 Fence::order(&user, next)?;

@@ -116,11 +116,6 @@ impl SnapshotBuilder {
         self.snapshot
     }
 
-    /// Removes the stacks that were added so far.
-    pub(super) fn forget_stacks(&mut self) {
-        self.each_stack(|stack| *stack = StackId::NONE);
-    }
-
     /// Replaces the stack numbers of the source by those of the snapshot.
     fn resolve_stacks(&mut self, source: &dyn StackSource) {
         // Whether a number is used; then the stack and the forward stack in the snapshot.
@@ -145,7 +140,7 @@ impl SnapshotBuilder {
         self.each_stack(|stack| *stack = table[stack.0 as usize].1);
     }
 
-    fn each_stack(&mut self, mut each: impl FnMut(&mut StackId)) {
+    pub(super) fn each_stack(&mut self, mut each: impl FnMut(&mut StackId)) {
         for segment in &mut self.snapshot.segments {
             each(&mut segment.stack);
             segment.blocks.iter_mut().for_each(|block| each(&mut block.stack));
