@@ -133,8 +133,7 @@ impl<D: Device> Allocation<D> {
         Some((unsafe { heap.as_ref() }, id))
     }
 
-    /// Keeps the memory's pool awake while work on it is queued. Fails if the pool sleeps. Returns `None` if it cannot
-    /// sleep.
+    /// Keeps the memory's pool awake while work is queued. Fails if the pool sleeps; `None` if it cannot sleep.
     pub(crate) fn stay_awake(&self) -> Result<Option<AwakeGuard>, Error> {
         self.pool().map(|pool| pool.stay_awake()).transpose()
     }
@@ -159,8 +158,7 @@ impl<D: Device> Allocation<D> {
         }
     }
 
-    /// Frees the memory at once, although `streams` still use it. Its next use, on any stream, waits on the device for
-    /// the work that is queued in them now.
+    /// Frees the memory at once. Its next use, on any stream, waits on the device for the work queued in `streams` now.
     ///
     /// Unlike [`record_stream`](Self::record_stream), this polls nothing, and no memory stays idle. Streams of another
     /// allocator may have another driver, so they are polled. After a failure the memory is freed later.
@@ -221,7 +219,6 @@ impl<D: Device> Stream<D> {
 
 /// The result of a request: an owner of the memory, or its address only.
 pub(crate) trait Answer<D: Device>: Sized {
-    /// The result for a request of no bytes.
     fn empty(stream: StreamRef) -> Self;
 
     fn of_block(heap: &Arc<Heap<D>>, block: &Allocated, requested: u64, stream: StreamRef) -> Self;

@@ -239,7 +239,6 @@ impl Settings {
         self.config.read().clone()
     }
 
-    /// Whether the default pool allocates from the driver's pool.
     pub(crate) fn is_driver_pool(&self) -> bool {
         self.config.read().backend() == ConfigBackend::CudaMallocAsync
     }

@@ -15,7 +15,6 @@ const SOON: Duration = Duration::from_micros(50);
 /// How often a point of a host device is polled instead. Its stepped mode counts polls, and must not depend on time.
 const HOST_POLLS: u32 = 48;
 
-/// A point in a stream that other streams wait for.
 #[derive(Debug)]
 pub(crate) struct Fence<D: Device> {
     stream: Arc<StreamState<D>>,
@@ -41,8 +40,7 @@ impl<D: Device> Fence<D> {
         Self::none_if_captured(stream, || Self::record(stream), &[ErrorKind::CaptureForbids])
     }
 
-    /// Does the same, and also returns `None` if the stream no longer exists. A wait for the device would delay the
-    /// requests of all streams.
+    /// Does the same, and returns `None` if the stream is gone: a wait for the device would delay all streams.
     pub(crate) fn try_record_at_once(stream: &Arc<StreamState<D>>) -> Result<Option<Self>> {
         let record = || Self::record_end(stream).and_then(Self::unless_captured);
         Self::none_if_captured(stream, record, &[ErrorKind::CaptureForbids, ErrorKind::InvalidHandle])
@@ -205,8 +203,7 @@ impl<D: Device> Fence<D> {
     }
 }
 
-/// Returns which of the points have passed, according to a short poll of all of them together. It ends when none passes
-/// any more.
+/// Returns which points have passed, by a short poll of all together. It ends when none passes any more.
 pub(crate) fn passed_soon<D: Device>(fences: &[Fence<D>]) -> Vec<bool> {
     let mut passed = vec![false; fences.len()];
     let Some(first) = fences.first() else { return passed };
@@ -232,7 +229,6 @@ enum PollBudget {
 }
 
 impl PollBudget {
-    /// The whole budget of a device.
     fn of(device: &DeviceInfo) -> Self {
         if device.vendor == Vendor::Host { Self::Polls(HOST_POLLS) } else { Self::Until(Instant::now() + SOON) }
     }

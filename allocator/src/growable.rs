@@ -316,7 +316,6 @@ impl Parts {
         start..end.max(start)
     }
 
-    /// Adds a range to the committed bytes.
     fn add(&mut self, Range { mut start, mut end }: Range<u64>) {
         if let Some((before, stop)) = self.ranges.range(..start).next_back().map(|(start, end)| (*start, *end))
             && stop == start
@@ -389,8 +388,7 @@ impl<D: Device> Heap<D> {
         Ok((id, start.address(), place))
     }
 
-    /// Waits until the bytes of a request at a position have left. Returns `false` if nothing was in the way, or if the
-    /// request must not wait.
+    /// Waits until the bytes of a request have left. Returns `false` if nothing was in the way, or if it must not wait.
     fn wait_for_place(&self, place: u64, request: Request) -> hal::Result<bool> {
         let is_free = || self.state.lock().blocks.run_at(place, request.requested).is_some();
         if is_free() || self.shared.settings.never_block.load(Relaxed) || self.stream_state.is_capturing() {
@@ -402,8 +400,7 @@ impl<D: Device> Heap<D> {
         Ok(true)
     }
 
-    /// Splits an allocated block, unless it has no more than `bytes`. Returns the second part, which has the same users
-    /// and the same stack.
+    /// Splits a block of more than `bytes`. Returns the second part, which has the same users and the same stack.
     fn split_allocated(&self, id: BlockId, bytes: u64) -> hal::Result<Option<BlockId>> {
         let mut state = self.state.lock();
         if state.blocks.block(id).bytes() <= bytes {

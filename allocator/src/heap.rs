@@ -109,8 +109,7 @@ impl<D: Device> Heap<D> {
         Self::note_pool(&mut state, pool.id);
     }
 
-    /// Returns whether the unused memory of the heap may be released for another request, or when a caller empties the
-    /// cache.
+    /// Returns whether unused memory may be released for another request, or when a caller empties the cache.
     pub(crate) fn may_release(&self) -> bool {
         self.pool().is_none_or(|pool| pool.is_abandoned())
     }
@@ -127,7 +126,6 @@ impl<D: Device> Heap<D> {
         state.redirect.route = routed && self.pool.read().is_none();
     }
 
-    /// Sets how later requests choose blocks.
     pub(crate) fn set_policy(&self, policy: &HeapPolicy) {
         let pool = self.pool();
         let mut state = self.state.lock();
@@ -285,7 +283,6 @@ impl<D: Device> HeapState<D> {
     }
 }
 
-/// Where requests may be redirected.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Redirect {
     /// To another pool, if a route exists.

@@ -243,8 +243,7 @@ impl<D: Device> Pool<D> {
         PoolGuard { pool: self, ticket, _stream: stream.cloned(), _of_thread: PhantomData }
     }
 
-    /// Releases every unused segment of the pool. Returns the bytes that became free. Releases nothing while graphs may
-    /// use the memory.
+    /// Releases every unused segment, unless graphs may use the memory. Returns the bytes that became free.
     pub fn empty_cache(&self) -> Result<u64, Error> {
         let bytes = self.inner().empty_pool(&self.state)?;
         self.state.notify(SourceEvent::Emptied);

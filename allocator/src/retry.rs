@@ -224,16 +224,14 @@ impl<'a, D: Device> Retry<'a, D> {
         !self.shared.settings.never_block.load(Relaxed) && !self.heap.stream_state.is_capturing()
     }
 
-    /// The heaps that can release unused memory: outside used pools, and in this pool unless graphs may use it. A heap
-    /// without memory is none.
+    /// The heaps with memory that can release some: outside used pools, and in this pool unless graphs may use it.
     fn donors(&self) -> Vec<Arc<Heap<D>>> {
         let own = self.heap.pool();
         let heaps = self.inner.heaps.iter().filter(|heap| heap.has_memory());
         heaps.filter(|heap| gives(heap, own.as_ref())).cloned().collect()
     }
 
-    /// The heaps whose idle chunks can move to this one, and the number of heaps that have memory. Requests of a pool
-    /// move only chunks of that pool.
+    /// The heaps whose idle chunks can move to this one, in a pool only its own, and the number of heaps with memory.
     fn chunk_donors(&self) -> ChunkDonors<D> {
         let own = self.heap.pool();
         let id = own.as_ref().map(|pool| pool.id);

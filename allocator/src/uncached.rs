@@ -86,7 +86,6 @@ impl<D: Device> Record<D> {
         matches!(self.held, HeldBy::Driver(_))
     }
 
-    /// Waits until no device uses the memory.
     fn wait(&self, device: &D) -> hal::Result<()> {
         device.synchronize_device()?;
         self.users.iter().try_for_each(|user| {

@@ -20,8 +20,7 @@ const EXAMINED: usize = 2;
 impl<D: Device> Allocator<D> {
     /// Creates a stream of the device. It lives as long as any memory that was allocated on it.
     ///
-    /// If the program has dropped a stream of this allocator, and neither work nor memory of it is left, that stream is
-    /// returned instead.
+    /// A stream that the program has dropped is returned instead, if it has neither work nor memory left.
     pub fn create_stream(&self) -> Result<Stream<D>, Error> {
         self.shared().origin.check()?;
         if let Some(stream) = self.inner.dropped_stream() {

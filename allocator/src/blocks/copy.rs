@@ -15,7 +15,6 @@ pub(crate) struct HeapBlocksCopy {
     pub(crate) elastic: bool,
 }
 
-/// A segment at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SegmentCopy {
     pub(crate) base: u64,
@@ -26,7 +25,6 @@ pub(crate) struct SegmentCopy {
 }
 
 impl HeapBlocksCopy {
-    /// Puts the segments in the order of creation.
     pub(crate) fn sort(&mut self) {
         self.segments.sort_unstable_by_key(|segment| segment.age);
     }

@@ -34,8 +34,7 @@ pub(crate) struct HeapBlocks<G> {
     pub(crate) large: LargeBins,
     /// The one block in state [`BlockState::LastFreed`].
     pub(crate) last_freed: BlockId,
-    /// The block that the last search returned, if no block was listed since. If it is freed and requested again, a
-    /// search would return it again.
+    /// The block that the last search returned, if no block was listed since. If freed, a search would return it again.
     pub(crate) last_found: BlockId,
     /// Counts requests while ages matter. The heap increments it.
     pub(crate) clock: u32,
@@ -169,8 +168,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
-    /// Frees an allocated block and returns it. Returns `None` if its free takes the slow path, or if another block must
-    /// be coalesced first.
+    /// Frees a block. Returns `None` if its free takes the slow path, or if another block must be coalesced first.
     #[inline(always)]
     pub(crate) fn set_last_freed(&mut self, id: BlockId) -> Option<&Block> {
         let block = self.blocks.get_mut(id)?;

@@ -12,7 +12,6 @@ pub(crate) struct BlockId(u32);
 impl BlockId {
     pub(crate) const NONE: Self = Self(u32::MAX);
 
-    /// Returns the id of the block at this position of the table.
     #[inline]
     pub(crate) const fn new(index: u32) -> Self {
         Self(index)
@@ -105,7 +104,6 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Returns whether a request can allocate the block.
     #[inline]
     pub(crate) fn is_free(&self) -> bool {
         self.state == BlockState::Free
@@ -123,7 +121,6 @@ impl Block {
         self.rank ^ (0xFFFF_FFFF << 32)
     }
 
-    /// The position of the last unit.
     #[inline]
     pub(crate) const fn last(&self) -> u64 {
         self.place() + self.units as u64 - 1

@@ -30,7 +30,6 @@ pub(crate) struct ReservedBlock {
 }
 
 impl<G: ReuseGuard> HeapBlocks<G> {
-    /// Creates the blocks of a heap with elastic segments.
     pub(crate) fn elastic() -> Self {
         let mut blocks = Self::default();
         blocks.chunk_map = Some(Box::default());
@@ -177,7 +176,6 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         chunk_map.places.iter().flat_map(around).collect()
     }
 
-    /// Records a chunk that was mapped under the blocks.
     pub(crate) fn add_chunk(&mut self, chunk: Chunk) {
         if let Some(chunk_map) = &mut self.chunk_map {
             chunk_map.chunks.insert(chunk.at, chunk);
@@ -228,8 +226,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         hole.or_else(|| chunk_map.places.around(&self.blocks, place))
     }
 
-    /// Allocates `bytes` at a position that the caller decided. Returns `BlockId::NONE` if any byte there is in use or
-    /// has no memory.
+    /// Allocates `bytes` at a position, or returns `BlockId::NONE` if any byte there is in use or has no memory.
     pub(crate) fn allocate_placed(&mut self, place: u64, bytes: u64) -> BlockId {
         self.coalesce();
         let Some(id) = self.open_block(place).filter(|id| self.blocks[*id].is_free()) else { return BlockId::NONE };
@@ -317,14 +314,12 @@ impl<G> HeapBlocks<G> {
         before.into_iter().chain(chunk_map.chunks.range(start..end)).map(|(_, chunk)| *chunk).collect()
     }
 
-    /// Every chunk, by address.
     pub(crate) fn chunks(&self) -> Vec<Chunk> {
         self.chunk_map.iter().flat_map(|chunk_map| chunk_map.chunks.values().copied()).collect()
     }
 }
 
 impl Block {
-    /// The address after the last byte.
     pub(crate) const fn end(&self) -> u64 {
         self.address + self.bytes()
     }

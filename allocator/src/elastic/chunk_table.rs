@@ -36,7 +36,6 @@ const WAYS: [Sharing; 3] = [Sharing::FileDescriptor, Sharing::Fabric, Sharing::P
 /// does not pay for thousands of small chunks at once.
 const PAYING_REQUESTS: u64 = 20_000;
 
-/// The chunks created or moved, and the requests that pay for them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spending {
     /// Requests that no longer count, and their bytes.
@@ -82,7 +81,6 @@ struct Physical {
 }
 
 impl ChunkTable {
-    /// Bytes of all chunks.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
@@ -99,12 +97,10 @@ impl ChunkTable {
         *spending
     }
 
-    /// Notes that chunks were created or moved.
     pub(crate) fn spend(&self, chunks: u64) {
         self.spending.lock().chunks += chunks;
     }
 
-    /// Creates a chunk, with `rdma` for network cards.
     pub(crate) fn create(&self, memory: &dyn VirtualMemory, bytes: u64, rdma: bool) -> hal::Result<ChunkId> {
         let backing = self.create_backing(memory, bytes, rdma)?;
         self.bytes.fetch_add(bytes, Relaxed);
@@ -136,8 +132,7 @@ impl ChunkTable {
 
     /// Returns the driver's handle of a chunk, and how it can be exported.
     ///
-    /// Driver calls can be slow, so callers make them without the table's lock. A caller holds the chunk, which keeps
-    /// the handle valid.
+    /// Callers make slow driver calls without the table's lock. They hold the chunk, which keeps the handle valid.
     pub(crate) fn physical(&self, id: ChunkId, call: &'static str) -> hal::Result<(Backing, Sharing)> {
         match self.table.lock().slots.get(id.0 as usize) {
             Some(Some(Physical { backing, sharing, .. })) => {
@@ -164,7 +159,6 @@ impl ChunkTable {
         }
     }
 
-    /// Whether the driver has refused to map any chunk a second time.
     pub(crate) fn has_single(&self) -> bool {
         self.any_single.load(Relaxed)
     }
@@ -175,8 +169,7 @@ impl ChunkTable {
         self.has_single() && is_single(&self.table.lock())
     }
 
-    /// Destroys a chunk; the driver frees the memory with its last mapping. After a failure the chunk still exists, and
-    /// the caller can try again.
+    /// Destroys a chunk; its memory is freed with its last mapping. After a failure the caller can try again.
     pub(crate) fn destroy(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<u64> {
         let bytes = self.suspend(memory, id)?;
         if bytes > 0 {

@@ -146,8 +146,7 @@ impl<D: Device> Heap<D> {
         self.counters.total(Row::All, Counted::Allocations)
     }
 
-    /// Returns whether all work queued in the heap's stream has finished, according to one short poll. A captured stream
-    /// counts as busy.
+    /// Returns whether the stream has no unfinished work, by one short poll. A captured stream counts as busy.
     pub(crate) fn is_idle(&self) -> hal::Result<bool> {
         let end = Fence::try_record_at_once(&self.stream_state)?;
         end.map_or(Ok(false), |end| end.passes_soon())

@@ -50,7 +50,6 @@ impl<D: Device> Drop for HeldPlan<'_, D> {
     }
 }
 
-/// A request of an elastic heap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) request: Request,
@@ -81,7 +80,6 @@ enum Tried {
 }
 
 impl Wanted {
-    /// The bytes of the block.
     pub(crate) fn block_bytes(&self, policy: &HeapPolicy) -> u64 {
         let requested = self.request.requested;
         if self.place.is_some() { requested } else { policy.round(requested) }
@@ -191,7 +189,6 @@ impl<D: Device> Heap<D> {
         self.fill(wanted, &others, tuning, attempt, single)
     }
 
-    /// Serves a request with one plan.
     fn fill(
         self: &Arc<Self>,
         wanted: Wanted,
@@ -335,8 +332,7 @@ impl<D: Device> Heap<D> {
                     state.blocks.close_addresses(segment);
                 }
                 let kept = || left.iter().filter(|left| left.last);
-                // Memory that the device did not take back counts as allocated, so that its later release balances the
-                // counters.
+                // Memory that the device did not take back counts as allocated, so that its later release balances.
                 totals.device_allocs.fetch_add(kept().count() as u64, Relaxed);
                 reservation.keep(kept().map(|left| left.chunk.bytes).sum());
                 let heaps_to_clean: Vec<_> = held.moved.iter_mut().filter_map(|moved| moved.give_up(&lost)).collect();

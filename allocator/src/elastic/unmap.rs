@@ -87,8 +87,7 @@ impl<D: Device> Heap<D> {
         }
         let mut result = Ok(true);
         pending.left.retain_mut(|left| {
-            // SAFETY: 1. the fences after the last use of the addresses have passed, and no request gets a block that
-            // is a pending unmap.
+            // SAFETY: 1. the fences after the last use have passed, and no request gets a pending unmap.
             let cleared = unsafe { map::clear(&self.shared, memory, left) };
             if let Ok(bytes) = cleared {
                 freed[left.chunk.kind as usize] += bytes;

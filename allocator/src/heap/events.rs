@@ -25,8 +25,7 @@ impl<D: Device> Heap<D> {
         {
             let address = self.state.lock().blocks.block(id).address;
             if let Some(ptr) = DevicePtr::new(address) {
-                // SAFETY: 1. the block is allocated, in a segment from its pool's source. The stream state keeps its
-                // stream alive.
+                // SAFETY: 1. the block is allocated, from its pool's source. The stream state keeps its stream alive.
                 unsafe { source.notify(SourceEvent::StreamRecorded(ptr, stream_state.handle())) };
             }
         }
@@ -97,11 +96,9 @@ impl<D: Device> Heap<D> {
         (address, requested)
     }
 
-    /// Records a fence in every stream that uses the block. After a failure the uses are kept, and a later call records
-    /// the fences.
+    /// Records a fence in every stream that uses the block. After a failure the uses are kept for a later call.
     ///
-    /// During a capture no fence is recorded. The block waits for the end of the capture, or until the order of the
-    /// graph permits reuse.
+    /// During a capture the block waits for the end of the capture, or until the order of the graph permits reuse.
     pub(crate) fn record_fences(&self, id: BlockId, uses: StreamUses<D>) -> hal::Result<CallbackOutcome> {
         let Some(fences) = self.try_record_fences(&uses).transpose() else {
             let frontier_nodes = self.frontier_nodes(&uses);
@@ -130,8 +127,7 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Records a fence in every stream that uses a block. Returns `None` if one of them, or the heap's own stream, is
-    /// captured.
+    /// Records a fence in every user's stream. Returns `None` if one of them, or the heap's own stream, is captured.
     ///
     /// While no capture is announced, only the heap's own stream is queried. A fence in a captured stream does not pass
     /// before the end of the capture. But it must not become a guard: a stream that waits for it would join the capture.
@@ -146,8 +142,7 @@ impl<D: Device> Heap<D> {
         uses.users.iter().map(record).collect::<hal::Result<_>>().map(Some)
     }
 
-    /// Records the fences of a block that was freed during a capture. Captured uses need no fence: the memory of the
-    /// graph stays in its pool.
+    /// Records the fences of a block freed during a capture. Captured uses need none: their memory stays in the pool.
     fn record_fences_after_capture(&self, id: BlockId, mut uses: StreamUses<D>) -> hal::Result<CallbackOutcome> {
         if !uses.users.iter().any(|stream_state| stream_state.is_capturing()) {
             uses.users.truncate(uses.users.len() - uses.captured);
@@ -209,8 +204,7 @@ impl<D: Device> Heap<D> {
         (state, result)
     }
 
-    /// Returns whether a fence has passed that [`process_events`](Self::process_events) has not processed. It calls no
-    /// sink, and does not wait for the device.
+    /// Returns whether a fence has passed that was not processed. It calls no sink, and does not wait for the device.
     pub(crate) fn has_passed_events(&self) -> hal::Result<bool> {
         if !self.state.lock().pending.has_pending_events() || self.stream_state.ask_capturing()? {
             return Ok(false);

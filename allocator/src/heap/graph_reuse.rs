@@ -74,8 +74,7 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Advances `reach` to the frontier of the heap's stream. Returns `None` if the driver fails or the stream is not
-    /// captured.
+    /// Advances `reach` to the stream's frontier. `None` if the driver fails or the stream is not captured.
     fn follow(&self, reach: &mut Ancestors) -> Option<()> {
         let mut frontier = Vec::new();
         let id = self.stream_state.frontier(&mut frontier)?;

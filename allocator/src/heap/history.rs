@@ -31,7 +31,6 @@ impl Stacks {
         self.blocks.get(id.index()).copied().unwrap_or(0)
     }
 
-    /// Returns whether no stack is known.
     fn is_empty(&self) -> bool {
         self.memory.is_empty() && self.blocks.iter().all(|stack| *stack == 0)
     }

@@ -26,8 +26,7 @@ pub(crate) struct PendingFrees<D: Device> {
     left: HashMap<BlockId, u32>,
     /// Blocks for whose uses no fence is recorded yet, because the driver failed.
     pub(super) unrecorded: Vec<(BlockId, StreamUses<D>)>,
-    /// Blocks freed while their own stream, or another one that uses them, was captured: no fence can be recorded
-    /// there.
+    /// Blocks freed while one of their streams was captured: no fence can be recorded there.
     pub(crate) deferred: Vec<Deferred<D>>,
     /// The graph nodes that precede the next work of the heap's own stream, if it is captured and was queried.
     pub(crate) reach: Ancestors,
@@ -119,12 +118,10 @@ impl<D: Device> PendingFrees<D> {
         polls
     }
 
-    /// The last fence of every stream.
     pub(super) fn last_polls(&self) -> Vec<Poll<D>> {
         self.queues.values().map(|queue| queue.poll_at(usize::MAX)).collect()
     }
 
-    /// The first fence of every stream.
     pub(crate) fn first_fences(&self) -> Vec<Arc<Fence<D>>> {
         self.queues.values().map(|queue| queue.poll_at(0).fence).collect()
     }
@@ -177,8 +174,7 @@ impl<D: Device> PendingFrees<D> {
         last
     }
 
-    /// The last fence in each stream that some blocks wait for, for each of several disjoint sets. It covers the earlier
-    /// ones.
+    /// The last fence in each stream that some blocks wait for, which covers the others, for several disjoint sets.
     pub(crate) fn last_fences_of(&self, sets: &[Vec<BlockId>]) -> Vec<Vec<Arc<Fence<D>>>> {
         let members = sets.iter().enumerate().flat_map(|(set, blocks)| blocks.iter().map(move |block| (*block, set)));
         let set_of: HashMap<BlockId, usize> = members.collect();

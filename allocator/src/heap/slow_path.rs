@@ -45,7 +45,6 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Allocates the best fit among the free blocks.
     pub(crate) fn allocate_slow_locked(
         self: &Arc<Self>,
         state: HeapGuard<'_, D>,

@@ -15,7 +15,6 @@ use crate::pool::PoolId;
 use crate::size::SegmentKind;
 use crate::stats::{Counted, Row};
 
-/// A heap at one moment.
 #[derive(Debug)]
 pub(crate) struct HeapCopy {
     pub(crate) blocks: HeapBlocksCopy,
@@ -108,7 +107,6 @@ impl<D: Device> Heap<D> {
         exported || !state.pending.exported.is_empty()
     }
 
-    /// Every chunk, by address.
     pub(crate) fn chunks(&self) -> Vec<Chunk> {
         self.state.lock().blocks.chunks()
     }
@@ -118,7 +116,6 @@ impl<D: Device> Heap<D> {
         self.state.lock().blocks.make_raw(id, label);
     }
 
-    /// Checks every invariant of the heap. The error names the violated one.
     pub(crate) fn check(&self) -> Result<(), String> {
         let state = self.state.lock();
         state.blocks.check()?;

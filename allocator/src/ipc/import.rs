@@ -34,8 +34,7 @@ impl<D: Device> Default for IpcState<D> {
 /// It is a handle: clones refer to the same memory, and opening the same memory again returns the same addresses. The
 /// drop of the last one waits for the device and closes the memory, so it must not happen during a capture.
 ///
-/// The memory stays while this value lives, even if its allocation is freed. Memory in chunks stays even if the
-/// exporter ends.
+/// The memory stays while this value lives, even if its allocation is freed; in chunks, even if the exporter ends.
 #[derive(Debug)]
 pub struct ImportedMemory<D: Device = AnyDevice> {
     opened: Arc<OpenMemory<D>>,

@@ -94,7 +94,6 @@ impl Callbacks {
         callbacks
     }
 
-    /// Adds a receiver of the given set of actions.
     pub(crate) fn add_sink(&self, actions: u16, sink: Arc<TraceSink>) {
         self.sinks.write().push((actions, sink));
         self.wanted.fetch_or(actions, Relaxed);

@@ -83,8 +83,7 @@ impl<D: Device> Allocator<D> {
         });
     }
 
-    /// Returns the stack that allocated the memory at `address`. Returns `None` if nothing is allocated there, or if
-    /// the history did not record it.
+    /// Returns the stack that allocated the memory at `address`, if it is in use and the history has recorded it.
     #[must_use]
     pub fn allocation_stack(&self, address: u64) -> Option<ResolvedStack> {
         let source = self.inner().shared.history.source()?;

@@ -152,8 +152,7 @@ impl<D: Device> PinnedCache<D> {
         }
     }
 
-    /// Returns every free block to the driver, after those that another thread returns. Returns the released bytes, and
-    /// the first failure.
+    /// Returns every free block to the driver, after other threads that do. Returns the bytes, and the first failure.
     pub(super) fn release_free(&self) -> (u64, hal::Result<()>) {
         // Hits and frees do not take this lock.
         let _alone = self.leaving.lock();

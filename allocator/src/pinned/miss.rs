@@ -37,8 +37,7 @@ impl<D: Device> PinnedCache<D> {
                 return Ok(allocated);
             }
             if attempt > 0 {
-                // It also waits for the blocks that another thread returns. Those that the driver fails to free remain
-                // available to others.
+                // It also waits for what another thread returns. Blocks that the driver fails to free remain available.
                 let _ = self.release_free();
             }
             if let Some(allocated) = self.alloc_segment(bucket, state)? {

@@ -41,8 +41,7 @@ impl<D: Device> Allocator<D> {
 impl<D: Device> Pool<D> {
     /// Begins a capture of `stream`, with memory from the pool.
     ///
-    /// No other thread may allocate for `stream` at this moment: the driver calls of that request could invalidate the
-    /// capture.
+    /// No other thread may allocate for `stream` meanwhile: driver calls of that request could invalidate the capture.
     pub fn begin_capture(&self, stream: &Stream<D>, mode: CaptureMode) -> Result<Capture<D>, Error> {
         if stream.handle() == StreamRef::DEFAULT {
             return Err(PoolProblem::DefaultStream.of(self.id()));

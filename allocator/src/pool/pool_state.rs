@@ -20,8 +20,7 @@ use crate::sync::{Mutex, StreamTable};
 
 /// The state of a pool. Heaps refer to it, and it refers to them by number.
 ///
-/// All accesses to its atomics are relaxed: uses are counted under the lock of the registry, and the switches are
-/// independent.
+/// All accesses to its atomics are relaxed: the registry's lock guards `uses`, and the switches are independent.
 #[derive(Debug, Default)]
 pub(crate) struct PoolState {
     pub(crate) id: PoolId,
@@ -236,8 +235,7 @@ impl PoolState {
     }
 }
 
-/// A thread or a request that uses the heaps of a pool. Until this is dropped, no other pool gets them, even if the pool
-/// has lost its last user.
+/// A thread or a request that uses the heaps of a pool. No other pool gets them meanwhile, even without users.
 #[derive(Debug)]
 pub(crate) struct PoolEntry(Arc<PoolState>);
 

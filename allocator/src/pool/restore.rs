@@ -117,8 +117,7 @@ impl<D: Device> Heap<D> {
     /// Frees the current allocations and allocates the saved ones. Memory that its owner still has is kept, and so is a
     /// block in use by other streams that was saved unchanged. Other such blocks become pending.
     ///
-    /// Adds the changes to `all`. Returns the saved blocks whose memory another thread has used or released since the
-    /// check.
+    /// Adds the changes to `all`. Returns the saved blocks that another thread has used or released since the check.
     pub(crate) fn restore(self: &Arc<Self>, saved: &[SavedBlock], all: &mut Restored) -> Vec<u64> {
         let mut state = self.state.lock();
         let mut saved = by_address(saved);

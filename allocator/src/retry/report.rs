@@ -69,7 +69,6 @@ impl<D: Device> Retry<'_, D> {
         })
     }
 
-    /// The memory of every pool, the default pool first.
     fn pool_figures(&self, heaps: &[HeapCopy]) -> Vec<PoolFigures> {
         let mut pools: BTreeMap<PoolId, PoolFigures> = BTreeMap::new();
         for heap in heaps.iter().filter(|heap| heap.reserved > 0) {

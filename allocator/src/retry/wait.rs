@@ -63,8 +63,7 @@ impl<D: Device> Retry<'_, D> {
         Ok(())
     }
 
-    /// Waits until all fences of one set have passed. A slow set does not delay the others. Returns `false` if each has
-    /// one in a captured stream.
+    /// Waits until all fences of any one set have passed. Returns `false` if each has one in a captured stream.
     fn wait_for_any<'a>(&self, sets: &(impl Iterator<Item = &'a [Arc<Fence<D>>]> + Clone)) -> hal::Result<bool>
     where
         D: 'a,
@@ -106,8 +105,7 @@ struct EndingUses<D: Device> {
 
 /// Returns the pending uses of a heap whose end lets it release memory, from the fence `first` on.
 ///
-/// An elastic segment releases its chunks separately, so each fence may free some. They pass in order, so the next one
-/// of each stream is enough.
+/// Elastic segments release chunks one by one. Fences pass in order, so the next one of each stream is enough.
 fn uses_to_end<D: Device>(heap: &Arc<Heap<D>>, first: u64) -> Vec<EndingUses<D>> {
     let sets: Vec<_> = if heap.elastic.is_some() {
         heap.state.lock().pending.first_fences().into_iter().map(|fence| vec![fence]).collect()
@@ -180,8 +178,7 @@ struct Window {
     last: u64,
 }
 
-/// Returns the pending blocks of each shortest part of `run` that forms `bytes`, as far as there are any. Two indices
-/// move over the run once.
+/// Returns the pending blocks of each shortest part of `run` that forms `bytes`. Two indices move over the run once.
 fn windows(heap: &HeapCopy, at: usize, run: &[(BlockId, &Block)], bytes: u64) -> Vec<Window> {
     let mut windows: Vec<Window> = Vec::new();
     // The pending blocks from `start` to `end`, and of these the ones with the last fences, in descending order.

@@ -64,7 +64,6 @@ impl<D: Device> OffloadState<D> {
         away.map(|entry| entry.chunk.bytes).sum()
     }
 
-    /// Bytes of contents that are kept.
     pub(super) fn saved(&self) -> u64 {
         self.entries.iter().flat_map(|entry| &entry.saved).map(|saved| saved.bytes as u64).sum()
     }

@@ -133,8 +133,7 @@ impl<D: Device> AllocatorState<D> {
         Ok(())
     }
 
-    /// Waits for all work that is queued in streams of the allocator, for the graphs of a pool, and for recorded uses of
-    /// its memory in any stream.
+    /// Waits for all queued work of the allocator, the graphs of a pool, and recorded uses of its memory in any stream.
     fn drain(&self, state: &PoolState) -> Result<(), Error> {
         if !self.settle_launches(state, true)? {
             return Err(PoolProblem::Captured.of(state.id));

@@ -69,8 +69,7 @@ fn holder(counters: &Counters) -> Option<(u64, u32)> {
     (reserved > 0).then(|| (reserved.saturating_sub(allocated), counters.heap()))
 }
 
-/// Distributes the slack: each heap gets what it needs to reach its previous high, and the rest evenly. If the slack
-/// does not suffice, the first heaps get it.
+/// Gives each heap what it needs to reach its previous high, the first heaps first, and the rest of the slack evenly.
 fn distribute(group: &Group, row: Row, heaps: &[Arc<Counters>], mut slack: u64) {
     let counted = group[0];
     let missing = |heap: &Arc<Counters>| heap.high(row, counted).saturating_sub(heap.now(row, counted));

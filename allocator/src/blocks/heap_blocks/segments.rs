@@ -123,7 +123,6 @@ pub(crate) const fn rank_of(age: u32) -> u64 {
     (!age as u64) << 32
 }
 
-/// A segment without blocks in use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IdleSegment {
     pub(crate) id: SegmentId,

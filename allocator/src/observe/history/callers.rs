@@ -12,8 +12,7 @@ const DEEPEST: usize = 64;
 
 /// The call stacks of the program, innermost frame first, without the frames of the allocator.
 ///
-/// A capture records addresses only. Names, files and lines are looked up on demand, as far as the program contains
-/// them.
+/// A capture records addresses only. Names, files and lines are looked up on demand, as far as there are any.
 #[derive(Debug, Default)]
 pub struct Callers {
     /// One table, since the crate `backtrace` walks one stack at a time.

@@ -76,7 +76,6 @@ impl SnapshotBuilder {
         }
     }
 
-    /// Bytes of blocks that are not free.
     pub(super) fn used_bytes(&self) -> u64 {
         let blocks = self.snapshot.segments.iter().flat_map(|segment| &segment.blocks);
         blocks.filter(|block| block.state != BlockState::Free).map(|block| block.bytes).sum()

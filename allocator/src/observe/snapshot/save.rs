@@ -33,8 +33,7 @@ pub enum SaveError {
 /// Writes a snapshot to a file: as JSON if its name ends in `.json`, for PyTorch's memory viewer if it ends in
 /// `.pickle` or `.pkl`.
 ///
-/// It writes a temporary file in the same folder and renames it, so a reader never sees a partial file. A link to a file
-/// stays a link.
+/// It renames a temporary file of the same folder, so a reader never sees a partial file. A link stays a link.
 pub fn save(snapshot: &Snapshot, path: &Path) -> Result<(), SaveError> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let write: fn(&Snapshot, &mut BufWriter<File>) -> io::Result<()> = match path.extension().and_then(OsStr::to_str) {
