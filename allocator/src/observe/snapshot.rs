@@ -17,15 +17,13 @@
 //! neither. The history is read last, and contains at least all events that led to the shown state.
 
 mod build;
-#[cfg(feature = "history")]
-mod save;
 
 pub use cachette_snapshot::{
     Annotation, Block, BlockState, Event, Frame, PoolId, Segment, SegmentKind, Setting, Snapshot, StackId, Stacks,
     Stage, TextId, Texts, Trace, TraceAction,
 };
 #[cfg(feature = "history")]
-pub use save::{SaveError, save};
+pub use cachette_snapshot::{SaveError, save};
 
 use cachette_hal::{Device, StreamRef};
 

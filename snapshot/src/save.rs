@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use cachette_snapshot::Snapshot;
+use crate::Snapshot;
 
 /// Why a snapshot could not be saved.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +67,7 @@ mod tests {
     fn h7_the_name_says_the_format_and_a_failure_leaves_nothing() {
         let folder = std::env::temp_dir().join(format!("cachette-save-{}", process::id()));
         fs::create_dir(&folder).unwrap();
-        let snapshot = Snapshot { pools: vec![cachette_snapshot::PoolId(0, 0)], ..Snapshot::default() };
+        let snapshot = Snapshot { pools: vec![crate::PoolId(0, 0)], ..Snapshot::default() };
         for name in ["a.json", "a.pickle", "a.pkl"] {
             save(&snapshot, &folder.join(name)).unwrap();
             assert_eq!(Snapshot::read(&folder.join(name)).unwrap(), snapshot);
