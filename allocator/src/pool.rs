@@ -31,7 +31,6 @@ mod options;
 pub(crate) mod pool_state;
 mod problem;
 mod registry;
-mod restore;
 pub(crate) mod route;
 
 use std::marker::PhantomData;

@@ -43,11 +43,7 @@ impl<D: Device> Heap<D> {
 
     /// The streams that use allocated blocks besides the heap's own.
     pub(crate) fn users(&self) -> Vec<Arc<StreamState<D>>> {
-        let mut users: Vec<Arc<StreamState<D>>> = {
-            let state = self.state.lock();
-            let uses = state.uses.values();
-            uses.flat_map(|uses| uses.users.iter().cloned()).collect()
-        };
+        let mut users: Vec<_> = self.state.lock().uses.values().flat_map(|uses| uses.users.clone()).collect();
         // A fixed order, so that a run can be repeated call for call.
         users.sort_unstable_by_key(|user| user.number());
         users.dedup_by_key(|user| user.number());
