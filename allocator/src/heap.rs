@@ -69,8 +69,22 @@ impl<D: Device> Heap<D> {
         let counters = Arc::new(Counters::of(number));
         shared.peaks.enlist(&counters);
         lock::prepare();
+        let state = HeapState {
+            blocks,
+            policy: policy.for_source(elastic),
+            uses: HashMap::new(),
+            pending: PendingFrees::default(),
+            waited: HashMap::new(),
+            keepalive: None,
+            closed: false,
+            redirect: Redirect::default(),
+            parked: None,
+            history_state: None,
+            stacks: Box::default(),
+            shared: Arc::clone(&shared),
+        };
         let heap = Self {
-            state: HeapLock::new(HeapState::new(blocks, policy.for_source(elastic), Arc::clone(&shared))),
+            state: HeapLock::new(state),
             counters,
             growth: Mutex::new(()),
             elastic: elastic.then(ElasticState::default),
@@ -195,8 +209,7 @@ impl<D: Device> Heap<D> {
     /// Frees a block if a sink panicked when it was notified of the allocation.
     pub(crate) fn put_back_after_panic(&self, allocated: &Allocated, outcome: &CallbackOutcome) {
         if outcome.is_panic() {
-            let guards = self.guards_of(allocated, &self.stream_state);
-            self.put_back(*allocated, guards);
+            self.put_back(*allocated, self.guards_of(allocated, &self.stream_state));
         }
     }
 }
@@ -228,23 +241,6 @@ pub(crate) struct HeapState<D: Device> {
 }
 
 impl<D: Device> HeapState<D> {
-    pub(super) fn new(blocks: HeapBlocks<Arc<Fence<D>>>, policy: HeapPolicy, shared: Arc<DeviceState<D>>) -> Self {
-        Self {
-            blocks,
-            policy,
-            uses: HashMap::new(),
-            pending: PendingFrees::default(),
-            waited: HashMap::new(),
-            keepalive: None,
-            closed: false,
-            redirect: Redirect::default(),
-            parked: None,
-            history_state: None,
-            stacks: Box::default(),
-            shared,
-        }
-    }
-
     /// Returns what an allocation or a free may do without work beyond the block itself.
     ///
     /// The last-freed block may be used if the cache is on and serves the requests, and no request is redirected. No tracker or

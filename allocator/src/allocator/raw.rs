@@ -271,9 +271,10 @@ impl<D: Device> Allocator<D> {
     /// Returns the pool whose memory contains an address, allocated or not. `None` if no pool's does.
     #[must_use]
     pub fn pool_at(&self, address: u64) -> Option<PoolId> {
-        let inner = self.inner();
-        let mut heaps = inner.homes(address).filter_map(|home| inner.heaps.get(home.heap));
-        heaps.find(|heap| heap.around(address).is_some()).map(|heap| heap.pool_id())
+        self.inner().homes(address).find_map(|home| {
+            let heap = self.inner().heaps.get(home.heap)?;
+            heap.around(address).map(|_| heap.pool_id())
+        })
     }
 
     fn read_at(&self, address: u64, read: fn(&Block) -> u64) -> Result<u64, Error> {
@@ -318,7 +319,6 @@ impl<D: Device> AllocatorState<D> {
 
     /// The start of the block that contains an address, and its state.
     pub(crate) fn block_around(&self, address: u64) -> Option<(u64, BlockState)> {
-        let heaps = self.homes(address).filter_map(|home| self.heaps.get(home.heap));
-        heaps.into_iter().find_map(|heap| heap.around(address))
+        self.homes(address).find_map(|home| self.heaps.get(home.heap)?.around(address))
     }
 }

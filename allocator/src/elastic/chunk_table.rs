@@ -39,7 +39,7 @@ const PAYING_REQUESTS: u64 = 20_000;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spending {
     /// Requests that no longer count, and their bytes.
-    before: (u64, u64),
+    pub(super) before: (u64, u64),
     /// Requests that count.
     pub(crate) requests: u64,
     /// Their bytes.
@@ -49,11 +49,6 @@ pub(crate) struct Spending {
 }
 
 impl Spending {
-    #[cfg(test)]
-    pub(crate) const fn of(requests: u64, bytes: u64, chunks: u64) -> Self {
-        Self { before: (0, 0), requests, bytes, chunks }
-    }
-
     /// Notes the requests so far, and their bytes. Those that no longer count are forgotten in proportion.
     fn note(&mut self, requests: u64, bytes: u64) {
         (self.requests, self.bytes) = (requests.saturating_sub(self.before.0), bytes.saturating_sub(self.before.1));

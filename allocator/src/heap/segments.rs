@@ -98,13 +98,13 @@ impl<D: Device> Heap<D> {
     pub(crate) fn release(&self, idle: IdleSegment) -> hal::Result<u64> {
         // This comes before the segment leaves the lists.
         let release = self.shared.in_flight.release();
-        let Some((segment, guards)) = self.begin_leaving(idle) else {
+        // A panic of a tracker continues after the segment is freed, or available again.
+        let mut outcome = CallbackOutcome::default();
+        let Some((leaving, guards)) = Leaving::begin(self, idle.id) else {
             release.cancel();
             return Ok(0);
         };
-        // A panic of a tracker continues after the segment is freed.
-        let mut outcome = CallbackOutcome::default();
-        let leaving = Leaving::begin(self, idle.id, segment);
+        let segment = leaving.segment;
         if !self.free_memory(segment, &guards, &mut outcome)? {
             return Ok(0);
         }
@@ -115,18 +115,6 @@ impl<D: Device> Heap<D> {
             totals.oversize_segments.lower();
         }
         Ok(segment.bytes)
-    }
-
-    /// Begins the removal of an idle segment. Returns `None` if it is no longer idle, or if a graph may use it.
-    fn begin_leaving(&self, idle: IdleSegment) -> Option<(NewSegment, Vec<Arc<Fence<D>>>)> {
-        let mut state = self.state.lock();
-        if !self.permits_release() {
-            return None;
-        }
-        let (segment, guards) = state.blocks.begin_leaving(idle.id)?;
-        let segment = NewSegment { base: DevicePtr::new(segment.base)?, bytes: segment.bytes, kind: segment.kind };
-        self.flush_stats(&mut state.blocks);
-        Some((segment, guards))
     }
 
     fn place(&self, stream: StreamRef) -> AllocContext {
@@ -186,7 +174,6 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Requests a segment from the driver's stream-ordered pool.
     fn allocate_on_driver(&self, bytes: u64) -> Result<hal::Result<DevicePtr>, Error> {
         // Memory of a captured request would belong to the graph. A capture allocates from its own pool instead.
         if self.stream_state.ask_capturing()? {
@@ -283,12 +270,20 @@ struct Leaving<'a, D: Device> {
 }
 
 impl<'a, D: Device> Leaving<'a, D> {
-    fn begin(heap: &'a Heap<D>, id: SegmentId, segment: NewSegment) -> Self {
+    /// Begins the removal of an idle segment. Returns `None` if it is no longer idle, or if a graph may use it.
+    fn begin(heap: &'a Heap<D>, id: SegmentId) -> Option<(Self, Vec<Arc<Fence<D>>>)> {
+        let mut state = heap.state.lock();
+        if !heap.permits_release() {
+            return None;
+        }
+        let (segment, guards) = state.blocks.begin_leaving(id)?;
+        let segment = NewSegment { base: DevicePtr::new(segment.base)?, bytes: segment.bytes, kind: segment.kind };
+        heap.flush_stats(&mut state.blocks);
+        drop(state);
         // This comes before the device can assign the addresses to another heap.
-        let index = &heap.shared.index;
-        index.set(segment.base.address(), segment.bytes, None);
+        heap.shared.index.set(segment.base.address(), segment.bytes, None);
         heap.forget_made(segment);
-        Self { heap, id, segment, has_left: false }
+        Some((Self { heap, id, segment, has_left: false }, guards))
     }
 
     /// Removes the segment after its memory is freed.

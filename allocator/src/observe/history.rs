@@ -23,12 +23,6 @@
 //! A history that is off costs nothing: heaps already test one flag for all rare cases, and a history sets that flag.
 //! A history that is on takes tens of nanoseconds per event, and 96 bytes for each kept event. The cost of stacks
 //! depends on their source. `docs/history.md` has the figures.
-//!
-//! | file | what it holds |
-//! |---|---|
-//! | `recording.rs` | the conversion of events to words of the ring and back |
-//! | `stacks.rs`, `callers.rs` | the call stacks, and the default function that captures them |
-//! | `annotations.rs` | texts and stages that the program records |
 
 mod annotations;
 #[cfg(feature = "history")]

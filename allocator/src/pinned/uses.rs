@@ -62,9 +62,8 @@ impl<D: Device> PinnedCache<D> {
             Some(Ok(CaptureStatus::Active(id))) => {
                 let own = Arc::ptr_eq(stream_state.shared(), &self.shared);
                 let routed = || self.routes.pool_for(stream_state.handle(), || Ok(Some(id))).ok()?;
-                own.then(routed)
-                    .flatten()
-                    .map_or(PinnedUser::UnknownGraph, |pool| PinnedUser::Graphs(Arc::clone(&pool)))
+                let pool = if own { routed() } else { None };
+                pool.map_or(PinnedUser::UnknownGraph, |pool| PinnedUser::Graphs(Arc::clone(&pool)))
             }
             None | Some(Ok(_)) => PinnedUser::Stream(Arc::clone(stream_state)),
             // The stream may be captured, and late reuse is harmless.

@@ -235,12 +235,18 @@ mod tests {
     use cachette_hal::StreamRef;
 
     use super::*;
-    use crate::blocks::{HeapBlocks, HeapBlocksCopy};
+    use crate::blocks::{HeapBlocks, HeapBlocksCopy, ReuseGuard};
     use crate::heap::history::Stacks;
     use crate::heap_policy::HeapPolicy;
     use crate::pool::PoolId;
 
     const MIB: u64 = 1 << 20;
+
+    impl ReuseGuard for () {
+        fn covers(&self, (): &Self) -> bool {
+            true
+        }
+    }
 
     /// A segment of four blocks of 256 KiB, with the fences they wait for; `None` is allocated, zero is free.
     fn heap(points: [Option<u64>; 4]) -> (HeapCopy, Vec<BlockId>) {

@@ -54,11 +54,10 @@ impl Callers {
     }
 
     fn frames_of(&self, stack: RawStack) -> Vec<Frame> {
-        let Some(addresses) = self.addresses_of(stack) else { return Vec::new() };
+        let addresses = self.addresses_of(stack);
         let mut names = self.names.lock();
-        let frames =
-            addresses.iter().flat_map(|&address| names.entry(address).or_insert_with(|| symbolise(address)).clone());
-        frames.skip_while(is_own).collect()
+        let mut known = |address: &usize| names.entry(*address).or_insert_with(|| symbolise(*address)).clone();
+        addresses.iter().flat_map(|all| all.iter()).flat_map(&mut known).skip_while(is_own).collect()
     }
 }
 

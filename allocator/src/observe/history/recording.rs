@@ -6,8 +6,7 @@ use std::sync::Arc;
 use cachette_snapshot::{Event, StackId, TextId};
 
 use crate::observe::callbacks::{TraceAction, bit};
-use crate::observe::history::annotations::Listener;
-use crate::observe::history::annotations::said;
+use crate::observe::history::annotations::{Listener, said};
 use crate::observe::history::options::{HistoryOptions, Level};
 use crate::observe::history::stacks::{Gathered, StackSource, gathered};
 use crate::pool::PoolId;
