@@ -215,7 +215,6 @@ impl<D: Device> Heap<D> {
 }
 
 /// The state under a heap's lock.
-#[derive(Debug)]
 pub(crate) struct HeapState<D: Device> {
     pub(crate) blocks: HeapBlocks<Arc<Fence<D>>>,
     pub(crate) policy: HeapPolicy,
@@ -294,7 +293,6 @@ impl Redirect {
 }
 
 /// The streams that use an allocated block besides the heap's own.
-#[derive(Debug)]
 pub(crate) struct StreamUses<D: Device> {
     pub(crate) users: Vec<Arc<StreamState<D>>>,
     /// How many of them, counted from the end, were recorded during a capture.

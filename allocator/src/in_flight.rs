@@ -123,7 +123,6 @@ impl InFlight {
 }
 
 /// A release of memory to the device; it ends with the drop.
-#[derive(Debug)]
 pub(crate) struct Release<'a> {
     in_flight: &'a InFlight,
     useful: bool,
@@ -149,7 +148,6 @@ impl Drop for Release<'_> {
 }
 
 /// Room under the limit for bytes requested from the device. A drop cancels it, even during a panic.
-#[derive(Debug)]
 pub(crate) struct Reservation<'a> {
     in_flight: &'a InFlight,
     held: &'a AtomicU64,

@@ -48,7 +48,6 @@ use crate::source::SourceError;
 use crate::stats::{Counted, Row};
 use crate::stream_state::StreamState;
 
-#[derive(Debug)]
 pub(crate) struct FoundBlock<D: Device> {
     pub(crate) heap: Arc<Heap<D>>,
     pub(crate) allocated: Allocated,
@@ -75,7 +74,6 @@ impl<D: Device, E: Into<Error>> From<E> for StepEnd<D> {
     }
 }
 
-#[derive(Debug)]
 pub(crate) struct Retry<'a, D: Device> {
     inner: &'a AllocatorState<D>,
     shared: &'a DeviceState<D>,

@@ -11,7 +11,6 @@ use crate::device_state::DeviceState;
 use crate::error::sum_all;
 use crate::sync::Mutex;
 
-#[derive(Debug)]
 pub(crate) struct Uncached<D: Device> {
     shared: Arc<DeviceState<D>>,
     /// `None` once the memory is raw, or freed.

@@ -26,7 +26,6 @@ use crate::size::{SegmentKind, UNIT};
 /// the same size pays for no merge and no split. The placement of blocks does not change.
 ///
 /// `G` is a guard: the next user of a free block must wait for it. Splits and merges keep the guards of all bytes.
-#[derive(Debug)]
 pub(crate) struct HeapBlocks<G> {
     pub(crate) blocks: BlockTable,
     pub(crate) segments: Segments,

@@ -17,7 +17,6 @@ const FINE: u32 = 5;
 const BINS: usize = EXACT as usize + ((32 - 6) << FINE);
 const WORDS: usize = BINS.div_ceil(64);
 
-#[derive(Debug)]
 pub(crate) struct LargeBins {
     /// Bit `w` is set if `words[w]` is not zero.
     summary: u32,

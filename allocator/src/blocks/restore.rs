@@ -5,7 +5,6 @@ use crate::blocks::{Block, BlockId, BlockState, HeapBlocks, ReuseGuard, SegmentI
 use crate::size::SegmentKind;
 
 /// A position in the blocks of a heap. Lookups in ascending order of address together cost one walk.
-#[derive(Debug)]
 pub(crate) struct Walk {
     /// The segments by address: base, end and id. Those before `segment` are passed.
     segments: Vec<(u64, u64, SegmentId)>,

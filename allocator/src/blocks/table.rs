@@ -149,7 +149,6 @@ pub(crate) fn chain(blocks: &[Block], first: BlockId) -> impl Iterator<Item = (B
     std::iter::successors(at(first), move |(_, block)| at(block.after))
 }
 
-#[derive(Debug)]
 pub(crate) struct BlockTable {
     blocks: Vec<Block>,
     /// The first vacant index. The `right` of each vacant block is the next one.

@@ -17,7 +17,6 @@ use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::stats::{Counted, Row};
 
 /// The heaps whose idle chunks can move to another heap.
-#[derive(Debug)]
 pub(crate) struct ChunkDonors<D: Device> {
     pub(crate) heaps: Vec<Arc<Heap<D>>>,
     /// The number of heaps that have memory, exact up to [`MANY_HEAPS`](crate::elastic::policy::MANY_HEAPS).
@@ -25,7 +24,6 @@ pub(crate) struct ChunkDonors<D: Device> {
 }
 
 /// The idle chunks of a heap, not yet held.
-#[derive(Debug)]
 pub(crate) struct DonorOffer<'a, D: Device> {
     pub(crate) heap: &'a Heap<D>,
     pub(crate) chunks: Vec<Chunk>,
@@ -34,7 +32,6 @@ pub(crate) struct DonorOffer<'a, D: Device> {
 }
 
 /// Chunks of one heap that a thread holds, and their addresses. A drop puts them back.
-#[derive(Debug)]
 pub(crate) struct HeldChunks<'a, D: Device> {
     pub(crate) heap: &'a Heap<D>,
     pub(crate) chunks: Vec<(Chunk, ReservedBlock)>,

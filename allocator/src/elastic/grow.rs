@@ -32,7 +32,6 @@ const PATIENCE: usize = 3;
 const TRIES: usize = 4;
 
 /// A plan whose blocks and chunks are held. A drop undoes it.
-#[derive(Debug)]
 struct HeldPlan<'a, D: Device> {
     heap: &'a Heap<D>,
     plan: Plan,
@@ -69,7 +68,6 @@ struct Attempt {
 }
 
 /// The result of one attempt to serve a request.
-#[derive(Debug)]
 enum Tried {
     Served(Allocated),
     /// Events have passed that must be processed before the turn, or those of other heaps are needed, too.

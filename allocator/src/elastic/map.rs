@@ -41,7 +41,6 @@ pub(crate) struct Leftover {
 }
 
 /// Why the ranges were not filled.
-#[derive(Debug)]
 pub(crate) struct Unfilled {
     pub(crate) error: hal::Error,
     /// Mappings that the driver refused to remove. They are tried again later.
@@ -60,7 +59,6 @@ impl From<hal::Error> for Unfilled {
     }
 }
 
-#[derive(Debug)]
 pub(crate) struct Filled {
     /// The chunks at their new addresses.
     pub(crate) chunks: Vec<Chunk>,
@@ -167,7 +165,6 @@ pub(crate) unsafe fn clear<D: Device>(
 }
 
 /// The state of an elastic heap besides its blocks.
-#[derive(Debug)]
 pub(crate) struct ElasticState<D: Device> {
     pub(crate) ranges: Mutex<Vec<(DevicePtr, u64)>>,
     /// The closed ranges without memory that the driver refused to release.
@@ -193,7 +190,6 @@ impl<D: Device> Default for ElasticState<D> {
 }
 
 /// Addresses whose chunk has moved or is being released, still mapped.
-#[derive(Debug)]
 pub(crate) struct PendingUnmap<D: Device> {
     pub(crate) block: BlockId,
     pub(crate) left: Vec<Leftover>,

@@ -9,7 +9,6 @@ use crate::heap::ancestors::Ancestors;
 use crate::heap::{Heap, StreamUses};
 
 /// A block that was freed while its own stream, or another one that uses it, was captured.
-#[derive(Debug)]
 pub(crate) struct Deferred<D: Device> {
     pub(crate) block: BlockId,
     pub(crate) uses: StreamUses<D>,
@@ -18,7 +17,6 @@ pub(crate) struct Deferred<D: Device> {
 }
 
 /// The frontiers of the streams that used a block, at the time of its free.
-#[derive(Debug)]
 pub(super) struct FrontierNodes {
     capture: CaptureId,
     nodes: Vec<CaptureNode>,

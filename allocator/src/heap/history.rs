@@ -11,7 +11,6 @@ use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::observe::history::{Gathered, HistoryWriter, Level, Recording, gathered};
 use crate::pool::PoolId;
 
-#[derive(Debug)]
 pub(crate) struct HeapHistory {
     recording: Arc<Recording>,
     writer: HistoryWriter,

@@ -16,7 +16,6 @@ use crate::heap::graph_reuse::Deferred;
 const POLLED: usize = 16;
 
 /// Blocks that their callers freed while other streams still use them.
-#[derive(Debug)]
 pub(crate) struct PendingFrees<D: Device> {
     /// One queue for every stream state that uses such blocks, by its number.
     queues: BTreeMap<u64, PendingQueue<D>>,
@@ -35,7 +34,6 @@ pub(crate) struct PendingFrees<D: Device> {
 }
 
 /// The fences of one stream state that blocks wait for.
-#[derive(Debug)]
 struct PendingQueue<D: Device> {
     /// In the order in which the fences were recorded, whichever thread was the first to list its own. A stream runs in
     /// order, so a fence that has passed covers those before it.
@@ -44,14 +42,12 @@ struct PendingQueue<D: Device> {
     polls_last: bool,
 }
 
-#[derive(Debug)]
 struct PendingBlock<D: Device> {
     fence: Arc<Fence<D>>,
     block: BlockId,
 }
 
 /// A fence to be polled without the heap's lock.
-#[derive(Debug)]
 pub(super) struct Poll<D: Device> {
     pub(super) fence: Arc<Fence<D>>,
     /// How many fences of the queue come before it.

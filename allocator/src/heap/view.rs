@@ -15,7 +15,6 @@ use crate::pool::PoolId;
 use crate::size::SegmentKind;
 use crate::stats::{Counted, Row};
 
-#[derive(Debug)]
 pub(crate) struct HeapCopy {
     pub(crate) blocks: HeapBlocksCopy,
     pub(crate) stacks: Stacks,

@@ -58,7 +58,6 @@ pub(super) type PinnedBlock = (PinnedPlace, NonNull<u8>);
 pub(super) type BucketGuard<'a, D> = lock::LockGuard<'a, Bucket<D>>;
 
 /// The remaining work of a free. It keeps the cache alive until then.
-#[derive(Debug)]
 #[must_use = "the block is lost without `end`"]
 pub(super) struct PinnedFreed<D: Device> {
     cache: Arc<PinnedCache<D>>,

@@ -236,7 +236,6 @@ impl PoolState {
 }
 
 /// A thread or a request that uses the heaps of a pool. No other pool gets them meanwhile, even without users.
-#[derive(Debug)]
 pub(crate) struct PoolEntry(Arc<PoolState>);
 
 impl PoolEntry {
@@ -262,7 +261,6 @@ impl Drop for PoolEntry {
 }
 
 /// A call that queues work on a pool's memory. The pool does not go to sleep before this is dropped.
-#[derive(Debug)]
 pub(crate) struct AwakeGuard(Arc<PoolState>);
 
 impl Drop for AwakeGuard {
@@ -276,7 +274,6 @@ impl Drop for AwakeGuard {
 }
 
 /// The right to put a pool to sleep or wake it.
-#[derive(Debug)]
 pub(crate) struct SleepTurn<'a> {
     state: &'a PoolState,
     _held: MutexGuard<'a, ()>,
@@ -303,7 +300,6 @@ thread_local! {
     static CALLED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-#[derive(Debug)]
 pub(crate) struct SourceCall(PhantomData<*const ()>);
 
 impl Drop for SourceCall {

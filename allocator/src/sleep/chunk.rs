@@ -36,7 +36,6 @@ impl SavedBytes {
 }
 
 /// Bytes under the limit that are reserved for a wake and not used yet. A drop returns them.
-#[derive(Debug)]
 pub(super) struct Grant<D: Device> {
     shared: Arc<DeviceState<D>>,
     left: u64,

@@ -12,7 +12,6 @@ use crate::observe::history::{self, PoolNumbers, RawStack, Recording, Scale, Sta
 use crate::{pool, size};
 
 /// An unfinished snapshot, whose stacks still have the numbers of their source.
-#[derive(Debug)]
 pub(super) struct SnapshotBuilder {
     pub(super) device: u32,
     /// The list of the recording, if there is one, so that its events keep their numbers.
