@@ -180,8 +180,8 @@ pub(crate) struct Totals {
 impl Totals {
     /// Sets every count to zero. Current values stay.
     pub(crate) fn reset(&self) {
-        for count in [&self.retries, &self.ooms, &self.waits, &self.device_allocs, &self.device_frees, &self.rejections]
-        {
+        let Self { retries, ooms, waits, device_allocs, device_frees, rejections, .. } = self;
+        for count in [retries, ooms, waits, device_allocs, device_frees, rejections] {
             count.store(0, Relaxed);
         }
         self.oversize_allocations.0.lock().reset_totals();

@@ -66,8 +66,7 @@ impl<D: Device> Fence<D> {
         Self::record_also_captured(from)?.hold_back(to)
     }
 
-    /// Does the same without a query of the stream. If it is captured, polls and waits fail until the capture has ended,
-    /// and no stream may wait for the point: it would join the capture.
+    /// Does the same without a query. In a capture, polls and waits fail, and a stream that waits would join it.
     pub(crate) fn record_unchecked(stream: &Arc<StreamState<D>>) -> Result<Self> {
         Self::record_also_captured(stream).inspect(|fence| fence.unchecked.store(true, Relaxed))
     }
@@ -75,7 +74,7 @@ impl<D: Device> Fence<D> {
     fn record_also_captured(stream: &Arc<StreamState<D>>) -> Result<Self> {
         match Self::record_end(stream) {
             Err(error) if error.kind() == ErrorKind::InvalidHandle => {
-                let shared = stream.shared();
+                let shared = &stream.shared;
                 shared.device.synchronize_device()?;
                 // An event that was never recorded has passed.
                 let passed = shared.device.create_event()?;
@@ -87,7 +86,7 @@ impl<D: Device> Fence<D> {
     }
 
     fn record_end(stream: &Arc<StreamState<D>>) -> Result<Self> {
-        let shared = stream.shared();
+        let shared = &stream.shared;
         let idle = shared.events.lock().pop();
         let event = idle.map_or_else(|| shared.device.create_event(), Ok)?;
         let unchecked = AtomicBool::new(false);
@@ -143,15 +142,14 @@ impl<D: Device> Fence<D> {
         self.check_not_captured()
     }
 
-    /// Returns whether the point is in a stream of the same allocator. Only those streams can wait for it on the
-    /// device, since another allocator may have another driver.
+    /// Returns whether the point is of the same allocator. Streams of another may have another driver, and cannot wait.
     pub(crate) fn is_of(&self, shared: &Arc<DeviceState<D>>) -> bool {
-        Arc::ptr_eq(self.stream.shared(), shared)
+        Arc::ptr_eq(&self.stream.shared, shared)
     }
 
     /// The number of the stream state, and the number of the point: later points have higher numbers.
     pub(crate) fn order_key(&self) -> (u64, u64) {
-        (self.stream.number(), self.order)
+        (self.stream.number, self.order)
     }
 
     /// Returns whether all work before the point has finished.
@@ -164,8 +162,7 @@ impl<D: Device> Fence<D> {
         }
     }
 
-    /// Returns whether all work before the point has finished, according to a short poll. The device needs some
-    /// microseconds to pass a point that was just marked in an idle stream.
+    /// Returns whether the point passes during a short poll. In an idle stream, the device needs some microseconds.
     pub(crate) fn passes_soon(&self) -> Result<bool> {
         let mut budget = PollBudget::of(self.device().info());
         while budget.take() {
@@ -191,11 +188,11 @@ impl<D: Device> Fence<D> {
             return self.wait();
         }
         // SAFETY: 1. the fence owns the event; the stream state keeps its stream alive.
-        unsafe { stream.shared().device.stream_wait(stream.handle(), self.event()) }
+        unsafe { stream.shared.device.stream_wait(stream.handle(), self.event()) }
     }
 
     fn device(&self) -> &D {
-        &self.stream.shared().device
+        &self.stream.shared.device
     }
 
     const fn event(&self) -> &Event {
@@ -252,7 +249,7 @@ impl PollBudget {
 impl<D: Device> ReuseGuard for Arc<Fence<D>> {
     /// A stream runs in order, so a later point covers an earlier one.
     fn covers(&self, other: &Self) -> bool {
-        self.stream.number() == other.stream.number() && self.order >= other.order
+        self.stream.number == other.stream.number && self.order >= other.order
     }
 }
 
@@ -260,7 +257,7 @@ impl<D: Device> Drop for Fence<D> {
     fn drop(&mut self) {
         // A queued wait refers to the point that the event marked at that time, so the event can be recorded again.
         if let Some(event) = self.event.take() {
-            self.stream.shared().events.lock().push(event);
+            self.stream.shared.events.lock().push(event);
         }
     }
 }
@@ -315,7 +312,7 @@ mod tests {
         let device = HostBackend::new(HostConfig::default()).unwrap().device(Ordinal(0)).unwrap();
         let stream = Allocator::new(device).create_stream().unwrap();
         let user = &stream.heap.stream_state;
-        let points = &user.shared().totals.points;
+        let points = &user.shared.totals.points;
         thread::scope(|scope| {
             let marking = user.marking.lock();
             let before = points.load(Relaxed);
@@ -334,7 +331,7 @@ mod tests {
             }
             assert_eq!(points.load(Relaxed), before, "a number was drawn while a point was marked");
             drop(marking);
-            assert_eq!(other.join().unwrap(), (user.number(), before));
+            assert_eq!(other.join().unwrap(), (user.number, before));
         });
     }
 }

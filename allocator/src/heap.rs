@@ -64,7 +64,7 @@ impl<D: Device> Heap<D> {
         elastic: bool,
         listed: Option<StreamRef>,
     ) -> Self {
-        let shared = Arc::clone(stream_state.shared());
+        let shared = Arc::clone(&stream_state.shared);
         let blocks = if elastic { HeapBlocks::elastic() } else { HeapBlocks::default() };
         let counters = Arc::new(Counters::of(number));
         shared.peaks.enlist(&counters);
@@ -112,9 +112,9 @@ impl<D: Device> Heap<D> {
     pub(crate) fn set_pool(&self, pool: &Arc<PoolState>) {
         let mut state = self.state.lock();
         if let Some(before) = self.pool.write().replace(Arc::clone(pool)) {
-            before.list_heap(self.number, false);
+            before.heaps.lock().remove(&self.number);
         }
-        pool.list_heap(self.number, true);
+        pool.heaps.lock().insert(self.number);
         state.policy.no_split = self.elastic.is_none() && pool.no_split();
         state.policy.driver_pool = false;
         // A thread that puts the pool to sleep marks the pool first, and then its heaps. So one of both marks this heap.
@@ -223,8 +223,7 @@ pub(crate) struct HeapState<D: Device> {
     pub(crate) pending: PendingFrees<D>,
     /// For every stream state, by number, its last fence that the heap's own stream waits for.
     pub(super) waited: HashMap<u64, u64>,
-    /// The heap itself, from its first allocation until it is closed and empty. Allocations point to the heap without
-    /// owning it, so this reference keeps it alive.
+    /// The heap itself, from its first allocation until it is closed and empty: allocations do not own it.
     pub(super) keepalive: Option<Arc<Heap<D>>>,
     /// Whether the allocator is dropped, and only allocations still need the heap.
     pub(super) closed: bool,

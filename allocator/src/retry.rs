@@ -207,8 +207,7 @@ impl<'a, D: Device> Retry<'a, D> {
         Ok(failed?)
     }
 
-    /// Returns what the driver's pool holds to the device, after a wait for the streams that freed it. Returns whether
-    /// there is such a pool, and the limit allows the request.
+    /// Returns what the driver's pool holds to the device, if there is such a pool, and the limit allows the request.
     fn trim_driver_pool(&self) -> Result<bool, Error> {
         let exists = self.shared.settings.is_driver_pool() && self.shared.device.stream_ordered().is_ok();
         if !exists || !self.within_limit() {
@@ -328,8 +327,7 @@ impl<'a, D: Device> Retry<'a, D> {
         direct.alloc_segment(false)
     }
 
-    /// Serves the request of an elastic heap from a direct segment if the device has room. The driver then refuses to map
-    /// memory for another reason, such as a limit of the kernel.
+    /// Serves the request from a direct segment if the device has room but refuses to map, as by a limit of the kernel.
     fn alloc_without_mapping(&self) -> Step<D> {
         let has_room = || self.shared.device.memory_info().is_ok_and(|info| info.free >= self.segment);
         let refused = self.heap.elastic.is_some() && self.within_limit() && has_room();
@@ -360,7 +358,7 @@ pub(crate) fn pass_guards<D: Device>(found: &mut FoundBlock<D>, stream_state: &S
     }
     // A captured stream cannot wait for work outside the capture, so the host waits.
     let captured = stream_state.is_capturing();
-    let _relaxed = captured.then(|| stream_state.shared().relax_capture());
+    let _relaxed = captured.then(|| stream_state.shared.relax_capture());
     for guard in &guards {
         let passed = if captured { guard.wait() } else { guard.hold_back(stream_state) };
         if let Err(error) = passed {

@@ -31,14 +31,13 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Does the same without a word to the pool's source. If `guarded`, the next use of the block, which is about to be
-    /// freed, waits on the device for `stream_state`.
+    /// Does the same without a word to the pool's source. If `guarded`, the next use of the block waits on the device.
     pub(crate) fn note_use(&self, id: BlockId, stream_state: &Arc<StreamState<D>>, guarded: bool) {
-        if stream_state.number() == self.stream_state.number() {
+        if stream_state.number == self.stream_state.number {
             return;
         }
         // A capture that was not announced is missed here. Its use then costs a fence after the capture.
-        let captured = stream_state.shared().knows_of_captures() && stream_state.is_capturing();
+        let captured = stream_state.shared.knows_of_captures() && stream_state.is_capturing();
         let mut state = self.state.lock();
         state.blocks.block_mut(id).slow_free = true;
         let uses = state.uses.entry(id).or_default();
@@ -81,10 +80,9 @@ impl<D: Device> Heap<D> {
 
     /// Turns an allocated block into a pending one. Returns its address and requested size.
     pub(crate) fn become_pending(&self, state: &mut HeapState<D>, id: BlockId) -> (u64, u64) {
-        let (address, bytes) = (state.blocks.block(id).address, state.blocks.block(id).bytes());
         let block = state.blocks.block_mut(id);
         block.state = BlockState::Pending;
-        let (kind, requested) = (block.kind, block.requested);
+        let (kind, address, bytes, requested) = (block.kind, block.address, block.bytes(), block.requested);
         // The requested bytes count until the block is free, so only the allocation itself ends here.
         self.counters.freed(kind, bytes, 0);
         self.counters.raise(Counted::Pending, kind, 1);
@@ -107,8 +105,7 @@ impl<D: Device> Heap<D> {
         };
         let mut state = self.state.lock();
         match fences {
-            // A fence of another allocator's stream is polled, so the block does not become free at once. The driver's
-            // pool needs no poll: the free waits on the device.
+            // Another allocator's fence is polled. The driver's pool needs no poll: its free waits on the device.
             Ok(fences)
                 if (uses.guarded || state.policy.driver_pool)
                     && fences.iter().all(|fence| fence.is_of(&self.shared)) =>
@@ -158,10 +155,8 @@ impl<D: Device> Heap<D> {
     pub(crate) fn become_free(&self, mut state: HeapGuard<'_, D>, blocks: Vec<GuardedBlock<D>>) -> CallbackOutcome {
         let mut freed = Vec::new();
         for (id, guards) in blocks {
-            let bytes = state.blocks.block(id).bytes();
             let block = state.blocks.block(id);
-            let (kind, requested) = (block.kind, block.requested);
-            let address = block.address;
+            let (kind, address, bytes, requested) = (block.kind, block.address, block.bytes(), block.requested);
             freed.push((address, requested));
             state.note_free(TraceAction::FreeCompleted, id, address, requested);
             self.counters.lower(Counted::Pending, kind, 1);
@@ -178,8 +173,7 @@ impl<D: Device> Heap<D> {
         if driver_pool { told.and(CallbackOutcome::of(|| _ = self.release_idle())) } else { told }
     }
 
-    /// Polls one event of every stream that pending blocks wait for, and frees the blocks that wait for no other. It
-    /// calls [`process_events`](Self::process_events) if more is to be done.
+    /// Polls one event of every stream, and frees the blocks that wait for no other; all of them if more is to be done.
     pub(crate) fn poll_events<'a>(&'a self, mut state: HeapGuard<'a, D>) -> (HeapGuard<'a, D>, hal::Result<()>) {
         let pending = &state.pending;
         if !pending.unrecorded.is_empty() || !pending.deferred.is_empty() || self.shared.routed.load(Relaxed) {

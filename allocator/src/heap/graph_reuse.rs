@@ -23,8 +23,7 @@ pub(super) struct FrontierNodes {
 }
 
 impl<D: Device> Heap<D> {
-    /// Returns the frontiers of the heap's own stream and of all streams that use the block. Reuse must be enabled, all
-    /// of them must be in one capture, and every use must be captured.
+    /// Returns the frontiers of all streams of a block, if they are in one capture with all uses, and reuse is enabled.
     ///
     /// If the driver fails, the block waits for the end of the capture, as it does without reuse.
     pub(super) fn frontier_nodes(&self, uses: &StreamUses<D>) -> Option<FrontierNodes> {

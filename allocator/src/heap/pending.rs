@@ -35,8 +35,7 @@ pub(crate) struct PendingFrees<D: Device> {
 
 /// The fences of one stream state that blocks wait for.
 struct PendingQueue<D: Device> {
-    /// In the order in which the fences were recorded, whichever thread was the first to list its own. A stream runs in
-    /// order, so a fence that has passed covers those before it.
+    /// In the order of the fences. A stream runs in order, so a fence that has passed covers those before it.
     blocks: VecDeque<PendingBlock<D>>,
     /// Whether the next poll is for the last fence, and not for the first.
     polls_last: bool,

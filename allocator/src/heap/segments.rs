@@ -91,8 +91,7 @@ impl<D: Device> Heap<D> {
         Ok(idle)
     }
 
-    /// Returns one idle segment to the device. Returns the bytes that became free. They are zero if a request has
-    /// allocated from it in the meantime, or a capture has begun.
+    /// Returns an idle segment to the device. Returns zero bytes if a request uses it, or a capture has begun.
     ///
     /// A failure or a panic of the pool's source changes nothing.
     pub(crate) fn release(&self, idle: IdleSegment) -> hal::Result<u64> {
@@ -202,8 +201,7 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Waits for all work that may still use a segment, and returns its memory to the device. Returns `false` if the
-    /// stream is captured, so that nothing tells when its work has finished.
+    /// Returns a segment to the device after all work that may use it; `false` if the stream is captured.
     fn free_memory(
         &self,
         segment: NewSegment,

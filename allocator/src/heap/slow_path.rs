@@ -107,7 +107,7 @@ impl<D: Device> Heap<D> {
     pub(crate) fn guards_of(&self, allocated: &Allocated, stream_state: &StreamState<D>) -> Vec<Arc<Fence<D>>> {
         let mut state = self.state.lock();
         let mut guards = state.blocks.take_guards(allocated.id);
-        if stream_state.number() == self.stream_state.number() {
+        if stream_state.number == self.stream_state.number {
             guards.retain(|guard| {
                 let (stream, order) = guard.order_key();
                 state.waited.get(&stream).is_none_or(|last| *last < order)
@@ -117,7 +117,7 @@ impl<D: Device> Heap<D> {
     }
 
     pub(crate) fn note_waits(&self, guards: &[Arc<Fence<D>>], stream_state: &StreamState<D>) {
-        if stream_state.number() != self.stream_state.number() {
+        if stream_state.number != self.stream_state.number {
             return;
         }
         let mut state = self.state.lock();
@@ -195,8 +195,7 @@ impl<D: Device> Heap<D> {
     /// Turns an allocated block that no other stream uses into a free one.
     pub(crate) fn become_free_now(&self, state: &mut HeapState<D>, id: BlockId, guards: Vec<Arc<Fence<D>>>) {
         let block = state.blocks.block(id);
-        let (kind, bytes) = (block.kind, block.bytes());
-        let (address, requested) = (block.address, block.requested);
+        let (kind, address, bytes, requested) = (block.kind, block.address, block.bytes(), block.requested);
         self.counters.freed(kind, bytes, requested);
         if bytes >= self.shared.totals.max_split {
             self.shared.totals.oversize_allocations.lower();

@@ -121,12 +121,9 @@ impl<D: Device> Heap<D> {
         for kind in [SegmentKind::Small, SegmentKind::Large] {
             let direct = state.blocks.segments().filter(|segment| segment.kind == kind && self.elastic.is_none());
             let (segments, bytes) = direct.fold((0, 0), |(count, bytes), segment| (count + 1, bytes + segment.bytes));
-            let chunks = state.blocks.chunks().into_iter();
-            let chunks = chunks
-                .filter(|chunk| chunk.kind == kind && self.shared.chunks.has_memory(chunk.id))
-                .map(|chunk| chunk.bytes)
-                .sum::<u64>()
-                + self.leaving_bytes(kind);
+            let mut chunks = state.blocks.chunks();
+            chunks.retain(|chunk| chunk.kind == kind && self.shared.chunks.has_memory(chunk.id));
+            let chunks: u64 = chunks.iter().map(|chunk| chunk.bytes).chain([self.leaving_bytes(kind)]).sum();
             let counted = |wanted: BlockState| {
                 let blocks = state.blocks.iter().filter(|(_, block)| block.kind == kind && block.state == wanted);
                 blocks.fold((0, 0, 0), |(count, bytes, requested), (_, block)| {

@@ -153,8 +153,7 @@ impl<D: Device> Drop for OpenSegment<D> {
 struct ImportTable<D: Device> {
     opened: HashMap<Vec<u8>, Weak<OpenMemory<D>>>,
     segments: HashMap<IpcToken, Weak<OpenSegment<D>>>,
-    /// The number of entries from which on those of closed memory are removed. It is twice the number of the others, so
-    /// that each open pays for a constant number of them.
+    /// From so many entries on, those of closed memory are removed. Twice the others, so each open pays for a few.
     most: usize,
 }
 

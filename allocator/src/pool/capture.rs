@@ -47,7 +47,7 @@ impl<D: Device> Pool<D> {
             return Err(PoolProblem::DefaultStream.of(self.id()));
         }
         let shared = &self.inner().shared;
-        if !Arc::ptr_eq(stream.stream_state.shared(), shared) {
+        if !Arc::ptr_eq(&stream.stream_state.shared, shared) {
             return Err(Error::ForeignStream);
         }
         self.state.check_awake()?;

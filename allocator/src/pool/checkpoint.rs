@@ -194,14 +194,14 @@ impl<D: Device> Heap<D> {
         }
         let mut ordered = HashSet::new();
         for (user, address) in users {
-            if !ordered.insert(user.number()) {
+            if !ordered.insert(user.number) {
                 continue;
             }
             let captures = (user.capture()?, next.capture()?);
             if captures.0.is_some() && captures.0 != captures.1 {
                 return Err(PoolProblem::Waiting { address }.of(self.pool_id()));
             }
-            if captures.0 == captures.1 && Arc::ptr_eq(user.shared(), &self.shared) {
+            if captures.0 == captures.1 && Arc::ptr_eq(&user.shared, &self.shared) {
                 Fence::order(&user, next)?;
             } else {
                 // The stream cannot wait on the device for work outside its capture, or of another allocator.

@@ -29,7 +29,7 @@ pub(crate) struct PoolState {
     /// The heap of every stream with growable allocations in the pool.
     pub(crate) growables: StreamTable,
     /// The numbers of the pool's heaps, which `streams` has too.
-    heaps: Mutex<BTreeSet<u32>>,
+    pub(crate) heaps: Mutex<BTreeSet<u32>>,
     /// The source of segments; `None` for the device.
     pub(crate) source: Option<Arc<dyn Source>>,
     /// Whether blocks are never split, so that each segment has one block.
@@ -84,21 +84,6 @@ impl PoolState {
     /// Returns a placeholder that owns the heaps of a removed pool, until another pool gets them.
     pub(super) fn forgotten(id: PoolId) -> Self {
         Self { id, ..Self::default() }
-    }
-
-    /// Adds a heap to the pool, or removes it.
-    pub(crate) fn list_heap(&self, number: u32, belongs: bool) {
-        let mut heaps = self.heaps.lock();
-        if belongs {
-            heaps.insert(number)
-        } else {
-            heaps.remove(&number)
-        };
-    }
-
-    /// The numbers of the pool's heaps, in order.
-    pub(super) fn heaps(&self) -> Vec<u32> {
-        self.heaps.lock().iter().copied().collect()
     }
 
     /// Passes an event to the source, if there is one. The heap passes recorded streams.

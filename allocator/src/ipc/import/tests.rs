@@ -25,7 +25,7 @@ fn entries_of_closed_memory_do_not_pile_up() {
     const OPEN: u8 = 20;
     let device = HostBackend::new(HostConfig::default()).unwrap().device(Ordinal(0)).unwrap();
     let stream = Allocator::new(device).create_stream().unwrap();
-    let state = stream.heap.stream_state.shared();
+    let state = &stream.heap.stream_state.shared;
     let mut table = ImportTable { opened: HashMap::new(), segments: HashMap::new(), most: 0 };
     let open = |_| Arc::new(OpenMemory { state: Arc::clone(state), address: 1, bytes: 1, lease: None });
     let kept: Vec<_> = (0..OPEN).map(open).collect();
