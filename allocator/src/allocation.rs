@@ -59,8 +59,7 @@ enum Owner<D: Device> {
 // SAFETY: the home is a heap, which is `Sync`, or uncached memory, which is `Send` and has this one owner;
 // `homes_cross_threads` checks both. The block has this one owner.
 unsafe impl<D: Device> Send for Allocation<D> {}
-// SAFETY: shared references read plain fields, and call methods of a heap or of uncached memory. Both are `Sync`, which
-// `homes_cross_threads` checks.
+// SAFETY: shared references read plain fields and call methods of homes, all `Sync`, as `homes_cross_threads` checks.
 unsafe impl<D: Device> Sync for Allocation<D> {}
 
 #[expect(dead_code, reason = "the compiler checks it, and nothing calls it")]

@@ -71,8 +71,7 @@ impl<D: Device> AllocatorState<D> {
         Ok(Stream::of(heap))
     }
 
-    /// Returns a stream that the program has dropped, if one has neither work nor memory in use. It examines few streams,
-    /// and puts those that cannot serve yet behind the others.
+    /// Returns a dropped stream without work and memory in use. It examines few, and puts the others behind.
     fn dropped_stream(&self) -> Option<Stream<D>> {
         for _ in 0..EXAMINED {
             let number = self.shared.dropped_streams.lock().pop_front()?;
@@ -96,8 +95,7 @@ impl<D: Device> AllocatorState<D> {
         heaps.all(is_free) && !self.routes.names(stream.handle()) && matches!(stream.heap.is_idle(), Ok(true))
     }
 
-    /// Creates a heap. The caller holds the turn for the configuration. Returns `None` if there are more heaps than any
-    /// driver has streams.
+    /// Creates a heap, with `config_turn` held. Returns `None` if there are more than any driver has streams.
     pub(crate) fn add_heap(
         &self,
         stream_state: &Arc<StreamState<D>>,

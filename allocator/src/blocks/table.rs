@@ -162,8 +162,7 @@ impl Default for BlockTable {
 }
 
 impl BlockTable {
-    /// Claims an index. The flags of the block are clear; the caller sets all other fields. Returns `None` if the table
-    /// already has [`MOST`] blocks.
+    /// Claims an index with clear flags; the caller sets all other fields. Returns `None` if the table is full.
     #[inline]
     pub(crate) fn claim(&mut self) -> Option<BlockId> {
         let id = self.vacant;
@@ -235,8 +234,7 @@ impl BlockTable {
         self.blocks.get_mut(id.index())
     }
 
-    /// Shrinks a block to `units`. The rest becomes a free block in the claimed index `rest`. Returns whether the block
-    /// has guards, which the caller copies.
+    /// Shrinks a block; the rest becomes free, in `rest`. Returns whether there are guards, which the caller copies.
     #[inline(always)]
     pub(crate) fn split(&mut self, id: BlockId, rest: BlockId, units: u32) -> bool {
         let blocks = self.blocks.as_mut_slice();

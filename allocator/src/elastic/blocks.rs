@@ -120,8 +120,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
-    /// Merges the held and filled blocks into one allocated block, and splits off what `rounded` does not need as a
-    /// free block. Both get `guards` in addition to their previous guards.
+    /// Merges the held blocks into one allocated block, and frees what `rounded` does not need. Both also get `guards`.
     pub(crate) fn commit(&mut self, held: &[ReservedBlock], rounded: u64, guards: Vec<G>) -> BlockId {
         let first = held[0].block;
         for piece in &held[1..] {

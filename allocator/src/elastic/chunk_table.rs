@@ -141,8 +141,7 @@ impl ChunkTable {
     pub(crate) fn map(&self, memory: &dyn VirtualMemory, chunk: Chunk) -> hal::Result<()> {
         let (backing, _) = self.physical(chunk.id, "map")?;
         let at = pointer(chunk.at)?;
-        // SAFETY: 1. the table contains only live backings of this device. The caller holds the chunk, so no other
-        // thread destroys its backing.
+        // SAFETY: 1. the table has only live backings, and no other thread destroys that of a held chunk.
         unsafe { memory.map(at, &backing) }
     }
 
@@ -173,8 +172,7 @@ impl ChunkTable {
         Ok(bytes)
     }
 
-    /// Returns the memory of a chunk to the device, and keeps its id for [`resume`](Self::resume). After a failure the
-    /// chunk still has its memory. Zero bytes mean that it had none.
+    /// Returns the memory of a chunk to the device, and keeps its id. Zero bytes mean that it had none.
     pub(crate) fn suspend(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<u64> {
         let allocated = self.table.lock().slots.get_mut(id.0 as usize).and_then(Option::take);
         let Some(physical) = allocated else { return Ok(0) };

@@ -145,8 +145,7 @@ fn map_back<D: Device>(
     unsafe { memory.set_access(at, old.bytes, access) }.map_err(|_| lost(true))
 }
 
-/// Removes a mapping that is no longer needed, and destroys its chunk if this was the last mapping. Returns the bytes
-/// that became free. After a failure `left` describes the remaining work.
+/// Removes a mapping; the last one of a chunk destroys it. Returns the freed bytes. A failure updates `left`.
 ///
 /// # Safety
 ///

@@ -21,8 +21,7 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Unmaps the addresses whose last use has ended, and destroys the chunks whose last mapping this was. Returns the
-    /// bytes that became free. The next call retries every failure.
+    /// Unmaps addresses whose last use has ended, and their last chunks. Returns the freed bytes. It retries failures.
     pub(crate) fn unmap_pending(&self) -> u64 {
         if self.elastic.as_ref().is_none_or(|elastic| elastic.pending_unmaps.lock().is_empty()) {
             return 0;
@@ -72,8 +71,7 @@ impl<D: Device> Heap<D> {
         (freed, result)
     }
 
-    /// Clears a pending unmap, and adds the bytes that became free to those of their kind. Returns `false` if its
-    /// addresses are still in use.
+    /// Clears a pending unmap, and adds the freed bytes to those of their kind. Returns `false` if it is in use.
     fn clear(
         &self,
         pending: &mut PendingUnmap<D>,
@@ -228,8 +226,7 @@ impl<D: Device> Heap<D> {
         }
         let Ok(memory) = self.shared.device.virtual_memory() else { return };
         for (start, bytes) in mem::take(&mut *elastic.ranges.lock()) {
-            // SAFETY: 1. this heap reserved the range, nothing is mapped in it, and the heap is being dropped. A
-            // destructor cannot report a failure.
+            // SAFETY: 1. this heap reserved the range, and nothing is mapped there. A destructor reports no failure.
             let _ = unsafe { memory.release(start, bytes) };
         }
     }

@@ -45,8 +45,8 @@ impl<D: Device> Heap<D> {
     pub(crate) fn users(&self) -> Vec<Arc<StreamState<D>>> {
         let mut users: Vec<_> = self.state.lock().uses.values().flat_map(|uses| uses.users.clone()).collect();
         // A fixed order, so that a run can be repeated call for call.
-        users.sort_unstable_by_key(|user| user.number());
-        users.dedup_by_key(|user| user.number());
+        users.sort_unstable_by_key(|user| user.number);
+        users.dedup_by_key(|user| user.number);
         users
     }
 

@@ -94,8 +94,7 @@ impl<D: Device> OffloadState<D> {
         });
     }
 
-    /// Retries what the driver has refused before, for a pool that no caller wakes any more: it returns the memory of
-    /// chunks that are half awake, and reserves the lost addresses again.
+    /// Retries what the driver has refused, for a pool that no caller wakes: half-awake chunks and lost addresses.
     pub(super) fn settle_unused(&mut self) {
         self.release_partial();
         let shared = Arc::clone(&self.shared);

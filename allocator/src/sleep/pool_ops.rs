@@ -142,7 +142,7 @@ impl<D: Device> AllocatorState<D> {
         let users = self.heaps_of(state).into_iter().flat_map(|heap| heap.users());
         let mut done = HashSet::new();
         for stream_state in &own.chain(users).collect::<Vec<_>>() {
-            if !done.insert(stream_state.number()) {
+            if !done.insert(stream_state.number) {
                 continue;
             }
             // Captured work does not run before its graph is launched.

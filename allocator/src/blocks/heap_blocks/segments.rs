@@ -50,8 +50,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         Some((segment, first))
     }
 
-    /// Begins the removal of a segment whose one block is free: no request can allocate from it any more. Returns its
-    /// memory and its guards, or `None` if the segment is in use.
+    /// Begins the removal of a segment whose one block is free. Returns its memory and guards; `None` if it is in use.
     ///
     /// [`leave`](Self::leave) or [`stay`](Self::stay) must follow.
     pub(crate) fn begin_leaving(&mut self, id: SegmentId) -> Option<(&Segment, Vec<G>)> {

@@ -37,8 +37,7 @@ impl History {
         self.source.read().clone()
     }
 
-    /// Begins or ends a history. `tell` passes it to every heap, and whether the heaps keep their stacks. It returns
-    /// whether any heap has stacks.
+    /// Begins or ends a history. `tell` passes it to the heaps, with whether stacks stay, and returns if any has some.
     pub(crate) fn switch(
         &self,
         options: Option<HistoryOptions>,
