@@ -32,7 +32,8 @@ impl<D: Device> Fence<D> {
     /// If the driver no longer recognises the stream, it was destroyed too early, and its work may still run. The host
     /// then waits for the whole device, and the fence has passed.
     pub(crate) fn record(stream: &Arc<StreamState<D>>) -> Result<Self> {
-        Self::record_also_captured(stream)?.unless_captured()
+        let fence = Self::record_also_captured(stream)?;
+        fence.check_not_captured().map(|()| fence)
     }
 
     /// Does the same, but returns `None` if the stream is captured: the event would become part of its graph.
@@ -42,7 +43,7 @@ impl<D: Device> Fence<D> {
 
     /// Does the same, and returns `None` if the stream is gone: a wait for the device would delay all streams.
     pub(crate) fn try_record_at_once(stream: &Arc<StreamState<D>>) -> Result<Option<Self>> {
-        let record = || Self::record_end(stream).and_then(Self::unless_captured);
+        let record = || Self::record_end(stream).and_then(|fence| fence.check_not_captured().map(|()| fence));
         Self::none_if_captured(stream, record, &[ErrorKind::CaptureForbids, ErrorKind::InvalidHandle])
     }
 
@@ -91,18 +92,11 @@ impl<D: Device> Fence<D> {
         let event = idle.map_or_else(|| shared.device.create_event(), Ok)?;
         let unchecked = AtomicBool::new(false);
         let mut fence = Self { stream: Arc::clone(stream), event: Some(event), order: 0, unchecked };
-        {
-            // Numbers have the order of the points: no other thread marks one between the two lines.
-            let _alone = stream.marking.lock();
-            fence.order = shared.totals.points.fetch_add(1, Relaxed);
-            fence.record_event()?;
-        }
+        // Numbers have the order of the points: no other thread marks one between the two lines.
+        let _alone = stream.marking.lock();
+        fence.order = shared.totals.points.fetch_add(1, Relaxed);
+        fence.record_event()?;
         Ok(fence)
-    }
-
-    fn unless_captured(self) -> Result<Self> {
-        self.check_not_captured()?;
-        Ok(self)
     }
 
     /// Records the event at the current end of the stream. The driver is not called with a stream that is gone.

@@ -96,7 +96,7 @@ impl<D: Device> Record<D> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum HeldBy {
+pub(crate) enum HeldBy {
     Owner,
     /// A caller that has its address.
     Address,
@@ -119,12 +119,8 @@ impl<D: Device> UncachedTable<D> {
         self.0.lock().values().map(|record| record.bytes).sum()
     }
 
-    /// Frees raw memory at `address`. Returns `None` if there is none. If the driver fails, a later call frees it.
-    pub(crate) fn free_raw(&self, device: &D, address: u64) -> Option<hal::Result<()>> {
-        self.free(device, address, HeldBy::Address)
-    }
-
-    fn free(&self, device: &D, address: u64, held: HeldBy) -> Option<hal::Result<()>> {
+    /// Frees memory that is held so. Returns `None` if there is none. If the driver fails, a later call frees it.
+    pub(crate) fn free(&self, device: &D, address: u64, held: HeldBy) -> Option<hal::Result<()>> {
         let record = {
             // One lock with the lookup, so that no two threads free the same memory.
             let mut records = self.0.lock();

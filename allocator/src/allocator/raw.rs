@@ -16,7 +16,7 @@ use crate::label::Label;
 use crate::pool::PoolId;
 use crate::size::TOO_LARGE;
 use crate::sync::thread;
-use crate::uncached::Uncached;
+use crate::uncached::{HeldBy, Uncached};
 
 /// An address that the caller frees; zero for no bytes.
 struct Address(u64);
@@ -225,7 +225,7 @@ impl<D: Device> Allocator<D> {
                 return Ok(freed.end()?);
             }
         }
-        if let Some(freed) = shared.uncached.free_raw(&shared.device, address) {
+        if let Some(freed) = shared.uncached.free(&shared.device, address, HeldBy::Address) {
             return Ok(freed?);
         }
         Err(Error::InvalidPointer { address, why: self.diagnose(address) })

@@ -131,7 +131,6 @@ impl<D: Device> Heap<D> {
         left.filter(|left| left.last && left.chunk.kind == kind).map(|left| left.chunk.bytes).sum()
     }
 
-    /// Returns everything to the device, after a wait for all work that may still use it.
     pub(crate) fn release_all_chunks(&self) {
         // The pool may be asleep, completely or in part. Chunks that have memory are released as in an awake pool.
         self.forget_idle_chunks();

@@ -184,10 +184,11 @@ impl<D: Device> Heap<D> {
         }
         let polls = state.pending.next_polls();
         drop(state);
-        let polled = {
+        // No lock is held, since the driver may be slow.
+        let polled: Vec<_> = {
             // A stream may be captured without the allocator's knowledge, which forbids a query of an event.
             let _relaxed = self.shared.relax_capture();
-            ask_all(&polls)
+            polls.iter().map(Poll::ask).collect()
         };
         let mut state = self.state.lock();
         let (done, result) = note_all(&mut state, &polls, &polled);
@@ -238,7 +239,7 @@ impl<D: Device> Heap<D> {
         release.cancel();
         let mut polls = self.state.lock().pending.last_polls();
         while !polls.is_empty() {
-            let polled = ask_all(&polls);
+            let polled: Vec<_> = polls.iter().map(Poll::ask).collect();
             let mut state = self.state.lock();
             let (done, noted) = note_all(&mut state, &polls, &polled);
             let next =
@@ -250,11 +251,6 @@ impl<D: Device> Heap<D> {
         drop(told);
         result
     }
-}
-
-/// Polls fences. The caller holds no lock of a heap, since the driver may be slow.
-fn ask_all<D: Device>(polls: &[Poll<D>]) -> Vec<hal::Result<bool>> {
-    polls.iter().map(Poll::ask).collect()
 }
 
 /// Notes the results of polls. Returns the blocks that wait for no fence any more, and the first failure.

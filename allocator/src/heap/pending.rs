@@ -104,11 +104,11 @@ impl<D: Device> PendingFrees<D> {
         let after = (Bound::Excluded(self.polled), Bound::Unbounded);
         let in_turn = self.queues.range(after).chain(self.queues.range(..=self.polled)).take(POLLED);
         let mut last = self.polled;
-        let polls = in_turn.map(|(stream_state, queue)| {
+        let poll = |(stream_state, queue): (&u64, &PendingQueue<D>)| {
             last = *stream_state;
             queue.poll_at(if queue.polls_last { usize::MAX } else { 0 })
-        });
-        let polls = polls.collect();
+        };
+        let polls = in_turn.map(poll).collect();
         self.polled = last;
         polls
     }

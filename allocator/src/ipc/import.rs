@@ -158,7 +158,6 @@ struct ImportTable<D: Device> {
 }
 
 impl<D: Device> IpcState<D> {
-    /// Opens the memory of a handle, or finds it already open.
     pub(super) fn open(&self, state: &Arc<DeviceState<D>>, bytes: &[u8]) -> Result<ImportedMemory<D>, Error> {
         let handle = Handle::decode(bytes).map_err(IpcError::from)?;
         check_device(handle.device, state.device.info())?;

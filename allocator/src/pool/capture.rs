@@ -84,9 +84,9 @@ impl<D: Device> Capture<D> {
     ///
     /// After a failure the capture has ended too, and the pool is usable.
     pub fn end(mut self) -> Result<Graph<D>, Error> {
-        let ended = self.close()?;
+        let handle = Some(self.close()?);
         let user = self.user.allocator.open_pool(self.user.id())?;
-        Ok(Graph { handle: Some(ended), user, launching: Mutex::new(()) })
+        Ok(Graph { handle, user, launching: Mutex::new(()) })
     }
 
     fn close(&mut self) -> Result<hal::Graph, Error> {

@@ -97,8 +97,7 @@ impl<D: Device> OffloadState<D> {
     /// Retries what the driver has refused, for a pool that no caller wakes: half-awake chunks and lost addresses.
     pub(super) fn settle_unused(&mut self) {
         self.release_partial();
-        let shared = Arc::clone(&self.shared);
-        if let Ok(memory) = shared.device.virtual_memory() {
+        if let Ok(memory) = Arc::clone(&self.shared).device.virtual_memory() {
             let _ = self.regain_addresses(memory);
         }
     }
