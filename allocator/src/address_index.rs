@@ -57,7 +57,6 @@ fn new_table() -> IndexTable {
     pages.try_into().expect("it has that length")
 }
 
-/// Maps an address to the segment that contains it.
 pub(crate) struct Index {
     /// The tables, by the upper bits of a page's number.
     root: Box<[OnceLock<IndexTable>]>,

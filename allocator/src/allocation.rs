@@ -11,7 +11,7 @@ use crate::blocks::BlockId;
 use crate::error::Error;
 use crate::heap::{Allocated, Heap};
 use crate::label::Label;
-use crate::pool::pool_state::AwakeGuard;
+use crate::pool::pool_state::{AwakeGuard, PoolState};
 use crate::stream::Stream;
 use crate::uncached::Uncached;
 
@@ -59,8 +59,7 @@ enum Owner<D: Device> {
 // SAFETY: the home is a heap, which is `Sync`, or uncached memory, which is `Send` and has this one owner;
 // `homes_cross_threads` checks both. The block has this one owner.
 unsafe impl<D: Device> Send for Allocation<D> {}
-// SAFETY: shared references read plain fields, and call methods of a heap or of uncached memory. Both are `Sync`, which
-// `homes_cross_threads` checks.
+// SAFETY: shared references read plain fields and call methods of homes, all `Sync`, as `homes_cross_threads` checks.
 unsafe impl<D: Device> Sync for Allocation<D> {}
 
 #[expect(dead_code, reason = "the compiler checks it, and nothing calls it")]
@@ -112,10 +111,7 @@ impl<D: Device> Allocation<D> {
     /// Returns whether the memory's pool sleeps: until it wakes, there is no memory at the address.
     #[must_use]
     pub fn is_asleep(&self) -> bool {
-        let Owner::Heap(heap, _) = self.owner() else { return false };
-        // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
-        let pool = unsafe { heap.as_ref() }.pool();
-        pool.is_some_and(|pool| pool.is_asleep())
+        self.pool().is_some_and(|pool| pool.is_asleep())
     }
 
     #[inline(always)]
@@ -130,20 +126,19 @@ impl<D: Device> Allocation<D> {
     }
 
     /// The heap and the block of the memory, if it is cached.
-    #[cfg(feature = "ipc")]
     pub(crate) fn block(&self) -> Option<(&Heap<D>, BlockId)> {
         let Owner::Heap(heap, id) = self.owner() else { return None };
         // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
         Some((unsafe { heap.as_ref() }, id))
     }
 
-    /// Keeps the memory's pool awake while work on it is queued. Fails if the pool sleeps. Returns `None` if it cannot
-    /// sleep.
+    /// Keeps the memory's pool awake while work is queued. Fails if the pool sleeps; `None` if it cannot sleep.
     pub(crate) fn stay_awake(&self) -> Result<Option<AwakeGuard>, Error> {
-        let Owner::Heap(heap, _) = self.owner() else { return Ok(None) };
-        // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
-        let pool = unsafe { heap.as_ref() }.pool();
-        pool.map(|pool| pool.stay_awake()).transpose()
+        self.pool().map(|pool| pool.stay_awake()).transpose()
+    }
+
+    fn pool(&self) -> Option<Arc<PoolState>> {
+        self.block()?.0.pool()
     }
 
     /// Records that `stream` also uses the memory. After a drop, the memory is not reused until the work that is then
@@ -162,8 +157,7 @@ impl<D: Device> Allocation<D> {
         }
     }
 
-    /// Frees the memory at once, although `streams` still use it. Its next use, on any stream, waits on the device for
-    /// the work that is queued in them now.
+    /// Frees the memory at once. Its next use, on any stream, waits on the device for the work queued in `streams` now.
     ///
     /// Unlike [`record_stream`](Self::record_stream), this polls nothing, and no memory stays idle. Streams of another
     /// allocator may have another driver, so they are polled. After a failure the memory is freed later.
@@ -224,7 +218,6 @@ impl<D: Device> Stream<D> {
 
 /// The result of a request: an owner of the memory, or its address only.
 pub(crate) trait Answer<D: Device>: Sized {
-    /// The result for a request of no bytes.
     fn empty(stream: StreamRef) -> Self;
 
     fn of_block(heap: &Arc<Heap<D>>, block: &Allocated, requested: u64, stream: StreamRef) -> Self;
@@ -233,7 +226,6 @@ pub(crate) trait Answer<D: Device>: Sized {
 }
 
 impl<D: Device> Answer<D> for Allocation<D> {
-    /// Returns an allocation of no bytes, without memory or address.
     fn empty(stream: StreamRef) -> Self {
         Self {
             home: NonNull::dangling(),
@@ -259,7 +251,6 @@ impl<D: Device> Answer<D> for Allocation<D> {
         }
     }
 
-    /// Owns memory that bypasses the cache.
     fn of_device(memory: Uncached<D>, requested: u64, stream: StreamRef) -> Self {
         Self {
             address: memory.address(),

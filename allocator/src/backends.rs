@@ -55,8 +55,7 @@ impl Backends {
 
     /// Opens the first device of the most preferred backend that has one.
     ///
-    /// Backends that cannot be used are skipped; [`available`](Self::available) returns the reasons. The error lists
-    /// every reason.
+    /// Skips backends that cannot be used. The error lists every reason, as [`available`](Self::available) does.
     pub fn open_first() -> Result<AnyDevice, OpenError> {
         first_of(try_all())
     }
@@ -79,7 +78,6 @@ impl Backends {
     }
 }
 
-/// Loads the backends one by one, on demand.
 fn try_all() -> impl Iterator<Item = Found> {
     KNOWN.iter().map(|&(name, load)| Found { name, backend: load() })
 }

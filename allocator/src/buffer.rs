@@ -256,8 +256,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
 
     /// Waits again after a failed wait, until the device no longer uses borrowed host memory.
     ///
-    /// A return would let the owner free the memory, and endless attempts would hide the failure of the driver. So the
-    /// process is aborted in the end.
+    /// A return would let the owner free the memory, so in the end the process is aborted.
     #[cold]
     fn outlast(&self, first: WaitFailure) -> hal::Error {
         let begun = Instant::now();
@@ -284,7 +283,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
 
 impl<T: Pod, D: Device> Drop for Buffer<T, D> {
     fn drop(&mut self) {
-        if self.stream.stream_state.shared().origin.is_inherited() {
+        if self.stream.stream_state.shared.origin.is_inherited() {
             // A thread of the parent process may have been changing the list, so its entries are not dropped.
             let _ = ManuallyDrop::new(mem::take(self.readers.get_mut()));
         }

@@ -37,9 +37,6 @@ pub(crate) struct DeviceState<D: Device> {
     pub(crate) totals: Totals,
     pub(crate) settings: Settings,
     pub(crate) uncached: UncachedTable<D>,
-    /// Imports that the driver refused to close.
-    #[cfg(feature = "ipc")]
-    pub(crate) unclosed: Mutex<Vec<crate::ipc::import::ImportLease<D>>>,
     pub(crate) chunks: ChunkTable,
     pub(crate) in_flight: InFlight,
     /// Whether a route to a pool exists. Every capture that this crate or a framework announces has one. Relaxed: a
@@ -75,8 +72,6 @@ impl<D: Device> DeviceState<D> {
             totals: Totals { max_split: HeapPolicy::of(config).max_split, ..Totals::default() },
             settings: Settings::new(config, total),
             uncached: UncachedTable(Mutex::default()),
-            #[cfg(feature = "ipc")]
-            unclosed: Mutex::default(),
             chunks: ChunkTable::default(),
             in_flight: InFlight::default(),
             routed: AtomicBool::new(false),
@@ -185,8 +180,8 @@ pub(crate) struct Totals {
 impl Totals {
     /// Sets every count to zero. Current values stay.
     pub(crate) fn reset(&self) {
-        for count in [&self.retries, &self.ooms, &self.waits, &self.device_allocs, &self.device_frees, &self.rejections]
-        {
+        let Self { retries, ooms, waits, device_allocs, device_frees, rejections, .. } = self;
+        for count in [retries, ooms, waits, device_allocs, device_frees, rejections] {
             count.store(0, Relaxed);
         }
         self.oversize_allocations.0.lock().reset_totals();
@@ -210,7 +205,7 @@ impl Oversize {
     }
 }
 
-/// Settings that can change. Those that a miss reads are relaxed atomics: a change may take effect during a request.
+/// Settings that can change. Those that are read often are relaxed atomics: a change may take effect during a request.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     config: RwLock<Config>,
@@ -220,12 +215,6 @@ pub(crate) struct Settings {
     pub(crate) caches: AtomicBool,
     /// Whether memory that is freed in a capture may be reused inside it, although other streams used it.
     pub(crate) reuses_in_captures: AtomicBool,
-    /// Whether segments are elastic, on devices that support it.
-    pub(crate) elastic: AtomicBool,
-    /// Whether elastic segments are created for network cards even if none was found.
-    pub(crate) rdma: AtomicBool,
-    /// Whether a request beyond the limit fails at once.
-    pub(crate) rejects: AtomicBool,
     /// Counts requests while garbage collection is on. The age of blocks derives from it.
     pub(crate) clock: AtomicU32,
 }
@@ -243,9 +232,6 @@ impl Settings {
         self.never_block.store(config.never_block(), Relaxed);
         self.caches.store(config.caching(), Relaxed);
         self.reuses_in_captures.store(config.graph_capture_record_stream_reuse(), Relaxed);
-        self.elastic.store(config.expandable_segments(), Relaxed);
-        self.rdma.store(config.gpu_direct_rdma(), Relaxed);
-        self.rejects.store(config.throw_on_driver_oom(), Relaxed);
         *self.config.write() = config.clone();
     }
 
@@ -253,7 +239,6 @@ impl Settings {
         self.config.read().clone()
     }
 
-    /// Whether the default pool allocates from the driver's pool.
     pub(crate) fn is_driver_pool(&self) -> bool {
         self.config.read().backend() == ConfigBackend::CudaMallocAsync
     }

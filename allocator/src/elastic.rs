@@ -4,14 +4,6 @@
 //! no free block is served by a [plan](policy::Plan). The plan is a place in a free range, and an idle or new chunk for
 //! every unmapped part of that place.
 //!
-//! | module | responsibility |
-//! |---|---|
-//! | [`blocks`], [`chunk_map`] | record mapped blocks, unmapped blocks and chunks; hold and commit places |
-//! | [`policy`], [`placement`] | derive a plan from facts, without side effects |
-//! | [`chunk_table`] | owns the backing of every chunk |
-//! | [`map`] | maps the chunks of a plan on the device: all of them or none |
-//! | [`grow`] | combines these modules, under the right locks |
-//!
 //! A chunk that moves is mapped at its new address first. The old mapping stays for queued work. It is removed after an
 //! event that was recorded at the move has passed, so no step waits for the device.
 

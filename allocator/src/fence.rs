@@ -15,7 +15,6 @@ const SOON: Duration = Duration::from_micros(50);
 /// How often a point of a host device is polled instead. Its stepped mode counts polls, and must not depend on time.
 const HOST_POLLS: u32 = 48;
 
-/// A point in a stream that other streams wait for.
 #[derive(Debug)]
 pub(crate) struct Fence<D: Device> {
     stream: Arc<StreamState<D>>,
@@ -33,7 +32,8 @@ impl<D: Device> Fence<D> {
     /// If the driver no longer recognises the stream, it was destroyed too early, and its work may still run. The host
     /// then waits for the whole device, and the fence has passed.
     pub(crate) fn record(stream: &Arc<StreamState<D>>) -> Result<Self> {
-        Self::record_also_captured(stream)?.unless_captured()
+        let fence = Self::record_also_captured(stream)?;
+        fence.check_not_captured().map(|()| fence)
     }
 
     /// Does the same, but returns `None` if the stream is captured: the event would become part of its graph.
@@ -41,10 +41,9 @@ impl<D: Device> Fence<D> {
         Self::none_if_captured(stream, || Self::record(stream), &[ErrorKind::CaptureForbids])
     }
 
-    /// Does the same, and also returns `None` if the stream no longer exists. A wait for the device would delay the
-    /// requests of all streams.
+    /// Does the same, and returns `None` if the stream is gone: a wait for the device would delay all streams.
     pub(crate) fn try_record_at_once(stream: &Arc<StreamState<D>>) -> Result<Option<Self>> {
-        let record = || Self::record_end(stream).and_then(Self::unless_captured);
+        let record = || Self::record_end(stream).and_then(|fence| fence.check_not_captured().map(|()| fence));
         Self::none_if_captured(stream, record, &[ErrorKind::CaptureForbids, ErrorKind::InvalidHandle])
     }
 
@@ -68,8 +67,7 @@ impl<D: Device> Fence<D> {
         Self::record_also_captured(from)?.hold_back(to)
     }
 
-    /// Does the same without a query of the stream. If it is captured, polls and waits fail until the capture has ended,
-    /// and no stream may wait for the point: it would join the capture.
+    /// Does the same without a query. In a capture, polls and waits fail, and a stream that waits would join it.
     pub(crate) fn record_unchecked(stream: &Arc<StreamState<D>>) -> Result<Self> {
         Self::record_also_captured(stream).inspect(|fence| fence.unchecked.store(true, Relaxed))
     }
@@ -77,7 +75,7 @@ impl<D: Device> Fence<D> {
     fn record_also_captured(stream: &Arc<StreamState<D>>) -> Result<Self> {
         match Self::record_end(stream) {
             Err(error) if error.kind() == ErrorKind::InvalidHandle => {
-                let shared = stream.shared();
+                let shared = &stream.shared;
                 shared.device.synchronize_device()?;
                 // An event that was never recorded has passed.
                 let passed = shared.device.create_event()?;
@@ -89,23 +87,16 @@ impl<D: Device> Fence<D> {
     }
 
     fn record_end(stream: &Arc<StreamState<D>>) -> Result<Self> {
-        let shared = stream.shared();
+        let shared = &stream.shared;
         let idle = shared.events.lock().pop();
         let event = idle.map_or_else(|| shared.device.create_event(), Ok)?;
         let unchecked = AtomicBool::new(false);
         let mut fence = Self { stream: Arc::clone(stream), event: Some(event), order: 0, unchecked };
-        {
-            // Numbers have the order of the points: no other thread marks one between the two lines.
-            let _alone = stream.marking.lock();
-            fence.order = shared.totals.points.fetch_add(1, Relaxed);
-            fence.record_event()?;
-        }
+        // Numbers have the order of the points: no other thread marks one between the two lines.
+        let _alone = stream.marking.lock();
+        fence.order = shared.totals.points.fetch_add(1, Relaxed);
+        fence.record_event()?;
         Ok(fence)
-    }
-
-    fn unless_captured(self) -> Result<Self> {
-        self.check_not_captured()?;
-        Ok(self)
     }
 
     /// Records the event at the current end of the stream. The driver is not called with a stream that is gone.
@@ -145,15 +136,14 @@ impl<D: Device> Fence<D> {
         self.check_not_captured()
     }
 
-    /// Returns whether the point is in a stream of the same allocator. Only those streams can wait for it on the
-    /// device, since another allocator may have another driver.
+    /// Returns whether the point is of the same allocator. Streams of another may have another driver, and cannot wait.
     pub(crate) fn is_of(&self, shared: &Arc<DeviceState<D>>) -> bool {
-        Arc::ptr_eq(self.stream.shared(), shared)
+        Arc::ptr_eq(&self.stream.shared, shared)
     }
 
     /// The number of the stream state, and the number of the point: later points have higher numbers.
     pub(crate) fn order_key(&self) -> (u64, u64) {
-        (self.stream.number(), self.order)
+        (self.stream.number, self.order)
     }
 
     /// Returns whether all work before the point has finished.
@@ -166,8 +156,7 @@ impl<D: Device> Fence<D> {
         }
     }
 
-    /// Returns whether all work before the point has finished, according to a short poll. The device needs some
-    /// microseconds to pass a point that was just marked in an idle stream.
+    /// Returns whether the point passes during a short poll. In an idle stream, the device needs some microseconds.
     pub(crate) fn passes_soon(&self) -> Result<bool> {
         let mut budget = PollBudget::of(self.device().info());
         while budget.take() {
@@ -193,11 +182,11 @@ impl<D: Device> Fence<D> {
             return self.wait();
         }
         // SAFETY: 1. the fence owns the event; the stream state keeps its stream alive.
-        unsafe { stream.shared().device.stream_wait(stream.handle(), self.event()) }
+        unsafe { stream.shared.device.stream_wait(stream.handle(), self.event()) }
     }
 
     fn device(&self) -> &D {
-        &self.stream.shared().device
+        &self.stream.shared.device
     }
 
     const fn event(&self) -> &Event {
@@ -205,8 +194,7 @@ impl<D: Device> Fence<D> {
     }
 }
 
-/// Returns which of the points have passed, according to a short poll of all of them together. It ends when none passes
-/// any more.
+/// Returns which points have passed, by a short poll of all together. It ends when none passes any more.
 pub(crate) fn passed_soon<D: Device>(fences: &[Fence<D>]) -> Vec<bool> {
     let mut passed = vec![false; fences.len()];
     let Some(first) = fences.first() else { return passed };
@@ -232,7 +220,6 @@ enum PollBudget {
 }
 
 impl PollBudget {
-    /// The whole budget of a device.
     fn of(device: &DeviceInfo) -> Self {
         if device.vendor == Vendor::Host { Self::Polls(HOST_POLLS) } else { Self::Until(Instant::now() + SOON) }
     }
@@ -256,7 +243,7 @@ impl PollBudget {
 impl<D: Device> ReuseGuard for Arc<Fence<D>> {
     /// A stream runs in order, so a later point covers an earlier one.
     fn covers(&self, other: &Self) -> bool {
-        self.stream.number() == other.stream.number() && self.order >= other.order
+        self.stream.number == other.stream.number && self.order >= other.order
     }
 }
 
@@ -264,7 +251,7 @@ impl<D: Device> Drop for Fence<D> {
     fn drop(&mut self) {
         // A queued wait refers to the point that the event marked at that time, so the event can be recorded again.
         if let Some(event) = self.event.take() {
-            self.stream.shared().events.lock().push(event);
+            self.stream.shared.events.lock().push(event);
         }
     }
 }
@@ -319,7 +306,7 @@ mod tests {
         let device = HostBackend::new(HostConfig::default()).unwrap().device(Ordinal(0)).unwrap();
         let stream = Allocator::new(device).create_stream().unwrap();
         let user = &stream.heap.stream_state;
-        let points = &user.shared().totals.points;
+        let points = &user.shared.totals.points;
         thread::scope(|scope| {
             let marking = user.marking.lock();
             let before = points.load(Relaxed);
@@ -338,7 +325,7 @@ mod tests {
             }
             assert_eq!(points.load(Relaxed), before, "a number was drawn while a point was marked");
             drop(marking);
-            assert_eq!(other.join().unwrap(), (user.number(), before));
+            assert_eq!(other.join().unwrap(), (user.number, before));
         });
     }
 }

@@ -22,8 +22,7 @@
 //! have no owners, so a pair of allocate and free takes some nanoseconds more. GPU drivers reject a child whose parent
 //! has used them.
 //!
-//! A handle of the parent that is dropped in a child releases nothing. Another thread may have been changing the state
-//! behind it at the moment of the fork.
+//! A handle of the parent that is dropped in a child releases nothing: its state may have been changing at the fork.
 //!
 //! # What is not guaranteed
 //!

@@ -117,7 +117,7 @@ impl<D: Device> Growable<D> {
         let bytes = most_bytes.max(1).next_multiple_of(page);
         let heap = Arc::clone(inner.growable_heap(pool.as_ref().map(|pool| &pool.state), &stream.stream_state)?);
         let (segment, address, place) = {
-            let _alone = heap.lock_growth();
+            let _alone = heap.growth.lock();
             let _relaxed = inner.shared.relax_capture();
             heap.reserve_exactly(bytes)?
         };
@@ -316,7 +316,6 @@ impl Parts {
         start..end.max(start)
     }
 
-    /// Adds a range to the committed bytes.
     fn add(&mut self, Range { mut start, mut end }: Range<u64>) {
         if let Some((before, stop)) = self.ranges.range(..start).next_back().map(|(start, end)| (*start, *end))
             && stop == start
@@ -382,24 +381,14 @@ impl<D: Device> Heap<D> {
     fn reserve_exactly(&self, bytes: u64) -> hal::Result<(SegmentId, u64, u64)> {
         let memory = self.shared.device.virtual_memory()?;
         let start = self.shared.chunks.reserve_outside_excluded(memory, bytes)?;
-        let mut state = self.state.lock();
-        let Some(id) = state.blocks.add_addresses(start.address(), bytes) else {
-            drop(state);
-            // SAFETY: 1. the range was just reserved, and no other code has its address.
-            unsafe { memory.release(start, bytes) }?;
-            return Err(NO_HEAP);
-        };
-        state.blocks.set_order(id, self.shared.totals.segments.fetch_add(1, Relaxed));
-        let place = state.blocks.place_of(id).ok_or(NO_HEAP)?;
-        drop(state);
+        let id = self.add_range(memory, start, bytes)?.ok_or(NO_HEAP)?;
         // The end of the addresses lowers it again.
         self.shared.chunks.ranges.fetch_add(1, Relaxed);
-        self.note_range(start, bytes);
+        let place = self.state.lock().blocks.place_of(id).ok_or(NO_HEAP)?;
         Ok((id, start.address(), place))
     }
 
-    /// Waits until the bytes of a request at a position have left. Returns `false` if nothing was in the way, or if the
-    /// request must not wait.
+    /// Waits until the bytes of a request have left. Returns `false` if nothing was in the way, or if it must not wait.
     fn wait_for_place(&self, place: u64, request: Request) -> hal::Result<bool> {
         let is_free = || self.state.lock().blocks.run_at(place, request.requested).is_some();
         if is_free() || self.shared.settings.never_block.load(Relaxed) || self.stream_state.is_capturing() {
@@ -411,8 +400,7 @@ impl<D: Device> Heap<D> {
         Ok(true)
     }
 
-    /// Splits an allocated block, unless it has no more than `bytes`. Returns the second part, which has the same users
-    /// and the same stack.
+    /// Splits a block of more than `bytes`. Returns the second part, which has the same users and the same stack.
     fn split_allocated(&self, id: BlockId, bytes: u64) -> hal::Result<Option<BlockId>> {
         let mut state = self.state.lock();
         if state.blocks.block(id).bytes() <= bytes {

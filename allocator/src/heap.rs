@@ -16,7 +16,7 @@ pub(crate) use view::HeapCopy;
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use cachette_hal::{Device, StreamRef};
 
@@ -40,7 +40,7 @@ pub(crate) struct Heap<D: Device> {
     pub(crate) state: HeapLock<D>,
     pub(crate) counters: Arc<Counters>,
     /// Held by the one request that may add memory to the heap. Hits do not wait for it.
-    growth: Mutex<()>,
+    pub(crate) growth: Mutex<()>,
     /// The elastic state; `None` if the segments come from the device.
     pub(crate) elastic: Option<ElasticState<D>>,
     /// For an elastic heap, the number of the heap with direct segments for what the driver cannot map.
@@ -64,13 +64,27 @@ impl<D: Device> Heap<D> {
         elastic: bool,
         listed: Option<StreamRef>,
     ) -> Self {
-        let shared = Arc::clone(stream_state.shared());
+        let shared = Arc::clone(&stream_state.shared);
         let blocks = if elastic { HeapBlocks::elastic() } else { HeapBlocks::default() };
         let counters = Arc::new(Counters::of(number));
         shared.peaks.enlist(&counters);
         lock::prepare();
+        let state = HeapState {
+            blocks,
+            policy: policy.for_source(elastic),
+            uses: HashMap::new(),
+            pending: PendingFrees::default(),
+            waited: HashMap::new(),
+            keepalive: None,
+            closed: false,
+            redirect: Redirect::default(),
+            parked: None,
+            history_state: None,
+            stacks: Box::default(),
+            shared: Arc::clone(&shared),
+        };
         let heap = Self {
-            state: HeapLock::new(HeapState::new(blocks, policy.for_source(elastic), Arc::clone(&shared))),
+            state: HeapLock::new(state),
             counters,
             growth: Mutex::new(()),
             elastic: elastic.then(ElasticState::default),
@@ -86,7 +100,6 @@ impl<D: Device> Heap<D> {
         heap
     }
 
-    /// The pool of the heap; `None` for the default pool.
     pub(crate) fn pool(&self) -> Option<Arc<PoolState>> {
         self.pool.read().clone()
     }
@@ -99,9 +112,9 @@ impl<D: Device> Heap<D> {
     pub(crate) fn set_pool(&self, pool: &Arc<PoolState>) {
         let mut state = self.state.lock();
         if let Some(before) = self.pool.write().replace(Arc::clone(pool)) {
-            before.list_heap(self.number, false);
+            before.heaps.lock().remove(&self.number);
         }
-        pool.list_heap(self.number, true);
+        pool.heaps.lock().insert(self.number);
         state.policy.no_split = self.elastic.is_none() && pool.no_split();
         state.policy.driver_pool = false;
         // A thread that puts the pool to sleep marks the pool first, and then its heaps. So one of both marks this heap.
@@ -110,13 +123,7 @@ impl<D: Device> Heap<D> {
         Self::note_pool(&mut state, pool.id);
     }
 
-    /// Switches splitting of blocks on or off. Elastic segments always split.
-    pub(crate) fn set_no_split(&self, on: bool) {
-        self.state.lock().policy.no_split = on && self.elastic.is_none();
-    }
-
-    /// Returns whether the unused memory of the heap may be released for another request, or when a caller empties the
-    /// cache.
+    /// Returns whether unused memory may be released for another request, or when a caller empties the cache.
     pub(crate) fn may_release(&self) -> bool {
         self.pool().is_none_or(|pool| pool.is_abandoned())
     }
@@ -133,12 +140,6 @@ impl<D: Device> Heap<D> {
         state.redirect.route = routed && self.pool.read().is_none();
     }
 
-    /// Locks the right to add memory to the heap.
-    pub(crate) fn lock_growth(&self) -> MutexGuard<'_, ()> {
-        self.growth.lock()
-    }
-
-    /// Sets how later requests choose blocks.
     pub(crate) fn set_policy(&self, policy: &HeapPolicy) {
         let pool = self.pool();
         let mut state = self.state.lock();
@@ -149,7 +150,6 @@ impl<D: Device> Heap<D> {
         state.blocks.coalesce();
     }
 
-    /// The current policy for the choice of blocks.
     pub(crate) fn policy(&self) -> HeapPolicy {
         self.state.lock().policy.clone()
     }
@@ -209,14 +209,12 @@ impl<D: Device> Heap<D> {
     /// Frees a block if a sink panicked when it was notified of the allocation.
     pub(crate) fn put_back_after_panic(&self, allocated: &Allocated, outcome: &CallbackOutcome) {
         if outcome.is_panic() {
-            let guards = self.guards_of(allocated, &self.stream_state);
-            self.put_back(*allocated, guards);
+            self.put_back(*allocated, self.guards_of(allocated, &self.stream_state));
         }
     }
 }
 
 /// The state under a heap's lock.
-#[derive(Debug)]
 pub(crate) struct HeapState<D: Device> {
     pub(crate) blocks: HeapBlocks<Arc<Fence<D>>>,
     pub(crate) policy: HeapPolicy,
@@ -225,8 +223,7 @@ pub(crate) struct HeapState<D: Device> {
     pub(crate) pending: PendingFrees<D>,
     /// For every stream state, by number, its last fence that the heap's own stream waits for.
     pub(super) waited: HashMap<u64, u64>,
-    /// The heap itself, from its first allocation until it is closed and empty. Allocations point to the heap without
-    /// owning it, so this reference keeps it alive.
+    /// The heap itself, from its first allocation until it is closed and empty: allocations do not own it.
     pub(super) keepalive: Option<Arc<Heap<D>>>,
     /// Whether the allocator is dropped, and only allocations still need the heap.
     pub(super) closed: bool,
@@ -242,23 +239,6 @@ pub(crate) struct HeapState<D: Device> {
 }
 
 impl<D: Device> HeapState<D> {
-    pub(super) fn new(blocks: HeapBlocks<Arc<Fence<D>>>, policy: HeapPolicy, shared: Arc<DeviceState<D>>) -> Self {
-        Self {
-            blocks,
-            policy,
-            uses: HashMap::new(),
-            pending: PendingFrees::default(),
-            waited: HashMap::new(),
-            keepalive: None,
-            closed: false,
-            redirect: Redirect::default(),
-            parked: None,
-            history_state: None,
-            stacks: Box::default(),
-            shared,
-        }
-    }
-
     /// Returns what an allocation or a free may do without work beyond the block itself.
     ///
     /// The last-freed block may be used if the cache is on and serves the requests, and no request is redirected. No tracker or
@@ -297,7 +277,6 @@ impl<D: Device> HeapState<D> {
     }
 }
 
-/// Where requests may be redirected.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Redirect {
     /// To another pool, if a route exists.
@@ -313,7 +292,6 @@ impl Redirect {
 }
 
 /// The streams that use an allocated block besides the heap's own.
-#[derive(Debug)]
 pub(crate) struct StreamUses<D: Device> {
     pub(crate) users: Vec<Arc<StreamState<D>>>,
     /// How many of them, counted from the end, were recorded during a capture.

@@ -54,7 +54,6 @@ impl HeapPolicy {
         if self.driver_pool { rounded } else { size::segment_bytes(rounded, self.large_segment) }
     }
 
-    /// Returns the size of a block for a request of `bytes`.
     #[inline]
     pub(crate) fn round(&self, bytes: u64) -> u64 {
         size::round(bytes, if self.divides { self.roundup.divisions(bytes) } else { 0 })

@@ -46,8 +46,7 @@ impl<D: Device> Heaps<D> {
         self.parts.get(part)?.get()?.get(place)?.get()
     }
 
-    /// Adds the heap that `make` creates with its number. Returns `None` if there is no room, which takes more streams
-    /// than any driver has.
+    /// Adds the heap that `make` creates. Returns `None` without room, which takes more streams than any driver has.
     pub(crate) fn add(&self, make: impl FnOnce(u32) -> Heap<D>) -> Option<&Arc<Heap<D>>> {
         let mut count = self.count.lock();
         let number = *count;
@@ -72,7 +71,6 @@ impl<D: Device> Heaps<D> {
         (0..count).filter_map(|number| self.get(number))
     }
 
-    /// A copy of the list of heaps, in order of creation.
     pub(crate) fn all(&self) -> Vec<Arc<Heap<D>>> {
         self.iter().cloned().collect()
     }

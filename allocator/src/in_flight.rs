@@ -4,8 +4,7 @@
 //! allocates a segment, other threads cannot use the room that it reserved, although the device may fail. So a request
 //! that finds no memory checks here for such an operation, waits for its end, and tries again.
 //!
-//! A thread waits without a heap lock, and never while it allocates or releases a segment itself. So no two threads
-//! wait for each other.
+//! A thread waits without a heap lock, and outside its own allocations and releases. So no two wait for each other.
 
 #![forbid(unsafe_code)]
 
@@ -124,7 +123,6 @@ impl InFlight {
 }
 
 /// A release of memory to the device; it ends with the drop.
-#[derive(Debug)]
 pub(crate) struct Release<'a> {
     in_flight: &'a InFlight,
     useful: bool,
@@ -150,7 +148,6 @@ impl Drop for Release<'_> {
 }
 
 /// Room under the limit for bytes requested from the device. A drop cancels it, even during a panic.
-#[derive(Debug)]
 pub(crate) struct Reservation<'a> {
     in_flight: &'a InFlight,
     held: &'a AtomicU64,

@@ -51,7 +51,7 @@ impl<D: Device> AllocatorState<D> {
         let pool = heap.pool();
         // A thread that wakes the pool or fills unmapped ranges has finished, or begins later and reads the new peers.
         let _turn = pool.as_ref().map(|pool| pool.turn()).transpose()?;
-        let _growth = heap.lock_growth();
+        let _growth = heap.growth.lock();
         for chunk in heap.chunks() {
             let Some(at) = DevicePtr::new(chunk.at) else { continue };
             if !self.shared.chunks.has_memory(chunk.id) {
@@ -61,7 +61,7 @@ impl<D: Device> AllocatorState<D> {
             let granted = unsafe { memory.set_access(at, chunk.bytes, &self.shared.access()) };
             // An idle chunk may have moved in the meantime.
             if let Err(error) = granted
-                && heap.has_chunk(chunk)
+                && heap.chunks().contains(&chunk)
             {
                 return Err(error.into());
             }

@@ -23,7 +23,6 @@ mod allocation;
 mod bucket;
 pub(crate) mod cache;
 mod memory;
-mod miss;
 pub(crate) mod prefault;
 mod stats;
 mod uses;

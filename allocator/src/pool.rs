@@ -31,7 +31,6 @@ mod options;
 pub(crate) mod pool_state;
 mod problem;
 mod registry;
-mod restore;
 pub(crate) mod route;
 
 use std::marker::PhantomData;
@@ -148,8 +147,11 @@ impl<D: Device> Allocator<D> {
         let inner = self.inner();
         let state = inner.routes.end(id)?;
         inner.refresh_routes();
-        for heap in inner.heaps_of(&state) {
-            heap.process_events_after_capture();
+        if inner.shared.settings.reuses_in_captures.load(Relaxed) {
+            for heap in inner.heaps_of(&state) {
+                // The next request retries a failure.
+                let _ = heap.process_events();
+            }
         }
         state.notify(SourceEvent::Ended(self.device_info().ordinal, id.pair()));
         inner.release_pool(&state);
@@ -206,7 +208,7 @@ impl<D: Device> Pool<D> {
         let _turn = self.inner().config_turn.lock();
         self.state.no_split.store(on, Relaxed);
         for heap in self.inner().heaps_of(&self.state) {
-            heap.set_no_split(on);
+            heap.state.lock().policy.no_split = on && heap.elastic.is_none();
         }
     }
 
@@ -240,8 +242,7 @@ impl<D: Device> Pool<D> {
         PoolGuard { pool: self, ticket, _stream: stream.cloned(), _of_thread: PhantomData }
     }
 
-    /// Releases every unused segment of the pool. Returns the bytes that became free. Releases nothing while graphs may
-    /// use the memory.
+    /// Releases every unused segment, unless graphs may use the memory. Returns the bytes that became free.
     pub fn empty_cache(&self) -> Result<u64, Error> {
         let bytes = self.inner().empty_pool(&self.state)?;
         self.state.notify(SourceEvent::Emptied);

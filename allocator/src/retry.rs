@@ -45,9 +45,9 @@ use crate::pool::pool_state::PoolState;
 use crate::retry::release::release_whole;
 use crate::size::SegmentKind;
 use crate::source::SourceError;
+use crate::stats::{Counted, Row};
 use crate::stream_state::StreamState;
 
-#[derive(Debug)]
 pub(crate) struct FoundBlock<D: Device> {
     pub(crate) heap: Arc<Heap<D>>,
     pub(crate) allocated: Allocated,
@@ -74,7 +74,6 @@ impl<D: Device, E: Into<Error>> From<E> for StepEnd<D> {
     }
 }
 
-#[derive(Debug)]
 pub(crate) struct Retry<'a, D: Device> {
     inner: &'a AllocatorState<D>,
     shared: &'a DeviceState<D>,
@@ -127,7 +126,7 @@ impl<'a, D: Device> Retry<'a, D> {
         self.check_nested()?;
         loop {
             // One request at a time adds memory to a heap. The next one may find the remainder of the first.
-            let alone = self.heap.lock_growth();
+            let alone = self.heap.growth.lock();
             // The pool may have gone to sleep in the meantime.
             AllocatorState::check_awake(self.heap)?;
             let _relaxed = self.shared.relax_capture();
@@ -161,7 +160,7 @@ impl<'a, D: Device> Retry<'a, D> {
         // A failing heap does not stop the others. Its error is returned if no other heap serves the request.
         let mut failed = if may_wait { self.garbage_collect() } else { Ok(()) };
         self.tried.set(self.shared.in_flight.begin_attempt());
-        if self.shared.settings.rejects.load(Relaxed) && !self.within_limit() {
+        if self.is_rejected() {
             return Ok(());
         }
         let mut frees = self.frees();
@@ -208,8 +207,7 @@ impl<'a, D: Device> Retry<'a, D> {
         Ok(failed?)
     }
 
-    /// Returns what the driver's pool holds to the device, after a wait for the streams that freed it. Returns whether
-    /// there is such a pool, and the limit allows the request.
+    /// Returns what the driver's pool holds to the device, if there is such a pool, and the limit allows the request.
     fn trim_driver_pool(&self) -> Result<bool, Error> {
         let exists = self.shared.settings.is_driver_pool() && self.shared.device.stream_ordered().is_ok();
         if !exists || !self.within_limit() {
@@ -223,16 +221,14 @@ impl<'a, D: Device> Retry<'a, D> {
         !self.shared.settings.never_block.load(Relaxed) && !self.heap.stream_state.is_capturing()
     }
 
-    /// The heaps that can release unused memory: outside used pools, and in this pool unless graphs may use it. A heap
-    /// without memory is none.
+    /// The heaps with memory that can release some: outside used pools, and in this pool unless graphs may use it.
     fn donors(&self) -> Vec<Arc<Heap<D>>> {
         let own = self.heap.pool();
         let heaps = self.inner.heaps.iter().filter(|heap| heap.has_memory());
         heaps.filter(|heap| gives(heap, own.as_ref())).cloned().collect()
     }
 
-    /// The heaps whose idle chunks can move to this one, and the number of heaps that have memory. Requests of a pool
-    /// move only chunks of that pool.
+    /// The heaps whose idle chunks can move to this one, in a pool only its own, and the number of heaps with memory.
     fn chunk_donors(&self) -> ChunkDonors<D> {
         let own = self.heap.pool();
         let id = own.as_ref().map(|pool| pool.id);
@@ -242,7 +238,9 @@ impl<'a, D: Device> Retry<'a, D> {
         let mut donors = ChunkDonors { heaps: Vec::new(), holders };
         let heaps = numbers.into_iter().filter_map(|number| self.inner.heaps.get(number));
         for heap in heaps.filter(|heap| heap.has_memory()) {
-            let may_give = heap.may_have_idle_chunks();
+            // A chunk may be idle, now or after the events of pending blocks, if it fits into what is not allocated.
+            let unused = heap.reserved().saturating_sub(heap.counters.now(Row::All, Counted::AllocatedBytes));
+            let may_give = unused >= elastic::SMALLEST_PAGE;
             if (may_give || donors.holders < elastic::MANY_HEAPS) && gives(heap) {
                 donors.holders += 1;
                 donors.heaps.extend(may_give.then(|| Arc::clone(heap)));
@@ -286,6 +284,11 @@ impl<'a, D: Device> Retry<'a, D> {
         self.shared.totals.device_frees.load(Relaxed)
     }
 
+    /// Returns whether the request fails without a call of the device, because it is beyond the limit.
+    fn is_rejected(&self) -> bool {
+        self.shared.settings.config().throw_on_driver_oom() && !self.within_limit()
+    }
+
     fn within_limit(&self) -> bool {
         self.shared.room(self.segment) >= self.segment
     }
@@ -324,14 +327,13 @@ impl<'a, D: Device> Retry<'a, D> {
             return Ok(());
         }
         let heap = self.inner.direct_heap(self.heap)?;
-        let _alone = heap.lock_growth();
+        let _alone = heap.growth.lock();
         let direct = Retry::new(self.inner, heap, self.wanted.request);
         direct.search()?;
         direct.alloc_segment(false)
     }
 
-    /// Serves the request of an elastic heap from a direct segment if the device has room. The driver then refuses to map
-    /// memory for another reason, such as a limit of the kernel.
+    /// Serves the request from a direct segment if the device has room but refuses to map, as by a limit of the kernel.
     fn alloc_without_mapping(&self) -> Step<D> {
         let has_room = || self.shared.device.memory_info().is_ok_and(|info| info.free >= self.segment);
         let refused = self.heap.elastic.is_some() && self.within_limit() && has_room();
@@ -362,7 +364,7 @@ pub(crate) fn pass_guards<D: Device>(found: &mut FoundBlock<D>, stream_state: &S
     }
     // A captured stream cannot wait for work outside the capture, so the host waits.
     let captured = stream_state.is_capturing();
-    let _relaxed = captured.then(|| stream_state.shared().relax_capture());
+    let _relaxed = captured.then(|| stream_state.shared.relax_capture());
     for guard in &guards {
         let passed = if captured { guard.wait() } else { guard.hold_back(stream_state) };
         if let Err(error) = passed {

@@ -159,8 +159,7 @@ impl<D: Device> Allocator<D> {
         Ok(())
     }
 
-    /// Frees the host memory that kept the contents of pools which are awake now. Otherwise the next sleep reuses it.
-    /// Returns its bytes.
+    /// Frees the host memory of pools that are awake, which the next sleep would reuse. Returns its bytes.
     #[expect(clippy::must_use_candidate, reason = "the figure is for those who want it")]
     pub fn release_contents(&self) -> u64 {
         self.inner().store.clear()

@@ -62,7 +62,6 @@ pub type PoolPair = (u64, u64);
 /// Allocates and frees segments.
 ///
 /// Calls come from any thread, several at once. A pool keeps its source alive until the last segment is freed.
-/// Only the first three methods are required.
 ///
 /// A source may allocate from other pools for its own work, but not return that memory. A request inside `allocate` or
 /// `free` that needs a segment of the same source gets an error, because it would wait for itself. Other requests may

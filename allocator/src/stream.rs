@@ -35,7 +35,7 @@ impl<D: Device> Stream<D> {
     /// Its device.
     #[must_use]
     pub fn device(&self) -> &D {
-        &self.stream_state.shared().device
+        &self.stream_state.shared.device
     }
 
     /// Blocks the host until all work queued in the stream so far has finished.

@@ -11,10 +11,10 @@ use crate::sync::Mutex;
 /// The state of a stream. Every heap of the stream keeps it alive.
 #[derive(Debug)]
 pub(crate) struct StreamState<D: Device> {
-    shared: Arc<DeviceState<D>>,
+    pub(crate) shared: Arc<DeviceState<D>>,
     stream: StreamRef,
     /// Unique among stream states. Streams of two devices may share a handle, such as that of the default stream.
-    number: u64,
+    pub(crate) number: u64,
     /// The handle, if the allocator created the stream and must destroy it.
     owned: Option<hal::Stream>,
     /// Held by the thread that marks a point.
@@ -56,16 +56,11 @@ impl<D: Device> StreamState<D> {
         self.handles.fetch_sub(1, Ordering::Relaxed) == 1 && self.owned.is_some()
     }
 
-    pub(crate) const fn number(&self) -> u64 {
-        self.number
-    }
-
     pub(crate) const fn handle(&self) -> StreamRef {
         self.stream
     }
 
-    /// Returns whether the program had destroyed the stream at the last query of its capture. A driver may crash on any
-    /// other call for such a stream.
+    /// Returns whether the stream was destroyed at the last query. A driver may crash on any other call for it.
     pub(crate) fn is_gone(&self) -> bool {
         // Relaxed: the flag publishes no other data.
         let gone = || self.gone.load(Ordering::Relaxed);
@@ -132,10 +127,6 @@ impl<D: Device> StreamState<D> {
         let capture = self.shared.device.capture().ok()?;
         // SAFETY: 1. the stream state keeps its stream alive, or its creator has promised to.
         Some(unsafe { capture.capture_status(self.stream) })
-    }
-
-    pub(crate) const fn shared(&self) -> &Arc<DeviceState<D>> {
-        &self.shared
     }
 
     /// Blocks the host until all work queued in the stream so far has ended.

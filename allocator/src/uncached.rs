@@ -11,7 +11,6 @@ use crate::device_state::DeviceState;
 use crate::error::sum_all;
 use crate::sync::Mutex;
 
-#[derive(Debug)]
 pub(crate) struct Uncached<D: Device> {
     shared: Arc<DeviceState<D>>,
     /// `None` once the memory is raw, or freed.
@@ -63,7 +62,7 @@ impl<D: Device> Drop for Uncached<D> {
         }
         if let Some(ptr) = self.ptr.take() {
             // A destructor cannot return a failure. The next call that empties the cache then frees the memory.
-            let _ = self.shared.uncached.free(&self.shared.device, ptr.address());
+            let _ = self.shared.uncached.free(&self.shared.device, ptr.address(), HeldBy::Owner);
         }
     }
 }
@@ -86,7 +85,6 @@ impl<D: Device> Record<D> {
         matches!(self.held, HeldBy::Driver(_))
     }
 
-    /// Waits until no device uses the memory.
     fn wait(&self, device: &D) -> hal::Result<()> {
         device.synchronize_device()?;
         self.users.iter().try_for_each(|user| {
@@ -98,7 +96,7 @@ impl<D: Device> Record<D> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum HeldBy {
+pub(crate) enum HeldBy {
     Owner,
     /// A caller that has its address.
     Address,
@@ -121,22 +119,15 @@ impl<D: Device> UncachedTable<D> {
         self.0.lock().values().map(|record| record.bytes).sum()
     }
 
-    /// Frees raw memory at `address`. Returns `None` if there is none. If the driver fails, a later call frees it.
-    pub(crate) fn free_raw(&self, device: &D, address: u64) -> Option<hal::Result<()>> {
-        let record = self.remove(address, |held| held == HeldBy::Address)?;
+    /// Frees memory that is held so. Returns `None` if there is none. If the driver fails, a later call frees it.
+    pub(crate) fn free(&self, device: &D, address: u64, held: HeldBy) -> Option<hal::Result<()>> {
+        let record = {
+            // One lock with the lookup, so that no two threads free the same memory.
+            let mut records = self.0.lock();
+            records.get(&address).filter(|record| record.held == held)?;
+            records.remove(&address)?
+        };
         Some(self.end(device, record))
-    }
-
-    fn free(&self, device: &D, address: u64) -> hal::Result<()> {
-        let record = self.remove(address, |_| true);
-        record.map_or(Ok(()), |record| self.end(device, record))
-    }
-
-    /// Removes a record from the table, under one lock with the lookup, so that no two threads free the same memory.
-    fn remove(&self, address: u64, which: impl Fn(HeldBy) -> bool) -> Option<Record<D>> {
-        let mut records = self.0.lock();
-        records.get(&address).filter(|record| which(record.held))?;
-        records.remove(&address)
     }
 
     /// Waits for the devices that use the memory, and frees it. It has left the table. A failure puts it back, to be freed later.

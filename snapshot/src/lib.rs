@@ -35,6 +35,8 @@ mod merge;
 mod pickle;
 #[cfg(feature = "files")]
 mod rows;
+#[cfg(feature = "files")]
+mod save;
 mod segment;
 mod setting;
 mod stacks;
@@ -47,6 +49,8 @@ pub use error::{Excess, PickleProblem, SnapshotError, SnapshotProblem};
 pub use event::{Annotation, Event, Stage, Trace, TraceAction, UnknownAction};
 #[cfg(feature = "files")]
 pub use limits::Limits;
+#[cfg(feature = "files")]
+pub use save::{SaveError, save};
 pub use segment::{Block, BlockState, PoolId, Segment, SegmentKind};
 pub use setting::Setting;
 pub use stacks::{Frame, StackId, Stacks};

@@ -49,7 +49,7 @@ impl<D: Device> Drop for AllocatorState<D> {
         #[cfg(feature = "ipc")]
         {
             self.ipc.exporter.close();
-            self.shared.close_imports();
+            self.ipc.close_imports(&self.shared);
         }
         for heap in self.heaps.all() {
             heap.close();

@@ -55,7 +55,7 @@ impl<D: Device> Allocator<D> {
             });
         }
         #[cfg(feature = "ipc")]
-        self.shared().close_imports();
+        self.inner.ipc.close_imports(self.shared());
         let past = self.shared().uncached.free_again(self.device());
         let emptied = sum_all(heaps.iter().map(|heap| heap.empty()).chain([past]));
         let trimmed = self.inner.trim_driver_pool(&heaps);

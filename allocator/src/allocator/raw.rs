@@ -16,7 +16,7 @@ use crate::label::Label;
 use crate::pool::PoolId;
 use crate::size::TOO_LARGE;
 use crate::sync::thread;
-use crate::uncached::Uncached;
+use crate::uncached::{HeldBy, Uncached};
 
 /// An address that the caller frees; zero for no bytes.
 struct Address(u64);
@@ -225,7 +225,7 @@ impl<D: Device> Allocator<D> {
                 return Ok(freed.end()?);
             }
         }
-        if let Some(freed) = shared.uncached.free_raw(&shared.device, address) {
+        if let Some(freed) = shared.uncached.free(&shared.device, address, HeldBy::Address) {
             return Ok(freed?);
         }
         Err(Error::InvalidPointer { address, why: self.diagnose(address) })
@@ -252,7 +252,10 @@ impl<D: Device> Allocator<D> {
             return Ok((address, bytes));
         }
         let (heap, id) = self.find(address)?;
-        heap.segment_of(id).ok_or(Error::InvalidPointer { address, why: PointerProblem::Free })
+        let state = heap.state.lock();
+        let segment = state.blocks.segment_of(id);
+        let segment = segment.ok_or(Error::InvalidPointer { address, why: PointerProblem::Free })?;
+        Ok((segment.base, segment.bytes))
     }
 
     /// Returns the size of the allocation that begins at `address`, in bytes.
@@ -268,9 +271,10 @@ impl<D: Device> Allocator<D> {
     /// Returns the pool whose memory contains an address, allocated or not. `None` if no pool's does.
     #[must_use]
     pub fn pool_at(&self, address: u64) -> Option<PoolId> {
-        let inner = self.inner();
-        let mut heaps = inner.homes(address).filter_map(|home| inner.heaps.get(home.heap));
-        heaps.find(|heap| heap.around(address).is_some()).map(|heap| heap.pool_id())
+        self.inner().homes(address).find_map(|home| {
+            let heap = self.inner().heaps.get(home.heap)?;
+            heap.around(address).map(|_| heap.pool_id())
+        })
     }
 
     fn read_at(&self, address: u64, read: fn(&Block) -> u64) -> Result<u64, Error> {
@@ -283,10 +287,10 @@ impl<D: Device> Allocator<D> {
 
     pub(crate) fn find(&self, address: u64) -> Result<(Arc<Heap<D>>, BlockId), Error> {
         for home in self.inner().homes(address) {
-            if let Some(heap) = self.inner().heaps.get(home.heap)
-                && let Some((id, held)) = heap.find(home.segment, address)
-            {
-                if held {
+            let Some(heap) = self.inner().heaps.get(home.heap) else { continue };
+            let state = heap.state.lock();
+            if let Some(id) = state.blocks.find(home.segment, address) {
+                if state.blocks.block(id).state == BlockState::Allocated {
                     return Ok((Arc::clone(heap), id));
                 }
                 return Err(Error::InvalidPointer { address, why: PointerProblem::FreedTwice });
@@ -315,7 +319,6 @@ impl<D: Device> AllocatorState<D> {
 
     /// The start of the block that contains an address, and its state.
     pub(crate) fn block_around(&self, address: u64) -> Option<(u64, BlockState)> {
-        let heaps = self.homes(address).filter_map(|home| self.heaps.get(home.heap));
-        heaps.into_iter().find_map(|heap| heap.around(address))
+        self.homes(address).find_map(|home| self.heaps.get(home.heap)?.around(address))
     }
 }

@@ -26,7 +26,7 @@ impl<D: Device> Allocator<D> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         for heap in self.inner.heaps.all() {
-            heap.coalesce();
+            drop(heap.lock_coalesced());
         }
         let shared = self.shared();
         let (peaks, totals) = (&shared.peaks, &shared.totals);
@@ -85,8 +85,7 @@ impl<D: Device> Allocator<D> {
         self.inner.heaps.all().iter().map(|heap| heap.largest_free()).max().unwrap_or(0)
     }
 
-    /// Returns the largest request that could be served now: from a free block, or from the device's free memory within
-    /// the limit.
+    /// Returns the largest request that a free block, or the device's free memory within the limit, could serve now.
     pub fn largest_available(&self) -> hal::Result<u64> {
         let shared = self.shared();
         let limit = shared.settings.limit().unwrap_or(u64::MAX);
@@ -94,8 +93,7 @@ impl<D: Device> Allocator<D> {
         Ok(self.largest_free().max(self.device().memory_info()?.free.min(room)))
     }
 
-    /// Returns the elastic segments of every stream, in the order in which the streams were first used. Streams without
-    /// elastic segments are omitted.
+    /// Returns the elastic segments of every stream that has some, in the order of the streams' first use.
     #[must_use]
     pub fn elastic_segments(&self) -> Vec<ElasticSegment> {
         let heaps = self.inner().heaps.all();

@@ -1,7 +1,6 @@
 //! The streams of an allocator, and the heap that serves each of them in the default pool.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::{Device, StreamRef};
 
@@ -21,8 +20,7 @@ const EXAMINED: usize = 2;
 impl<D: Device> Allocator<D> {
     /// Creates a stream of the device. It lives as long as any memory that was allocated on it.
     ///
-    /// If the program has dropped a stream of this allocator, and neither work nor memory of it is left, that stream is
-    /// returned instead.
+    /// A stream that the program has dropped is returned instead, if it has neither work nor memory left.
     pub fn create_stream(&self) -> Result<Stream<D>, Error> {
         self.shared().origin.check()?;
         if let Some(stream) = self.inner.dropped_stream() {
@@ -73,8 +71,7 @@ impl<D: Device> AllocatorState<D> {
         Ok(Stream::of(heap))
     }
 
-    /// Returns a stream that the program has dropped, if one has neither work nor memory in use. It examines few streams,
-    /// and puts those that cannot serve yet behind the others.
+    /// Returns a dropped stream without work and memory in use. It examines few, and puts the others behind.
     fn dropped_stream(&self) -> Option<Stream<D>> {
         for _ in 0..EXAMINED {
             let number = self.shared.dropped_streams.lock().pop_front()?;
@@ -98,8 +95,7 @@ impl<D: Device> AllocatorState<D> {
         heaps.all(is_free) && !self.routes.names(stream.handle()) && matches!(stream.heap.is_idle(), Ok(true))
     }
 
-    /// Creates a heap. The caller holds the turn for the configuration. Returns `None` if there are more heaps than any
-    /// driver has streams.
+    /// Creates a heap, with `config_turn` held. Returns `None` if there are more than any driver has streams.
     pub(crate) fn add_heap(
         &self,
         stream_state: &Arc<StreamState<D>>,
@@ -123,7 +119,8 @@ impl<D: Device> AllocatorState<D> {
 
     pub(crate) fn is_elastic(&self) -> bool {
         let settings = &self.shared.settings;
-        settings.elastic.load(Relaxed) && self.shared.device.virtual_memory().is_ok() && !settings.is_driver_pool()
+        let enabled = settings.config().expandable_segments() && !settings.is_driver_pool();
+        enabled && self.shared.device.virtual_memory().is_ok()
     }
 
     /// Returns the heap of a raw stream. Creates it if there is none yet.
@@ -132,7 +129,6 @@ impl<D: Device> AllocatorState<D> {
         self.known_heap(stream).map_or_else(|| self.adopted_heap(stream), Ok)
     }
 
-    /// Returns the heap of a raw stream, if there is one.
     #[inline(always)]
     pub(crate) fn known_heap(&self, stream: StreamRef) -> Option<&Arc<Heap<D>>> {
         self.heaps.get(self.streams.get(stream.raw())?)

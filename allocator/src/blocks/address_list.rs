@@ -41,7 +41,6 @@ pub(crate) struct AddressList {
 }
 
 impl AddressList {
-    /// Finds the first block of at least `units`.
     #[inline(always)]
     pub(crate) fn first(&mut self, blocks: &BlockTable, units: u32) -> Option<BlockId> {
         let class = Class::of(units);

@@ -1,7 +1,7 @@
 //! A copy of a heap's blocks, for inspection after the lock is released.
 
 use crate::blocks::table::chain;
-use crate::blocks::{Block, BlockId, Chunk, HeapBlocks, Segment, SegmentId};
+use crate::blocks::{Block, BlockId, Chunk, HeapBlocks, Segment};
 use crate::size::SegmentKind;
 
 /// The tables of a heap's blocks at one moment.
@@ -15,7 +15,6 @@ pub(crate) struct HeapBlocksCopy {
     pub(crate) elastic: bool,
 }
 
-/// A segment at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SegmentCopy {
     pub(crate) base: u64,
@@ -26,7 +25,6 @@ pub(crate) struct SegmentCopy {
 }
 
 impl HeapBlocksCopy {
-    /// Puts the segments in the order of creation.
     pub(crate) fn sort(&mut self) {
         self.segments.sort_unstable_by_key(|segment| segment.age);
     }
@@ -50,13 +48,6 @@ impl HeapBlocksCopy {
 }
 
 impl<G> HeapBlocks<G> {
-    /// Sets how many segments the allocator had obtained before this one.
-    pub(crate) fn set_order(&mut self, segment: SegmentId, order: u64) {
-        if let Some(segment) = self.segments.get_mut(segment) {
-            segment.order = order;
-        }
-    }
-
     /// The blocks of a segment, by address.
     pub(crate) fn blocks_of(&self, segment: &Segment) -> impl Iterator<Item = (BlockId, &Block)> {
         chain(self.blocks.all(), segment.first)

@@ -4,7 +4,7 @@ mod guards;
 mod raw;
 mod segments;
 
-pub(crate) use guards::{ReuseGuard, add_guards};
+pub(crate) use guards::ReuseGuard;
 pub(crate) use segments::IdleSegment;
 pub(crate) use segments::rank_of;
 
@@ -26,7 +26,6 @@ use crate::size::{SegmentKind, UNIT};
 /// the same size pays for no merge and no split. The placement of blocks does not change.
 ///
 /// `G` is a guard: the next user of a free block must wait for it. Splits and merges keep the guards of all bytes.
-#[derive(Debug)]
 pub(crate) struct HeapBlocks<G> {
     pub(crate) blocks: BlockTable,
     pub(crate) segments: Segments,
@@ -34,8 +33,7 @@ pub(crate) struct HeapBlocks<G> {
     pub(crate) large: LargeBins,
     /// The one block in state [`BlockState::LastFreed`].
     pub(crate) last_freed: BlockId,
-    /// The block that the last search returned, if no block was listed since. If it is freed and requested again, a
-    /// search would return it again.
+    /// The block that the last search returned, if no block was listed since. If freed, a search would return it again.
     pub(crate) last_found: BlockId,
     /// Counts requests while ages matter. The heap increments it.
     pub(crate) clock: u32,
@@ -169,8 +167,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
-    /// Frees an allocated block and returns it. Returns `None` if its free takes the slow path, or if another block must
-    /// be coalesced first.
+    /// Frees a block. Returns `None` if its free takes the slow path, or if another block must be coalesced first.
     #[inline(always)]
     pub(crate) fn set_last_freed(&mut self, id: BlockId) -> Option<&Block> {
         let block = self.blocks.get_mut(id)?;

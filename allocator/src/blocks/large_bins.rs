@@ -17,8 +17,6 @@ const FINE: u32 = 5;
 const BINS: usize = EXACT as usize + ((32 - 6) << FINE);
 const WORDS: usize = BINS.div_ceil(64);
 
-/// Free blocks of large segments.
-#[derive(Debug)]
 pub(crate) struct LargeBins {
     /// Bit `w` is set if `words[w]` is not zero.
     summary: u32,
@@ -42,8 +40,7 @@ enum TreapSlot {
 }
 
 impl LargeBins {
-    /// Returns the best fit for `units`: the smallest block that is large enough, in the youngest segment, at the
-    /// lowest address.
+    /// Returns the best fit: the smallest block that is large enough, in the youngest segment, at the lowest address.
     pub(crate) fn best(&self, blocks: &BlockTable, units: u32) -> BlockId {
         let bin = bin_of(units);
         let mut best = BlockId::NONE;
@@ -69,7 +66,6 @@ impl LargeBins {
         })
     }
 
-    /// Returns the first bin after `bin` that is not empty.
     fn bin_after(&self, bin: usize) -> Option<usize> {
         let word = bin / 64;
         let here = self.words[word] & (!1_u64 << (bin % 64));
@@ -173,7 +169,6 @@ impl LargeBins {
         }
     }
 
-    /// Returns every block, in order.
     pub(crate) fn in_order(&self, blocks: &BlockTable) -> Vec<BlockId> {
         let mut found = Vec::new();
         let mut path = Vec::new();

@@ -5,7 +5,6 @@ use crate::blocks::{Block, BlockId, BlockState, HeapBlocks, ReuseGuard, SegmentI
 use crate::size::SegmentKind;
 
 /// A position in the blocks of a heap. Lookups in ascending order of address together cost one walk.
-#[derive(Debug)]
 pub(crate) struct Walk {
     /// The segments by address: base, end and id. Those before `segment` are passed.
     segments: Vec<(u64, u64, SegmentId)>,
@@ -88,19 +87,21 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         self.blocks_of(segment).find(|(_, block)| at < block.address + block.bytes())
     }
 
-    /// Recounts the free blocks that are parts of their segment.
     pub(crate) fn recount(&mut self) {
-        if self.chunk_map.is_some() {
-            return;
-        }
+        self.split = self.counted_split();
+    }
+}
+
+impl<G> HeapBlocks<G> {
+    /// The listed free blocks that are parts of their segment, by a walk. Those of elastic segments do not count.
+    pub(super) fn counted_split(&self) -> [Split; 2] {
         let mut split = [Split::default(); 2];
-        for (_, segment) in self.segments.iter() {
-            let part = |block: &Block| block.state == BlockState::Free && block.bytes() < segment.bytes;
-            for (_, block) in self.blocks_of(segment).filter(|(_, block)| part(block)) {
-                split[segment.kind as usize].blocks += 1;
-                split[segment.kind as usize].bytes += block.bytes();
+        for (_, block) in self.iter() {
+            if self.chunk_map.is_none() && block.is_free() && !block.is_whole() {
+                split[block.kind as usize].blocks += 1;
+                split[block.kind as usize].bytes += block.bytes();
             }
         }
-        self.split = split;
+        split
     }
 }

@@ -12,7 +12,6 @@ impl SegmentId {
     pub(crate) const FIRST: Self = Self(0);
 }
 
-/// Memory obtained from the source.
 #[derive(Debug)]
 pub(crate) struct Segment {
     /// Address of the first byte.
@@ -72,7 +71,6 @@ impl Segments {
         self.slots.get_mut(id.0 as usize)?.as_mut()
     }
 
-    /// Every segment, by index.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SegmentId, &Segment)> {
         (0_u32..).zip(&self.slots).filter_map(|(index, slot)| slot.as_ref().map(|segment| (SegmentId(index), segment)))
     }

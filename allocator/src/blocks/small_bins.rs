@@ -11,7 +11,6 @@ const WORDS: usize = CLASSES / 64;
 /// Free blocks of small segments.
 ///
 /// Class `c` lists the free blocks of `c + 1` units, most recently freed first.
-#[derive(Debug)]
 pub(crate) struct SmallBins {
     /// Bit `w` is set if `words[w]` is not zero.
     summary: u64,

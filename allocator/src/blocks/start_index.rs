@@ -69,7 +69,6 @@ impl StartIndex {
         Self::Even { blocks: (0..stretches).map(|_| BlockId::NONE).collect(), shift }
     }
 
-    /// An empty index for an elastic segment.
     pub(crate) const fn parts() -> Self {
         Self::Parts(Vec::new())
     }

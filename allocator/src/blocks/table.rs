@@ -12,7 +12,6 @@ pub(crate) struct BlockId(u32);
 impl BlockId {
     pub(crate) const NONE: Self = Self(u32::MAX);
 
-    /// Returns the id of the block at this position of the table.
     #[inline]
     pub(crate) const fn new(index: u32) -> Self {
         Self(index)
@@ -105,7 +104,6 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Returns whether a request can allocate the block.
     #[inline]
     pub(crate) fn is_free(&self) -> bool {
         self.state == BlockState::Free
@@ -123,7 +121,6 @@ impl Block {
         self.rank ^ (0xFFFF_FFFF << 32)
     }
 
-    /// The position of the last unit.
     #[inline]
     pub(crate) const fn last(&self) -> u64 {
         self.place() + self.units as u64 - 1
@@ -152,7 +149,6 @@ pub(crate) fn chain(blocks: &[Block], first: BlockId) -> impl Iterator<Item = (B
     std::iter::successors(at(first), move |(_, block)| at(block.after))
 }
 
-#[derive(Debug)]
 pub(crate) struct BlockTable {
     blocks: Vec<Block>,
     /// The first vacant index. The `right` of each vacant block is the next one.
@@ -166,8 +162,7 @@ impl Default for BlockTable {
 }
 
 impl BlockTable {
-    /// Claims an index. The flags of the block are clear; the caller sets all other fields. Returns `None` if the table
-    /// already has [`MOST`] blocks.
+    /// Claims an index with clear flags; the caller sets all other fields. Returns `None` if the table is full.
     #[inline]
     pub(crate) fn claim(&mut self) -> Option<BlockId> {
         let id = self.vacant;
@@ -239,8 +234,7 @@ impl BlockTable {
         self.blocks.get_mut(id.index())
     }
 
-    /// Shrinks a block to `units`. The rest becomes a free block in the claimed index `rest`. Returns whether the block
-    /// has guards, which the caller copies.
+    /// Shrinks a block; the rest becomes free, in `rest`. Returns whether there are guards, which the caller copies.
     #[inline(always)]
     pub(crate) fn split(&mut self, id: BlockId, rest: BlockId, units: u32) -> bool {
         let blocks = self.blocks.as_mut_slice();

@@ -16,7 +16,6 @@
 
 mod free_blocks;
 
-use crate::blocks::heap_blocks::add_guards;
 use crate::blocks::segment::Segment;
 use crate::blocks::start_index::StartIndex;
 use crate::blocks::table::Block;
@@ -31,7 +30,6 @@ pub(crate) struct ReservedBlock {
 }
 
 impl<G: ReuseGuard> HeapBlocks<G> {
-    /// Creates the blocks of a heap with elastic segments.
     pub(crate) fn elastic() -> Self {
         let mut blocks = Self::default();
         blocks.chunk_map = Some(Box::default());
@@ -39,14 +37,14 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     }
 
     /// Adds an elastic segment as one unmapped block. Returns `None` if the tables are full.
-    pub(crate) fn add_addresses(&mut self, base: u64, bytes: u64) -> Option<SegmentId> {
+    pub(crate) fn add_addresses(&mut self, base: u64, bytes: u64, order: u64) -> Option<SegmentId> {
         let segment = Segment {
             base,
             bytes,
             kind: SegmentKind::Large,
             first: BlockId::NONE,
             age: self.segments.next_age()?,
-            order: 0,
+            order,
             starts: StartIndex::parts(),
         };
         let (id, first) = self.put_segment(segment)?;
@@ -122,16 +120,14 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
-    /// Merges the held and filled blocks into one allocated block, and splits off what `rounded` does not need as a
-    /// free block. Both get `guards` in addition to their previous guards.
+    /// Merges the held blocks into one allocated block, and frees what `rounded` does not need. Both also get `guards`.
     pub(crate) fn commit(&mut self, held: &[ReservedBlock], rounded: u64, guards: Vec<G>) -> BlockId {
         let first = held[0].block;
         for piece in &held[1..] {
             self.merge(first, piece.block);
         }
         if !guards.is_empty() {
-            self.blocks[first].guarded = true;
-            add_guards(self.guards.entry(first).or_default(), guards);
+            self.guard(first, guards);
         }
         if rounded < self.blocks[first].bytes()
             && let Some(rest) = self.split_rest(first, units_of(rounded))
@@ -179,7 +175,6 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         chunk_map.places.iter().flat_map(around).collect()
     }
 
-    /// Records a chunk that was mapped under the blocks.
     pub(crate) fn add_chunk(&mut self, chunk: Chunk) {
         if let Some(chunk_map) = &mut self.chunk_map {
             chunk_map.chunks.insert(chunk.at, chunk);
@@ -230,8 +225,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         hole.or_else(|| chunk_map.places.around(&self.blocks, place))
     }
 
-    /// Allocates `bytes` at a position that the caller decided. Returns `BlockId::NONE` if any byte there is in use or
-    /// has no memory.
+    /// Allocates `bytes` at a position, or returns `BlockId::NONE` if any byte there is in use or has no memory.
     pub(crate) fn allocate_placed(&mut self, place: u64, bytes: u64) -> BlockId {
         self.coalesce();
         let Some(id) = self.open_block(place).filter(|id| self.blocks[*id].is_free()) else { return BlockId::NONE };
@@ -310,11 +304,6 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 }
 
 impl<G> HeapBlocks<G> {
-    /// The chunk that is mapped at an address.
-    pub(crate) fn chunk_at(&self, at: u64) -> Option<Chunk> {
-        self.chunk_map.as_ref()?.chunks.get(&at).copied()
-    }
-
     /// The chunks under the addresses from `start` to `end`, by address.
     #[cfg(feature = "ipc")]
     pub(crate) fn chunks_under(&self, start: u64, end: u64) -> Vec<Chunk> {
@@ -324,14 +313,12 @@ impl<G> HeapBlocks<G> {
         before.into_iter().chain(chunk_map.chunks.range(start..end)).map(|(_, chunk)| *chunk).collect()
     }
 
-    /// Every chunk, by address.
     pub(crate) fn chunks(&self) -> Vec<Chunk> {
         self.chunk_map.iter().flat_map(|chunk_map| chunk_map.chunks.values().copied()).collect()
     }
 }
 
 impl Block {
-    /// The address after the last byte.
     pub(crate) const fn end(&self) -> u64 {
         self.address + self.bytes()
     }

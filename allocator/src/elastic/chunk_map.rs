@@ -30,14 +30,12 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// The address after its last byte.
     pub(crate) const fn end(&self) -> u64 {
         self.at + self.bytes
     }
 }
 
-/// Adjacent free and unmapped blocks, at least one of them unmapped. A request can be placed there after its unmapped
-/// parts are filled.
+/// Adjacent free and unmapped blocks, at least one of them unmapped. A request fits there after these are filled.
 ///
 /// Free ranges, like all candidates, are ordered by [`Block::place`](crate::blocks::Block::place). The addresses that
 /// the driver chose for segments have no influence.
@@ -51,7 +49,6 @@ pub(crate) struct FreeRange {
     pub(crate) free: Vec<(u64, u64)>,
 }
 
-/// The chunks and the unmapped blocks of one heap.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkMap {
     /// By the address of the mapping.

@@ -11,7 +11,7 @@ use crate::sync::Mutex;
 #[derive(Debug, Default)]
 pub(crate) struct ChunkTable {
     table: Mutex<ChunkSlots>,
-    /// Held by the [`MappingTurn`](crate::elastic::map::MappingTurn).
+    /// Held [in the turn](crate::elastic::map::in_turn) of a request.
     pub(crate) turns: Mutex<()>,
     /// Bytes of all chunks. Relaxed, since no reader combines it with another value.
     bytes: AtomicU64,
@@ -36,11 +36,10 @@ const WAYS: [Sharing; 3] = [Sharing::FileDescriptor, Sharing::Fabric, Sharing::P
 /// does not pay for thousands of small chunks at once.
 const PAYING_REQUESTS: u64 = 20_000;
 
-/// The chunks created or moved, and the requests that pay for them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spending {
     /// Requests that no longer count, and their bytes.
-    before: (u64, u64),
+    pub(super) before: (u64, u64),
     /// Requests that count.
     pub(crate) requests: u64,
     /// Their bytes.
@@ -50,11 +49,6 @@ pub(crate) struct Spending {
 }
 
 impl Spending {
-    #[cfg(test)]
-    pub(crate) const fn of(requests: u64, bytes: u64, chunks: u64) -> Self {
-        Self { before: (0, 0), requests, bytes, chunks }
-    }
-
     /// Notes the requests so far, and their bytes. Those that no longer count are forgotten in proportion.
     fn note(&mut self, requests: u64, bytes: u64) {
         (self.requests, self.bytes) = (requests.saturating_sub(self.before.0), bytes.saturating_sub(self.before.1));
@@ -82,7 +76,6 @@ struct Physical {
 }
 
 impl ChunkTable {
-    /// Bytes of all chunks.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
@@ -99,12 +92,10 @@ impl ChunkTable {
         *spending
     }
 
-    /// Notes that chunks were created or moved.
     pub(crate) fn spend(&self, chunks: u64) {
         self.spending.lock().chunks += chunks;
     }
 
-    /// Creates a chunk, with `rdma` for network cards.
     pub(crate) fn create(&self, memory: &dyn VirtualMemory, bytes: u64, rdma: bool) -> hal::Result<ChunkId> {
         let backing = self.create_backing(memory, bytes, rdma)?;
         self.bytes.fetch_add(bytes, Relaxed);
@@ -136,8 +127,7 @@ impl ChunkTable {
 
     /// Returns the driver's handle of a chunk, and how it can be exported.
     ///
-    /// Driver calls can be slow, so callers make them without the table's lock. A caller holds the chunk, which keeps
-    /// the handle valid.
+    /// Callers make slow driver calls without the table's lock. They hold the chunk, which keeps the handle valid.
     pub(crate) fn physical(&self, id: ChunkId, call: &'static str) -> hal::Result<(Backing, Sharing)> {
         match self.table.lock().slots.get(id.0 as usize) {
             Some(Some(Physical { backing, sharing, .. })) => {
@@ -151,8 +141,7 @@ impl ChunkTable {
     pub(crate) fn map(&self, memory: &dyn VirtualMemory, chunk: Chunk) -> hal::Result<()> {
         let (backing, _) = self.physical(chunk.id, "map")?;
         let at = pointer(chunk.at)?;
-        // SAFETY: 1. the table contains only live backings of this device. The caller holds the chunk, so no other
-        // thread destroys its backing.
+        // SAFETY: 1. the table has only live backings, and no other thread destroys that of a held chunk.
         unsafe { memory.map(at, &backing) }
     }
 
@@ -164,7 +153,6 @@ impl ChunkTable {
         }
     }
 
-    /// Whether the driver has refused to map any chunk a second time.
     pub(crate) fn has_single(&self) -> bool {
         self.any_single.load(Relaxed)
     }
@@ -175,8 +163,7 @@ impl ChunkTable {
         self.has_single() && is_single(&self.table.lock())
     }
 
-    /// Destroys a chunk; the driver frees the memory with its last mapping. After a failure the chunk still exists, and
-    /// the caller can try again.
+    /// Destroys a chunk; its memory is freed with its last mapping. After a failure the caller can try again.
     pub(crate) fn destroy(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<u64> {
         let bytes = self.suspend(memory, id)?;
         if bytes > 0 {
@@ -185,8 +172,7 @@ impl ChunkTable {
         Ok(bytes)
     }
 
-    /// Returns the memory of a chunk to the device, and keeps its id for [`resume`](Self::resume). After a failure the
-    /// chunk still has its memory. Zero bytes mean that it had none.
+    /// Returns the memory of a chunk to the device, and keeps its id. Zero bytes mean that it had none.
     pub(crate) fn suspend(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<u64> {
         let allocated = self.table.lock().slots.get_mut(id.0 as usize).and_then(Option::take);
         let Some(physical) = allocated else { return Ok(0) };

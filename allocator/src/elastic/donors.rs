@@ -9,9 +9,7 @@ use std::{mem, ptr};
 use cachette_hal::{self as hal, Device, Progress};
 
 use crate::blocks::{Chunk, ChunkId, ReservedBlock};
-use crate::elastic::SMALLEST_PAGE;
-use crate::elastic::map::Leftover;
-use crate::elastic::map::PendingUnmap;
+use crate::elastic::map::{Leftover, PendingUnmap};
 use crate::elastic::policy::Plan;
 use crate::fence::{Fence, passed_soon};
 use crate::heap::{Heap, HeapState};
@@ -19,7 +17,6 @@ use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::stats::{Counted, Row};
 
 /// The heaps whose idle chunks can move to another heap.
-#[derive(Debug)]
 pub(crate) struct ChunkDonors<D: Device> {
     pub(crate) heaps: Vec<Arc<Heap<D>>>,
     /// The number of heaps that have memory, exact up to [`MANY_HEAPS`](crate::elastic::policy::MANY_HEAPS).
@@ -27,7 +24,6 @@ pub(crate) struct ChunkDonors<D: Device> {
 }
 
 /// The idle chunks of a heap, not yet held.
-#[derive(Debug)]
 pub(crate) struct DonorOffer<'a, D: Device> {
     pub(crate) heap: &'a Heap<D>,
     pub(crate) chunks: Vec<Chunk>,
@@ -36,7 +32,6 @@ pub(crate) struct DonorOffer<'a, D: Device> {
 }
 
 /// Chunks of one heap that a thread holds, and their addresses. A drop puts them back.
-#[derive(Debug)]
 pub(crate) struct HeldChunks<'a, D: Device> {
     pub(crate) heap: &'a Heap<D>,
     pub(crate) chunks: Vec<(Chunk, ReservedBlock)>,
@@ -46,22 +41,10 @@ pub(crate) struct HeldChunks<'a, D: Device> {
 
 impl<D: Device> HeldChunks<'_, D> {
     /// Turns the addresses into pending unmaps, which end after `fences` and the guards of the blocks have passed.
-    /// Returns these guards.
+    /// Returns these guards, and the chunks, for [`tell_unmapped`](Heap::tell_unmapped).
     ///
     /// The heap no longer counts the chunks that are `lost`. `left` says what remains of each.
     pub(crate) fn abandon(
-        self,
-        fences: &[Arc<Fence<D>>],
-        lost: impl Fn(&Chunk) -> bool,
-        left: impl Fn(Chunk) -> Leftover,
-    ) -> (Vec<Arc<Fence<D>>>, CallbackOutcome) {
-        let heap = self.heap;
-        let (guards, chunks) = self.abandon_untold(fences, lost, left);
-        (guards, heap.tell_unmapped(&chunks))
-    }
-
-    /// Does the same without a call of the sinks. Returns the chunks to tell them of.
-    pub(crate) fn abandon_untold(
         mut self,
         fences: &[Arc<Fence<D>>],
         lost: impl Fn(&Chunk) -> bool,
@@ -100,8 +83,9 @@ impl<'a, D: Device> HeldChunks<'a, D> {
         }
         let given_up = HeldChunks { heap: self.heap, chunks, _moving: None };
         let released = |chunk| Leftover { chunk, last: true, mapped: left_of(&chunk).is_some_and(|left| left.mapped) };
+        let (_, chunks) = given_up.abandon(&[], |_| false, released);
         // A panic of a tracker continues after the chunks are released.
-        let _told = given_up.abandon(&[], |_| false, released);
+        let _told = self.heap.tell_unmapped(&chunks);
         Some(self.heap)
     }
 
@@ -155,19 +139,11 @@ impl<D: Device> Heap<D> {
         self.reserved() > 0 || self.elastic.as_ref().is_some_and(|elastic| !elastic.pending_unmaps.lock().is_empty())
     }
 
-    /// Returns whether a chunk may be idle, now or after the events of pending blocks: the smallest would fit into what
-    /// is not allocated.
-    pub(crate) fn may_have_idle_chunks(&self) -> bool {
-        let spare = self.reserved().saturating_sub(self.counters.now(Row::All, Counted::AllocatedBytes));
-        spare >= SMALLEST_PAGE
-    }
-
     fn allocations(&self) -> u64 {
         self.counters.total(Row::All, Counted::Allocations)
     }
 
-    /// Returns whether all work queued in the heap's stream has finished, according to one short poll. A captured stream
-    /// counts as busy.
+    /// Returns whether the stream has no unfinished work, by one short poll. A captured stream counts as busy.
     pub(crate) fn is_idle(&self) -> hal::Result<bool> {
         let end = Fence::try_record_at_once(&self.stream_state)?;
         end.map_or(Ok(false), |end| end.passes_soon())

@@ -17,9 +17,7 @@ use cachette_hal::{self as hal, Device, ErrorKind};
 use crate::address_index::SegmentRef;
 use crate::blocks::{BlockId, Chunk, FreeRange, ReservedBlock};
 use crate::elastic::donors::{DonorOffer, HeldChunks, borrow};
-use crate::elastic::map::MappingTurn;
-use crate::elastic::map::PendingUnmap;
-use crate::elastic::map::{self, Filled, Leftover, Unfilled};
+use crate::elastic::map::{self, Filled, Leftover, PendingUnmap, Unfilled};
 use crate::elastic::policy::{self, Facts, Obstacle, Plan};
 use crate::elastic::{self, ChunkDonors, Tuning};
 use crate::fence::Fence;
@@ -34,7 +32,6 @@ const PATIENCE: usize = 3;
 const TRIES: usize = 4;
 
 /// A plan whose blocks and chunks are held. A drop undoes it.
-#[derive(Debug)]
 struct HeldPlan<'a, D: Device> {
     heap: &'a Heap<D>,
     plan: Plan,
@@ -52,7 +49,6 @@ impl<D: Device> Drop for HeldPlan<'_, D> {
     }
 }
 
-/// A request of an elastic heap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) request: Request,
@@ -72,7 +68,6 @@ struct Attempt {
 }
 
 /// The result of one attempt to serve a request.
-#[derive(Debug)]
 enum Tried {
     Served(Allocated),
     /// Events have passed that must be processed before the turn, or those of other heaps are needed, too.
@@ -83,7 +78,6 @@ enum Tried {
 }
 
 impl Wanted {
-    /// The bytes of the block.
     pub(crate) fn block_bytes(&self, policy: &HeapPolicy) -> u64 {
         let requested = self.request.requested;
         if self.place.is_some() { requested } else { policy.round(requested) }
@@ -114,7 +108,7 @@ impl<D: Device> Heap<D> {
     /// Serves a request by filling unmapped ranges. Returns `None` if there is not enough memory.
     ///
     /// `others` returns the heaps whose idle chunks can be moved. When `pressed`, the plan uses every idle chunk before the
-    /// request fails. The caller holds [`lock_growth`](Self::lock_growth), on a thread whose driver calls no capture
+    /// request fails. The caller holds `growth`, on a thread whose driver calls no capture
     /// restricts.
     pub(crate) fn fill_for(
         self: &Arc<Self>,
@@ -149,10 +143,9 @@ impl<D: Device> Heap<D> {
                     let _ = heap.process_events();
                 }
             }
-            let turn = MappingTurn::begin(&self.shared);
             let attempt = Attempt { pressed, asked, patient: early < TRIES };
-            let tried = self.search_and_fill(wanted, &others, tuning, attempt);
-            let told = turn.end();
+            let try_once = || self.search_and_fill(wanted, &others, tuning, attempt);
+            let (tried, told) = map::in_turn(&self.shared, try_once);
             match tried? {
                 Tried::Served(allocated) => {
                     self.put_back_after_panic(&allocated, &told);
@@ -194,7 +187,6 @@ impl<D: Device> Heap<D> {
         self.fill(wanted, &others, tuning, attempt, single)
     }
 
-    /// Serves a request with one plan.
     fn fill(
         self: &Arc<Self>,
         wanted: Wanted,
@@ -338,8 +330,7 @@ impl<D: Device> Heap<D> {
                     state.blocks.close_addresses(segment);
                 }
                 let kept = || left.iter().filter(|left| left.last);
-                // Memory that the device did not take back counts as allocated, so that its later release balances the
-                // counters.
+                // Memory that the device did not take back counts as allocated, so that its later release balances.
                 totals.device_allocs.fetch_add(kept().count() as u64, Relaxed);
                 reservation.keep(kept().map(|left| left.chunk.bytes).sum());
                 let heaps_to_clean: Vec<_> = held.moved.iter_mut().filter_map(|moved| moved.give_up(&lost)).collect();
@@ -380,9 +371,10 @@ impl<D: Device> Heap<D> {
             let lost = |chunk: &Chunk| !own || chunk.kind != kind;
             gained += moved.chunks.iter().map(|(chunk, _)| chunk).filter(|c| lost(c)).map(|c| c.bytes).sum::<u64>();
             let left = |chunk| Leftover { chunk, last: false, mapped: !vacated.contains(&chunk) };
-            let (more, told) = moved.abandon(if own { fence } else { &[] }, lost, left);
+            let heap = moved.heap;
+            let (more, gone) = moved.abandon(if own { fence } else { &[] }, lost, left);
             guards.extend(more);
-            outcome = outcome.and(told);
+            outcome = outcome.and(heap.tell_unmapped(&gone));
         }
         let place = mem::take(&mut held.place);
         let mut state = self.state.lock();

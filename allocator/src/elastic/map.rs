@@ -1,8 +1,9 @@
 //! Mapping chunks at unmapped addresses: all of them or none, by one request at a time.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::slice;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use cachette_hal::{self as hal, Access, Device, DevicePtr, ErrorKind, VirtualMemory};
 
@@ -24,7 +25,6 @@ pub(crate) struct Fill {
 }
 
 impl Fill {
-    /// The address after the last byte.
     pub(crate) const fn end(&self) -> u64 {
         self.at + self.bytes
     }
@@ -41,7 +41,6 @@ pub(crate) struct Leftover {
 }
 
 /// Why the ranges were not filled.
-#[derive(Debug)]
 pub(crate) struct Unfilled {
     pub(crate) error: hal::Error,
     /// Mappings that the driver refused to remove. They are tried again later.
@@ -60,7 +59,6 @@ impl From<hal::Error> for Unfilled {
     }
 }
 
-#[derive(Debug)]
 pub(crate) struct Filled {
     /// The chunks at their new addresses.
     pub(crate) chunks: Vec<Chunk>,
@@ -81,7 +79,7 @@ pub(crate) fn fill<D: Device>(
     vacate: impl Fn(ChunkId) -> Option<Chunk>,
 ) -> Result<Filled, Unfilled> {
     let memory = shared.device.virtual_memory().map_err(hal::Error::from)?;
-    let rdma = shared.settings.rdma.load(Relaxed);
+    let rdma = shared.settings.config().gpu_direct_rdma();
     let mut done: Vec<Leftover> = Vec::with_capacity(fills.len());
     let mut vacated: Vec<Chunk> = Vec::new();
     let access = shared.access();
@@ -147,8 +145,7 @@ fn map_back<D: Device>(
     unsafe { memory.set_access(at, old.bytes, access) }.map_err(|_| lost(true))
 }
 
-/// Removes a mapping that is no longer needed, and destroys its chunk if this was the last mapping. Returns the bytes
-/// that became free. After a failure `left` describes the remaining work.
+/// Removes a mapping; the last one of a chunk destroys it. Returns the freed bytes. A failure updates `left`.
 ///
 /// # Safety
 ///
@@ -167,7 +164,6 @@ pub(crate) unsafe fn clear<D: Device>(
 }
 
 /// The state of an elastic heap besides its blocks.
-#[derive(Debug)]
 pub(crate) struct ElasticState<D: Device> {
     pub(crate) ranges: Mutex<Vec<(DevicePtr, u64)>>,
     /// The closed ranges without memory that the driver refused to release.
@@ -193,7 +189,6 @@ impl<D: Device> Default for ElasticState<D> {
 }
 
 /// Addresses whose chunk has moved or is being released, still mapped.
-#[derive(Debug)]
 pub(crate) struct PendingUnmap<D: Device> {
     pub(crate) block: BlockId,
     pub(crate) left: Vec<Leftover>,
@@ -201,39 +196,12 @@ pub(crate) struct PendingUnmap<D: Device> {
     pub(crate) fences: Vec<Arc<Fence<D>>>,
 }
 
-/// The turn of one request. Hits do not wait for it.
-pub(crate) struct MappingTurn<'a> {
-    /// `None` after the end.
-    turn: Option<MutexGuard<'a, ()>>,
-    callbacks: &'a Callbacks,
-}
-
-impl<'a> MappingTurn<'a> {
-    /// Waits for the turn.
-    pub(crate) fn begin<D: Device>(shared: &'a DeviceState<D>) -> Self {
-        let turn = Some(shared.chunks.turns.lock());
-        Callbacks::postpone();
-        Self { turn, callbacks: &shared.callbacks }
-    }
-
-    /// Ends the turn, and tells its events.
-    pub(crate) fn end(mut self) -> CallbackOutcome {
-        self.tell()
-    }
-
-    fn tell(&mut self) -> CallbackOutcome {
-        match self.turn.take() {
-            Some(turn) => {
-                drop(turn);
-                self.callbacks.tell_postponed()
-            }
-            None => CallbackOutcome::default(),
-        }
-    }
-}
-
-impl Drop for MappingTurn<'_> {
-    fn drop(&mut self) {
-        let _told = self.tell();
-    }
+/// Runs `act` as the one request that plans and maps memory, and tells its events afterwards. Hits do not wait for it.
+pub(crate) fn in_turn<D: Device, T>(shared: &DeviceState<D>, act: impl FnOnce() -> T) -> (T, CallbackOutcome) {
+    let turn = shared.chunks.turns.lock();
+    Callbacks::postpone();
+    let done = panic::catch_unwind(AssertUnwindSafe(act));
+    drop(turn);
+    let told = shared.callbacks.tell_postponed();
+    (done.unwrap_or_else(|panic| panic::resume_unwind(panic)), told)
 }

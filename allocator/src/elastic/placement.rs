@@ -2,7 +2,6 @@
 
 use crate::blocks::FreeRange;
 
-/// A place for a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
     /// The free range, by its index.
@@ -75,8 +74,7 @@ fn aligned(run: &FreeRange, at: u64, page: u64) -> u64 {
     }
 }
 
-/// The gaps before, between and after the free blocks of a free range, each as its first address and its end. The first
-/// and the last may be empty.
+/// The gaps before, between and after the free blocks: start and end of each. The first and the last may be empty.
 fn holes_of(run: &FreeRange) -> impl Iterator<Item = (u64, u64)> + '_ {
     let starts = std::iter::once(run.start).chain(run.free.iter().map(|(_, end)| *end));
     let ends = run.free.iter().map(|(start, _)| *start).chain([run.end]);

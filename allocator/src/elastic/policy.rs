@@ -32,8 +32,7 @@ const LEAST_PART_OF_HELD: u64 = 600;
 const PART_OF_ROOM: u64 = 2048;
 /// The same for a very large request.
 const VERY_LARGE_PART_OF_ROOM: u64 = 256;
-/// So many heaps can have the largest chunks. With twice as many, chunks have at most a quarter of that size, since each
-/// heap has partly used chunks.
+/// Up to so many heaps have the largest chunks. With twice as many, partly used chunks have at most a quarter of that.
 const FEW_HEAPS: u64 = 4;
 /// More heaps than these make no chunk smaller.
 pub(crate) const MANY_HEAPS: usize = 16;
@@ -64,7 +63,6 @@ impl Tuning {
     }
 }
 
-/// The input of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts<'a> {
     /// The unit of chunk sizes and chunk addresses, in bytes.
@@ -121,7 +119,6 @@ impl Plan {
         filled.max(self.at + self.request)
     }
 
-    /// The kind of request that the plan serves.
     pub(crate) const fn kind(&self) -> SegmentKind {
         SegmentKind::of(self.request)
     }
@@ -212,8 +209,7 @@ fn fill(facts: &Facts<'_>, place: &Placement, mut idle_chunks: Vec<Chunk>) -> Ve
     fills
 }
 
-/// Returns the last of the largest idle chunks that are needed completely. If there is none, returns the first of the
-/// smallest that fit.
+/// Returns the last of the largest chunks that are needed completely, or else the first of the smallest that fit.
 fn best_idle_chunk(idle_chunks: &[Chunk], wanted: u64, room: u64) -> Option<usize> {
     let all = || idle_chunks.iter().enumerate();
     let whole = all().filter(|(_, chunk)| chunk.bytes <= wanted);

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::{mem, slice};
 
-use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, VirtualMemory};
 
+use crate::blocks::SegmentId;
 use crate::elastic;
 use crate::elastic::map::{self, Leftover, PendingUnmap};
 use crate::fence::Fence;
@@ -21,8 +21,7 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Unmaps the addresses whose last use has ended, and destroys the chunks whose last mapping this was. Returns the
-    /// bytes that became free. The next call retries every failure.
+    /// Unmaps addresses whose last use has ended, and their last chunks. Returns the freed bytes. It retries failures.
     pub(crate) fn unmap_pending(&self) -> u64 {
         if self.elastic.as_ref().is_none_or(|elastic| elastic.pending_unmaps.lock().is_empty()) {
             return 0;
@@ -43,7 +42,7 @@ impl<D: Device> Heap<D> {
         };
         let release = self.shared.in_flight.release();
         let all = mem::take(&mut *elastic.pending_unmaps.lock());
-        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let _relaxed = self.shared.relax_capture();
         let (mut holes, mut keep, mut freed, mut result) = (Vec::new(), Vec::new(), [0; 2], Ok(()));
         for mut pending in all {
             match self.clear(&mut pending, memory, &mut freed) {
@@ -72,8 +71,7 @@ impl<D: Device> Heap<D> {
         (freed, result)
     }
 
-    /// Clears a pending unmap, and adds the bytes that became free to those of their kind. Returns `false` if its
-    /// addresses are still in use.
+    /// Clears a pending unmap, and adds the freed bytes to those of their kind. Returns `false` if it is in use.
     fn clear(
         &self,
         pending: &mut PendingUnmap<D>,
@@ -87,8 +85,7 @@ impl<D: Device> Heap<D> {
         }
         let mut result = Ok(true);
         pending.left.retain_mut(|left| {
-            // SAFETY: 1. the fences after the last use of the addresses have passed, and no request gets a block that
-            // is a pending unmap.
+            // SAFETY: 1. the fences after the last use have passed, and no request gets a pending unmap.
             let cleared = unsafe { map::clear(&self.shared, memory, left) };
             if let Ok(bytes) = cleared {
                 freed[left.chunk.kind as usize] += bytes;
@@ -107,7 +104,7 @@ impl<D: Device> Heap<D> {
             return Ok(0);
         }
         // A capture of another stream may be active.
-        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let _relaxed = self.shared.relax_capture();
         // This comes before the chunks leave the lists. A request that finds none of them waits until they are pending.
         let release = self.shared.in_flight.release();
         let held = self.hold_chunks(|_| true);
@@ -118,7 +115,7 @@ impl<D: Device> Heap<D> {
         }
         let Some(fence) = Fence::try_record(&self.stream_state)?.map(Arc::new) else { return Ok(0) };
         let released = |chunk| Leftover { chunk, last: true, mapped: true };
-        let (_, chunks) = held.abandon_untold(slice::from_ref(&fence), |_| false, released);
+        let (_, chunks) = held.abandon(slice::from_ref(&fence), |_| false, released);
         drop(release);
         // A panic of a tracker continues after the chunks are released.
         let _told = self.tell_unmapped(&chunks);
@@ -134,7 +131,6 @@ impl<D: Device> Heap<D> {
         left.filter(|left| left.last && left.chunk.kind == kind).map(|left| left.chunk.bytes).sum()
     }
 
-    /// Returns everything to the device, after a wait for all work that may still use it.
     pub(crate) fn release_all_chunks(&self) {
         // The pool may be asleep, completely or in part. Chunks that have memory are released as in an awake pool.
         self.forget_idle_chunks();
@@ -173,18 +169,25 @@ impl<D: Device> Heap<D> {
                 Err(_) => wish = least.max((wish / 2).next_multiple_of(elastic::page(memory))),
             }
         };
-        let mut state = self.state.lock();
-        let Some(id) = state.blocks.add_addresses(start.address(), wish) else {
-            drop(state);
-            // SAFETY: 1. the range was just reserved, and no other code has its address.
-            unsafe { memory.release(start, wish) }?;
-            return Ok(false);
-        };
+        Ok(self.add_range(memory, start, wish)?.is_some())
+    }
+
+    /// Adds a range that was just reserved. Returns `None` if the tables are full; then the range is released.
+    pub(crate) fn add_range(
+        &self,
+        memory: &dyn VirtualMemory,
+        start: DevicePtr,
+        bytes: u64,
+    ) -> hal::Result<Option<SegmentId>> {
         let order = self.shared.totals.segments.fetch_add(1, Relaxed);
-        state.blocks.set_order(id, order);
-        drop(state);
-        self.note_range(start, wish);
-        Ok(true)
+        let id = self.state.lock().blocks.add_addresses(start.address(), bytes, order);
+        if id.is_some() {
+            self.note_range(start, bytes);
+        } else {
+            // SAFETY: 1. the range was just reserved, and no other code has its address.
+            unsafe { memory.release(start, bytes) }?;
+        }
+        Ok(id)
     }
 
     pub(crate) fn note_range(&self, start: DevicePtr, bytes: u64) {
@@ -222,8 +225,7 @@ impl<D: Device> Heap<D> {
         }
         let Ok(memory) = self.shared.device.virtual_memory() else { return };
         for (start, bytes) in mem::take(&mut *elastic.ranges.lock()) {
-            // SAFETY: 1. this heap reserved the range, nothing is mapped in it, and the heap is being dropped. A
-            // destructor cannot report a failure.
+            // SAFETY: 1. this heap reserved the range, and nothing is mapped there. A destructor reports no failure.
             let _ = unsafe { memory.release(start, bytes) };
         }
     }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, DevicePtr, Progress};
 
 use crate::blocks::{BlockId, BlockState};
@@ -33,21 +32,19 @@ impl<D: Device> Heap<D> {
         {
             let address = self.state.lock().blocks.block(id).address;
             if let Some(ptr) = DevicePtr::new(address) {
-                // SAFETY: 1. the block is allocated, in a segment from its pool's source. The stream state keeps its
-                // stream alive.
+                // SAFETY: 1. the block is allocated, from its pool's source. The stream state keeps its stream alive.
                 unsafe { source.notify(SourceEvent::StreamRecorded(ptr, stream_state.handle())) };
             }
         }
     }
 
-    /// Does the same without a word to the pool's source. If `guarded`, the next use of the block, which is about to be
-    /// freed, waits on the device for `stream_state`.
+    /// Does the same without a word to the pool's source. If `guarded`, the next use of the block waits on the device.
     pub(crate) fn note_use(&self, id: BlockId, stream_state: &Arc<StreamState<D>>, guarded: bool) {
-        if stream_state.number() == self.stream_state.number() {
+        if stream_state.number == self.stream_state.number {
             return;
         }
         // A capture that was not announced is missed here. Its use then costs a fence after the capture.
-        let captured = stream_state.shared().knows_of_captures() && stream_state.is_capturing();
+        let captured = stream_state.shared.knows_of_captures() && stream_state.is_capturing();
         let mut state = self.state.lock();
         state.blocks.block_mut(id).slow_free = true;
         let uses = state.uses.entry(id).or_default();
@@ -90,10 +87,9 @@ impl<D: Device> Heap<D> {
 
     /// Turns an allocated block into a pending one. Returns its address and requested size.
     pub(crate) fn become_pending(&self, state: &mut HeapState<D>, id: BlockId) -> (u64, u64) {
-        let (address, bytes) = (state.blocks.block(id).address, state.blocks.block(id).bytes());
         let block = state.blocks.block_mut(id);
         block.state = BlockState::Pending;
-        let (kind, requested) = (block.kind, block.requested);
+        let (kind, address, bytes, requested) = (block.kind, block.address, block.bytes(), block.requested);
         // The requested bytes count until the block is free, so only the allocation itself ends here.
         self.counters.freed(kind, bytes, 0);
         self.counters.raise(Counted::Pending, kind, 1);
@@ -105,22 +101,18 @@ impl<D: Device> Heap<D> {
         (address, requested)
     }
 
-    /// Records a fence in every stream that uses the block. After a failure the uses are kept, and a later call records
-    /// the fences.
+    /// Records a fence in every stream that uses the block. After a failure the uses are kept for a later call.
     ///
-    /// During a capture no fence is recorded. The block waits for the end of the capture, or until the order of the
-    /// graph permits reuse.
+    /// During a capture the block waits for the end of the capture, or until the order of the graph permits reuse.
     pub(crate) fn record_fences(&self, id: BlockId, uses: StreamUses<D>) -> hal::Result<CallbackOutcome> {
         let Some(fences) = self.try_record_fences(&uses).transpose() else {
-            let deferred = self.deferred(id, uses);
-            let mut state = self.state.lock();
-            state.pending.deferred.push(deferred);
+            let frontier_nodes = self.frontier_nodes(&uses);
+            self.state.lock().pending.deferred.push(Deferred { block: id, uses, frontier_nodes });
             return Ok(CallbackOutcome::default());
         };
         let mut state = self.state.lock();
         match fences {
-            // A fence of another allocator's stream is polled, so the block does not become free at once. The driver's
-            // pool needs no poll: the free waits on the device.
+            // Another allocator's fence is polled. The driver's pool needs no poll: its free waits on the device.
             Ok(fences)
                 if (uses.guarded || state.policy.driver_pool)
                     && fences.iter().all(|fence| fence.is_of(&self.shared)) =>
@@ -139,8 +131,7 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Records a fence in every stream that uses a block. Returns `None` if one of them, or the heap's own stream, is
-    /// captured.
+    /// Records a fence in every user's stream. Returns `None` if one of them, or the heap's own stream, is captured.
     ///
     /// While no capture is announced, only the heap's own stream is queried. A fence in a captured stream does not pass
     /// before the end of the capture. But it must not become a guard: a stream that waits for it would join the capture.
@@ -155,8 +146,7 @@ impl<D: Device> Heap<D> {
         uses.users.iter().map(record).collect::<hal::Result<_>>().map(Some)
     }
 
-    /// Records the fences of a block that was freed during a capture. Captured uses need no fence: the memory of the
-    /// graph stays in its pool.
+    /// Records the fences of a block freed during a capture. Captured uses need none: their memory stays in the pool.
     fn record_fences_after_capture(&self, id: BlockId, mut uses: StreamUses<D>) -> hal::Result<CallbackOutcome> {
         if !uses.users.iter().any(|stream_state| stream_state.is_capturing()) {
             uses.users.truncate(uses.users.len() - uses.captured);
@@ -172,10 +162,8 @@ impl<D: Device> Heap<D> {
     pub(crate) fn become_free(&self, mut state: HeapGuard<'_, D>, blocks: Vec<GuardedBlock<D>>) -> CallbackOutcome {
         let mut freed = Vec::new();
         for (id, guards) in blocks {
-            let bytes = state.blocks.block(id).bytes();
             let block = state.blocks.block(id);
-            let (kind, requested) = (block.kind, block.requested);
-            let address = block.address;
+            let (kind, address, bytes, requested) = (block.kind, block.address, block.bytes(), block.requested);
             freed.push((address, requested));
             state.note_free(TraceAction::FreeCompleted, id, address, requested);
             self.counters.lower(Counted::Pending, kind, 1);
@@ -188,11 +176,11 @@ impl<D: Device> Heap<D> {
         drop(state);
         let tell = |(address, requested)| self.tell(TraceAction::FreeCompleted, address, requested);
         let told = freed.into_iter().map(tell).fold(CallbackOutcome::default(), CallbackOutcome::and);
-        if driver_pool { told.and(CallbackOutcome::of(|| self.return_to_driver())) } else { told }
+        // After a failure the memory stays in the heap, for the next request.
+        if driver_pool { told.and(CallbackOutcome::of(|| _ = self.release_idle())) } else { told }
     }
 
-    /// Polls one event of every stream that pending blocks wait for, and frees the blocks that wait for no other. It
-    /// calls [`process_events`](Self::process_events) if more is to be done.
+    /// Polls one event of every stream, and frees the blocks that wait for no other; all of them if more is to be done.
     pub(crate) fn poll_events<'a>(&'a self, mut state: HeapGuard<'a, D>) -> (HeapGuard<'a, D>, hal::Result<()>) {
         let pending = &state.pending;
         if !pending.unrecorded.is_empty() || !pending.deferred.is_empty() || self.shared.routed.load(Relaxed) {
@@ -203,10 +191,11 @@ impl<D: Device> Heap<D> {
         }
         let polls = state.pending.next_polls();
         drop(state);
-        let polled = {
+        // No lock is held, since the driver may be slow.
+        let polled: Vec<_> = {
             // A stream may be captured without the allocator's knowledge, which forbids a query of an event.
-            let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
-            ask_all(&polls)
+            let _relaxed = self.shared.relax_capture();
+            polls.iter().map(Poll::ask).collect()
         };
         let mut state = self.state.lock();
         let (done, result) = note_all(&mut state, &polls, &polled);
@@ -217,13 +206,12 @@ impl<D: Device> Heap<D> {
         (state, result)
     }
 
-    /// Returns whether a fence has passed that [`process_events`](Self::process_events) has not processed. It calls no
-    /// sink, and does not wait for the device.
+    /// Returns whether a fence has passed that was not processed. It calls no sink, and does not wait for the device.
     pub(crate) fn has_passed_events(&self) -> hal::Result<bool> {
         if !self.state.lock().pending.has_pending_events() || self.stream_state.ask_capturing()? {
             return Ok(false);
         }
-        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let _relaxed = self.shared.relax_capture();
         let firsts = self.state.lock().pending.first_fences();
         Ok(firsts.iter().any(|first| first.poll().is_ok_and(Progress::is_done)))
     }
@@ -235,7 +223,7 @@ impl<D: Device> Heap<D> {
             return Ok(());
         }
         // Another stream may be captured, which forbids a query of an event.
-        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let _relaxed = self.shared.relax_capture();
         let mut result = Ok(());
         // While these blocks are in no list, a request that finds no memory waits for this call.
         let release = self.shared.in_flight.release();
@@ -258,7 +246,7 @@ impl<D: Device> Heap<D> {
         release.cancel();
         let mut polls = self.state.lock().pending.last_polls();
         while !polls.is_empty() {
-            let polled = ask_all(&polls);
+            let polled: Vec<_> = polls.iter().map(Poll::ask).collect();
             let mut state = self.state.lock();
             let (done, noted) = note_all(&mut state, &polls, &polled);
             let next =
@@ -270,11 +258,6 @@ impl<D: Device> Heap<D> {
         drop(told);
         result
     }
-}
-
-/// Polls fences. The caller holds no lock of a heap, since the driver may be slow.
-fn ask_all<D: Device>(polls: &[Poll<D>]) -> Vec<hal::Result<bool>> {
-    polls.iter().map(Poll::ask).collect()
 }
 
 /// Notes the results of polls. Returns the blocks that wait for no fence any more, and the first failure.

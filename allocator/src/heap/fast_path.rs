@@ -16,11 +16,9 @@ use crate::label::Label;
 use crate::size;
 use crate::sync::lock::{self, Lock, LockGuard};
 
-#[derive(Debug)]
 pub(crate) struct HeapLock<D: Device>(Lock<Gated<D>>);
 
 /// A heap's state behind the flag that lets a hit pass.
-#[derive(Debug)]
 pub(crate) struct Gated<D: Device> {
     /// What the state permits. A hit tests only this field.
     fast_path: FastPath,
@@ -126,7 +124,6 @@ impl Allocated {
 ///
 /// A free on the slow path may continue after its block no longer counts as allocated, while another thread frees the
 /// last block. The slow path therefore holds the heap, and passes it on to be dropped after the last reference.
-#[derive(Debug)]
 #[must_use = "the result says whether the driver failed"]
 pub(crate) struct Freed<D: Device> {
     /// Boxed because it is rare, so that the hot path returns one word.

@@ -9,43 +9,24 @@ use crate::heap::ancestors::Ancestors;
 use crate::heap::{Heap, StreamUses};
 
 /// A block that was freed while its own stream, or another one that uses it, was captured.
-#[derive(Debug)]
 pub(crate) struct Deferred<D: Device> {
     pub(crate) block: BlockId,
     pub(crate) uses: StreamUses<D>,
     /// The nodes that its next use inside the capture must follow; `None` if it waits for the end of the capture.
-    frontier_nodes: Option<FrontierNodes>,
+    pub(super) frontier_nodes: Option<FrontierNodes>,
 }
 
 /// The frontiers of the streams that used a block, at the time of its free.
-#[derive(Debug)]
-struct FrontierNodes {
+pub(super) struct FrontierNodes {
     capture: CaptureId,
     nodes: Vec<CaptureNode>,
 }
 
-impl FrontierNodes {
-    /// Returns whether the uses precede all later work of the stream that `reach` describes.
-    ///
-    /// If that stream is in another capture, the capture of the block's uses has ended.
-    fn are_behind(&self, reach: &Ancestors) -> bool {
-        let current = reach.capture() == Some(self.capture);
-        !current || reach.covers(&self.nodes)
-    }
-}
-
 impl<D: Device> Heap<D> {
-    /// A block that is freed during a capture, with the nodes that its reuse must follow.
-    pub(crate) fn deferred(&self, block: BlockId, uses: StreamUses<D>) -> Deferred<D> {
-        let frontier_nodes = self.frontier_nodes(&uses);
-        Deferred { block, uses, frontier_nodes }
-    }
-
-    /// Returns the frontiers of the heap's own stream and of all streams that use the block. Reuse must be enabled, all
-    /// of them must be in one capture, and every use must be captured.
+    /// Returns the frontiers of all streams of a block, if they are in one capture with all uses, and reuse is enabled.
     ///
     /// If the driver fails, the block waits for the end of the capture, as it does without reuse.
-    fn frontier_nodes(&self, uses: &StreamUses<D>) -> Option<FrontierNodes> {
+    pub(super) fn frontier_nodes(&self, uses: &StreamUses<D>) -> Option<FrontierNodes> {
         if !self.reuses_in_captures() || uses.captured < uses.users.len() {
             return None;
         }
@@ -78,11 +59,10 @@ impl<D: Device> Heap<D> {
         let mut state = self.state.lock();
         let mut done = Vec::new();
         if followed.is_some() {
-            let behind = |known: &mut Deferred<D>| {
-                let frontier_nodes = known.frontier_nodes.as_ref();
-                frontier_nodes.is_some_and(|frontier_nodes| frontier_nodes.are_behind(&reach))
-            };
-            let freed = state.pending.deferred.extract_if(.., behind);
+            // If the stream is in another capture by now, the capture of the block's uses has ended.
+            let is_behind = |uses: &FrontierNodes| reach.capture() != Some(uses.capture) || reach.covers(&uses.nodes);
+            let freed =
+                state.pending.deferred.extract_if(.., |known| known.frontier_nodes.as_ref().is_some_and(is_behind));
             done.extend(freed.map(|known| (known.block, Vec::new())));
         }
         state.pending.reach = reach;
@@ -91,8 +71,7 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Advances `reach` to the frontier of the heap's stream. Returns `None` if the driver fails or the stream is not
-    /// captured.
+    /// Advances `reach` to the stream's frontier. `None` if the driver fails or the stream is not captured.
     fn follow(&self, reach: &mut Ancestors) -> Option<()> {
         let mut frontier = Vec::new();
         let id = self.stream_state.frontier(&mut frontier)?;
@@ -103,15 +82,6 @@ impl<D: Device> Heap<D> {
             unsafe { capture.dependencies(node, before) }
         });
         followed.ok()
-    }
-
-    /// Frees the blocks that waited for the end of a capture, unless they wait for something else.
-    pub(crate) fn process_events_after_capture(&self) {
-        if !self.reuses_in_captures() {
-            return;
-        }
-        // The next request retries a failure.
-        let _ = self.process_events();
     }
 
     fn reuses_in_captures(&self) -> bool {

@@ -11,7 +11,6 @@ use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::observe::history::{Gathered, HistoryWriter, Level, Recording, gathered};
 use crate::pool::PoolId;
 
-#[derive(Debug)]
 pub(crate) struct HeapHistory {
     recording: Arc<Recording>,
     writer: HistoryWriter,
@@ -31,7 +30,6 @@ impl Stacks {
         self.blocks.get(id.index()).copied().unwrap_or(0)
     }
 
-    /// Returns whether no stack is known.
     fn is_empty(&self) -> bool {
         self.memory.is_empty() && self.blocks.iter().all(|stack| *stack == 0)
     }
@@ -151,19 +149,9 @@ impl<D: Device> Heap<D> {
     }
 
     /// Captures the stack, if the history records stacks at `level`. The lock is released during the capture, so other
-    /// threads may change everything that the caller does not own.
-    #[inline]
-    pub(crate) fn gather<'a>(&'a self, state: HeapGuard<'a, D>, level: Level) -> (HeapGuard<'a, D>, Option<Gathered>) {
-        if !state.asks_for_stack(level) {
-            return (state, None);
-        }
-        drop(state);
-        let gathered = self.shared.history.gather(level);
-        (self.state.lock(), gathered)
-    }
-
-    /// Does the same for a free, which must not be lost: a panic of the source continues when the outcome is dropped.
-    pub(crate) fn gather_caught<'a>(
+    /// threads may change everything that the caller does not own. A panic of the source continues when the outcome is
+    /// dropped.
+    pub(crate) fn gather<'a>(
         &'a self,
         state: HeapGuard<'a, D>,
         level: Level,
@@ -182,19 +170,5 @@ impl<D: Device> Heap<D> {
         if let Some(history_state) = &mut self.state.lock().history_state {
             history_state.write(TraceAction::OutOfMemory, free, rounded, gathered());
         }
-    }
-
-    /// Records that a segment is added or removed. The caller does not hold the heap's lock.
-    pub(crate) fn note_segment(&self, action: TraceAction, address: u64, bytes: u64) {
-        let mut state = self.state.lock();
-        match action {
-            TraceAction::SegmentFree => state.note_loss(action, address, bytes),
-            _ => state.note_gain(action, address, bytes),
-        }
-    }
-
-    /// The stack at which a block was allocated; zero if unknown.
-    pub(crate) fn stack_of(&self, id: BlockId) -> u32 {
-        self.state.lock().stacks.of(id)
     }
 }

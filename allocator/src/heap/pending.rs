@@ -16,7 +16,6 @@ use crate::heap::graph_reuse::Deferred;
 const POLLED: usize = 16;
 
 /// Blocks that their callers freed while other streams still use them.
-#[derive(Debug)]
 pub(crate) struct PendingFrees<D: Device> {
     /// One queue for every stream state that uses such blocks, by its number.
     queues: BTreeMap<u64, PendingQueue<D>>,
@@ -26,8 +25,7 @@ pub(crate) struct PendingFrees<D: Device> {
     left: HashMap<BlockId, u32>,
     /// Blocks for whose uses no fence is recorded yet, because the driver failed.
     pub(super) unrecorded: Vec<(BlockId, StreamUses<D>)>,
-    /// Blocks freed while their own stream, or another one that uses them, was captured: no fence can be recorded
-    /// there.
+    /// Blocks freed while one of their streams was captured: no fence can be recorded there.
     pub(crate) deferred: Vec<Deferred<D>>,
     /// The graph nodes that precede the next work of the heap's own stream, if it is captured and was queried.
     pub(crate) reach: Ancestors,
@@ -36,23 +34,19 @@ pub(crate) struct PendingFrees<D: Device> {
 }
 
 /// The fences of one stream state that blocks wait for.
-#[derive(Debug)]
 struct PendingQueue<D: Device> {
-    /// In the order in which the fences were recorded, whichever thread was the first to list its own. A stream runs in
-    /// order, so a fence that has passed covers those before it.
+    /// In the order of the fences. A stream runs in order, so a fence that has passed covers those before it.
     blocks: VecDeque<PendingBlock<D>>,
     /// Whether the next poll is for the last fence, and not for the first.
     polls_last: bool,
 }
 
-#[derive(Debug)]
 struct PendingBlock<D: Device> {
     fence: Arc<Fence<D>>,
     block: BlockId,
 }
 
 /// A fence to be polled without the heap's lock.
-#[derive(Debug)]
 pub(super) struct Poll<D: Device> {
     pub(super) fence: Arc<Fence<D>>,
     /// How many fences of the queue come before it.
@@ -110,21 +104,19 @@ impl<D: Device> PendingFrees<D> {
         let after = (Bound::Excluded(self.polled), Bound::Unbounded);
         let in_turn = self.queues.range(after).chain(self.queues.range(..=self.polled)).take(POLLED);
         let mut last = self.polled;
-        let polls = in_turn.map(|(stream_state, queue)| {
+        let poll = |(stream_state, queue): (&u64, &PendingQueue<D>)| {
             last = *stream_state;
             queue.poll_at(if queue.polls_last { usize::MAX } else { 0 })
-        });
-        let polls = polls.collect();
+        };
+        let polls = in_turn.map(poll).collect();
         self.polled = last;
         polls
     }
 
-    /// The last fence of every stream.
     pub(super) fn last_polls(&self) -> Vec<Poll<D>> {
         self.queues.values().map(|queue| queue.poll_at(usize::MAX)).collect()
     }
 
-    /// The first fence of every stream.
     pub(crate) fn first_fences(&self) -> Vec<Arc<Fence<D>>> {
         self.queues.values().map(|queue| queue.poll_at(0).fence).collect()
     }
@@ -177,8 +169,7 @@ impl<D: Device> PendingFrees<D> {
         last
     }
 
-    /// The last fence in each stream that some blocks wait for, for each of several disjoint sets. It covers the earlier
-    /// ones.
+    /// The last fence in each stream that some blocks wait for, which covers the others, for several disjoint sets.
     pub(crate) fn last_fences_of(&self, sets: &[Vec<BlockId>]) -> Vec<Vec<Arc<Fence<D>>>> {
         let members = sets.iter().enumerate().flat_map(|(set, blocks)| blocks.iter().map(move |block| (*block, set)));
         let set_of: HashMap<BlockId, usize> = members.collect();

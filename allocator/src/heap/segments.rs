@@ -58,9 +58,8 @@ impl<D: Device> Heap<D> {
     /// Adds a segment to the blocks, the index and the counters. Returns `None` if the tables are full.
     fn put_in(&self, state: &mut HeapState<D>, segment: NewSegment) -> Option<SegmentId> {
         let NewSegment { base, bytes, kind } = segment;
-        let id = state.blocks.add_segment(base.address(), bytes, kind)?;
         let order = self.shared.totals.segments.fetch_add(1, Relaxed);
-        state.blocks.set_order(id, order);
+        let id = state.blocks.add_segment(base.address(), bytes, kind, order)?;
         self.index(segment, id);
         self.counters.raise(Counted::Segments, kind, 1);
         self.counters.raise(Counted::ReservedBytes, kind, bytes);
@@ -92,20 +91,19 @@ impl<D: Device> Heap<D> {
         Ok(idle)
     }
 
-    /// Returns one idle segment to the device. Returns the bytes that became free. They are zero if a request has
-    /// allocated from it in the meantime, or a capture has begun.
+    /// Returns an idle segment to the device. Returns zero bytes if a request uses it, or a capture has begun.
     ///
     /// A failure or a panic of the pool's source changes nothing.
     pub(crate) fn release(&self, idle: IdleSegment) -> hal::Result<u64> {
         // This comes before the segment leaves the lists.
         let release = self.shared.in_flight.release();
-        let Some((segment, guards)) = self.begin_leaving(idle) else {
+        // A panic of a tracker continues after the segment is freed, or available again.
+        let mut outcome = CallbackOutcome::default();
+        let Some((leaving, guards)) = Leaving::begin(self, idle.id) else {
             release.cancel();
             return Ok(0);
         };
-        // A panic of a tracker continues after the segment is freed.
-        let mut outcome = CallbackOutcome::default();
-        let leaving = Leaving::begin(self, idle.id, segment);
+        let segment = leaving.segment;
         if !self.free_memory(segment, &guards, &mut outcome)? {
             return Ok(0);
         }
@@ -116,18 +114,6 @@ impl<D: Device> Heap<D> {
             totals.oversize_segments.lower();
         }
         Ok(segment.bytes)
-    }
-
-    /// Begins the removal of an idle segment. Returns `None` if it is no longer idle, or if a graph may use it.
-    fn begin_leaving(&self, idle: IdleSegment) -> Option<(NewSegment, Vec<Arc<Fence<D>>>)> {
-        let mut state = self.state.lock();
-        if !self.permits_release() {
-            return None;
-        }
-        let (segment, guards) = state.blocks.begin_leaving(idle.id)?;
-        let segment = NewSegment { base: DevicePtr::new(segment.base)?, bytes: segment.bytes, kind: segment.kind };
-        self.flush_stats(&mut state.blocks);
-        Some((segment, guards))
     }
 
     fn place(&self, stream: StreamRef) -> AllocContext {
@@ -162,7 +148,12 @@ impl<D: Device> Heap<D> {
                 let ends = [base.address(), base.address() + bytes - 1];
                 let known = ends.into_iter().find_map(block_around);
                 let made = known.map_or_else(|| pool.note_made(base.address(), bytes), Err);
-                made.map_err(|other| overlap(source.name(), base, other))?;
+                // The memory is not freed, since a free could release what is in use.
+                made.map_err(|other| {
+                    let text =
+                        format!("{} gave {base}, which overlaps memory of this allocator at {other:#x}", source.name());
+                    SourceError::other(text, "return memory of the device that the allocator does not have")
+                })?;
                 Ok(Some(base))
             }
             Ok(base) => {
@@ -182,7 +173,6 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Requests a segment from the driver's stream-ordered pool.
     fn allocate_on_driver(&self, bytes: u64) -> Result<hal::Result<DevicePtr>, Error> {
         // Memory of a captured request would belong to the graph. A capture allocates from its own pool instead.
         if self.stream_state.ask_capturing()? {
@@ -204,12 +194,6 @@ impl<D: Device> Heap<D> {
         unsafe { driver_pool.free_on(segment.base, stream) }
     }
 
-    /// Returns freed memory to the driver's pool. After a failure the memory stays in the heap, for the next request.
-    #[cold]
-    pub(crate) fn return_to_driver(&self) {
-        let _ = self.release_where(|_| true);
-    }
-
     /// Removes a segment from the list of those that the source of the heap's pool has allocated.
     fn forget_made(&self, segment: NewSegment) {
         if let Some(pool) = self.pool() {
@@ -217,8 +201,7 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Waits for all work that may still use a segment, and returns its memory to the device. Returns `false` if the
-    /// stream is captured, so that nothing tells when its work has finished.
+    /// Returns a segment to the device after all work that may use it; `false` if the stream is captured.
     fn free_memory(
         &self,
         segment: NewSegment,
@@ -233,7 +216,7 @@ impl<D: Device> Heap<D> {
         }
         let stream = self.stream_state.order_behind()?;
         let (address, bytes) = (segment.base.address(), segment.bytes);
-        self.note_segment(TraceAction::SegmentFree, address, bytes);
+        self.state.lock().note_loss(TraceAction::SegmentFree, address, bytes);
         *outcome = self.tell(TraceAction::SegmentFree, address, bytes);
         let pool = self.pool();
         let _called = pool.as_ref().map(|pool| pool.call_source());
@@ -249,43 +232,31 @@ impl<D: Device> Heap<D> {
         if freed.is_ok() {
             self.shared.totals.device_frees.fetch_add(1, Relaxed);
         } else {
-            self.note_segment(TraceAction::SegmentAlloc, address, bytes);
+            self.state.lock().note_gain(TraceAction::SegmentAlloc, address, bytes);
             let before = std::mem::take(outcome);
             *outcome = before.and(self.tell(TraceAction::SegmentAlloc, address, bytes));
         }
         freed.map(|()| true)
     }
 
-    /// Returns every idle segment that `which` selects to the device. A failure does not stop the others.
-    ///
-    /// An elastic heap returns every idle chunk instead.
-    pub(crate) fn release_where(&self, which: impl Fn(&IdleSegment) -> bool) -> hal::Result<u64> {
+    /// Returns every idle segment to the device, or every idle chunk. A failure does not stop the others.
+    pub(crate) fn release_idle(&self) -> hal::Result<u64> {
         if self.elastic.is_some() {
             return self.release_idle_chunks();
         }
-        let idle = self.idle_segments()?.into_iter().filter(which);
-        sum_all(idle.map(|idle| self.release(idle)))
+        sum_all(self.idle_segments()?.into_iter().map(|idle| self.release(idle)))
     }
 
     /// Returns all unused memory, including pending blocks whose events have passed.
     pub(crate) fn empty(&self) -> hal::Result<u64> {
         let processed = self.process_events();
-        let bytes = self.release_where(|_| true);
+        let bytes = self.release_idle();
         processed.and(bytes)
     }
 
     pub(crate) fn reserved(&self) -> u64 {
         self.counters.now(Row::All, Counted::ReservedBytes)
     }
-}
-
-/// The error for memory that the allocator already has. The memory is not freed, since a free could release what is in
-/// use.
-fn overlap(source: &str, base: DevicePtr, other: u64) -> SourceError {
-    SourceError::other(
-        format!("{source} gave {base}, which overlaps memory of this allocator at {other:#x}"),
-        "return memory of the device that the allocator does not have",
-    )
 }
 
 /// A segment that is being removed from a heap. If this is dropped before `end`, the segment becomes available again.
@@ -297,12 +268,20 @@ struct Leaving<'a, D: Device> {
 }
 
 impl<'a, D: Device> Leaving<'a, D> {
-    fn begin(heap: &'a Heap<D>, id: SegmentId, segment: NewSegment) -> Self {
+    /// Begins the removal of an idle segment. Returns `None` if it is no longer idle, or if a graph may use it.
+    fn begin(heap: &'a Heap<D>, id: SegmentId) -> Option<(Self, Vec<Arc<Fence<D>>>)> {
+        let mut state = heap.state.lock();
+        if !heap.permits_release() {
+            return None;
+        }
+        let (segment, guards) = state.blocks.begin_leaving(id)?;
+        let segment = NewSegment { base: DevicePtr::new(segment.base)?, bytes: segment.bytes, kind: segment.kind };
+        heap.flush_stats(&mut state.blocks);
+        drop(state);
         // This comes before the device can assign the addresses to another heap.
-        let index = &heap.shared.index;
-        index.set(segment.base.address(), segment.bytes, None);
+        heap.shared.index.set(segment.base.address(), segment.bytes, None);
         heap.forget_made(segment);
-        Self { heap, id, segment, has_left: false }
+        Some((Self { heap, id, segment, has_left: false }, guards))
     }
 
     /// Removes the segment after its memory is freed.

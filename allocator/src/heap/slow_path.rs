@@ -21,7 +21,8 @@ impl<D: Device> Heap<D> {
     /// and report its error.
     #[cold]
     pub(crate) fn allocate_slow(self: &Arc<Self>, state: HeapGuard<'_, D>, request: Request) -> Option<Allocated> {
-        let (state, _gathered) = self.gather(state, Level::State);
+        let (state, _gathered, outcome) = self.gather(state, Level::State);
+        drop(outcome);
         if state.redirect.any() || !self.shared.settings.caches.load(Relaxed) {
             return None;
         }
@@ -44,7 +45,6 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Allocates the best fit among the free blocks.
     pub(crate) fn allocate_slow_locked(
         self: &Arc<Self>,
         state: HeapGuard<'_, D>,
@@ -107,7 +107,7 @@ impl<D: Device> Heap<D> {
     pub(crate) fn guards_of(&self, allocated: &Allocated, stream_state: &StreamState<D>) -> Vec<Arc<Fence<D>>> {
         let mut state = self.state.lock();
         let mut guards = state.blocks.take_guards(allocated.id);
-        if stream_state.number() == self.stream_state.number() {
+        if stream_state.number == self.stream_state.number {
             guards.retain(|guard| {
                 let (stream, order) = guard.order_key();
                 state.waited.get(&stream).is_none_or(|last| *last < order)
@@ -117,7 +117,7 @@ impl<D: Device> Heap<D> {
     }
 
     pub(crate) fn note_waits(&self, guards: &[Arc<Fence<D>>], stream_state: &StreamState<D>) {
-        if stream_state.number() != self.stream_state.number() {
+        if stream_state.number != self.stream_state.number {
             return;
         }
         let mut state = self.state.lock();
@@ -139,7 +139,8 @@ impl<D: Device> Heap<D> {
     pub(crate) fn free_slow(&self, mut state: HeapGuard<'_, D>, id: BlockId) -> Freed<D> {
         // While the lock is released, no other thread may free the block by its address.
         let label = std::mem::replace(&mut state.blocks.block_mut(id).label, Label::OWNED);
-        let (mut state, gathered, outcome) = self.gather_caught(state, Level::All);
+        // A free must not be lost, so a panic of the source continues after it.
+        let (mut state, gathered, outcome) = self.gather(state, Level::All);
         state.blocks.block_mut(id).label = label;
         let freed = if let Some(uses) = state.take_uses(id) {
             // After the block is no longer counted, another thread may free the last one.
@@ -185,7 +186,8 @@ impl<D: Device> Heap<D> {
             self.tell(TraceAction::FreeCompleted, address, requested);
         }
         if driver_pool {
-            self.return_to_driver();
+            // After a failure the memory stays in the heap, for the next request.
+            let _ = self.release_idle();
         }
         last.or(held)
     }
@@ -193,8 +195,7 @@ impl<D: Device> Heap<D> {
     /// Turns an allocated block that no other stream uses into a free one.
     pub(crate) fn become_free_now(&self, state: &mut HeapState<D>, id: BlockId, guards: Vec<Arc<Fence<D>>>) {
         let block = state.blocks.block(id);
-        let (kind, bytes) = (block.kind, block.bytes());
-        let (address, requested) = (block.address, block.requested);
+        let (kind, address, bytes, requested) = (block.kind, block.address, block.bytes(), block.requested);
         self.counters.freed(kind, bytes, requested);
         if bytes >= self.shared.totals.max_split {
             self.shared.totals.oversize_allocations.lower();

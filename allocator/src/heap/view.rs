@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use cachette_hal::{Device, StreamRef};
 
-use super::Heap;
-use crate::blocks::{Block, BlockId, BlockState, Chunk, HeapBlocksCopy, SegmentId};
+use super::{Heap, HeapGuard};
+use crate::blocks::{Block, BlockId, BlockState, Chunk, HeapBlocksCopy};
 use crate::fence::Fence;
 use crate::heap::history::Stacks;
 use crate::label::Label;
@@ -15,8 +15,6 @@ use crate::pool::PoolId;
 use crate::size::SegmentKind;
 use crate::stats::{Counted, Row};
 
-/// A heap at one moment.
-#[derive(Debug)]
 pub(crate) struct HeapCopy {
     pub(crate) blocks: HeapBlocksCopy,
     pub(crate) stacks: Stacks,
@@ -47,11 +45,12 @@ impl<D: Device> fmt::Debug for Heap<D> {
 }
 
 impl<D: Device> Heap<D> {
-    /// Coalesces the last-freed block, so that the counters match the result of a search.
-    pub(crate) fn coalesce(&self) {
+    /// Locks the state, and coalesces the last-freed block, so that the counters match the result of a search.
+    pub(crate) fn lock_coalesced(&self) -> HeapGuard<'_, D> {
         let mut state = self.state.lock();
         state.blocks.coalesce();
         self.flush_stats(&mut state.blocks);
+        state
     }
 
     /// The last fence in each stream that any block waits for. After it, all of them are free.
@@ -65,9 +64,7 @@ impl<D: Device> Heap<D> {
         let length = self.state.lock().blocks.blocks.all().len();
         // Other threads may add a few blocks before the lock is taken again.
         copied.blocks.reserve(length + length / 16 + 64);
-        let mut state = self.state.lock();
-        state.blocks.coalesce();
-        self.flush_stats(&mut state.blocks);
+        let state = self.lock_coalesced();
         state.blocks.copy_into(&mut copied);
         let stacks = Stacks::clone(&state.stacks);
         let (reserved, last_points) = (self.reserved(), state.pending.last_points());
@@ -83,27 +80,10 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// The largest free block, in bytes.
     pub(crate) fn largest_free(&self) -> u64 {
-        let mut state = self.state.lock();
-        state.blocks.coalesce();
-        self.flush_stats(&mut state.blocks);
+        let state = self.lock_coalesced();
         let free = state.blocks.iter().filter(|(_, block)| block.state == BlockState::Free);
         free.map(|(_, block)| block.bytes()).max().unwrap_or(0)
-    }
-
-    /// Finds the block in use that begins at `address`, and whether its caller has not freed it yet.
-    pub(crate) fn find(&self, segment: SegmentId, address: u64) -> Option<(BlockId, bool)> {
-        let state = self.state.lock();
-        let id = state.blocks.find(segment, address)?;
-        Some((id, state.blocks.block(id).state == BlockState::Allocated))
-    }
-
-    /// The segment that contains a block: its base and bytes.
-    pub(crate) fn segment_of(&self, id: BlockId) -> Option<(u64, u64)> {
-        let state = self.state.lock();
-        let segment = state.blocks.segment_of(id)?;
-        Some((segment.base, segment.bytes))
     }
 
     /// The start of the block that contains an address, and its state.
@@ -133,7 +113,6 @@ impl<D: Device> Heap<D> {
         lent.next().map(|(id, _)| state.blocks.block(*id).address)
     }
 
-    /// Every chunk, by address.
     pub(crate) fn chunks(&self) -> Vec<Chunk> {
         self.state.lock().blocks.chunks()
     }
@@ -143,19 +122,15 @@ impl<D: Device> Heap<D> {
         self.state.lock().blocks.make_raw(id, label);
     }
 
-    /// Checks every invariant of the heap. The error names the violated one.
     pub(crate) fn check(&self) -> Result<(), String> {
         let state = self.state.lock();
         state.blocks.check()?;
         for kind in [SegmentKind::Small, SegmentKind::Large] {
             let direct = state.blocks.segments().filter(|segment| segment.kind == kind && self.elastic.is_none());
             let (segments, bytes) = direct.fold((0, 0), |(count, bytes), segment| (count + 1, bytes + segment.bytes));
-            let chunks = state.blocks.chunks().into_iter();
-            let chunks = chunks
-                .filter(|chunk| chunk.kind == kind && self.shared.chunks.has_memory(chunk.id))
-                .map(|chunk| chunk.bytes)
-                .sum::<u64>()
-                + self.leaving_bytes(kind);
+            let mut chunks = state.blocks.chunks();
+            chunks.retain(|chunk| chunk.kind == kind && self.shared.chunks.has_memory(chunk.id));
+            let chunks: u64 = chunks.iter().map(|chunk| chunk.bytes).chain([self.leaving_bytes(kind)]).sum();
             let counted = |wanted: BlockState| {
                 let blocks = state.blocks.iter().filter(|(_, block)| block.kind == kind && block.state == wanted);
                 blocks.fold((0, 0, 0), |(count, bytes, requested), (_, block)| {

@@ -3,11 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use cachette_hal::{AnyDevice, Device, DeviceInfo, DevicePtr, ErrorKind, IpcToken, Sharing, Vendor};
+use cachette_hal::{self as hal, AnyDevice, Device, DeviceInfo, DevicePtr, ErrorKind, IpcToken, Sharing, Vendor};
 use cachette_ipc::{ChunkHandle, DeviceTag, Export, ExportGuard, ExportKind, ExportedChunk, Span};
 
-use crate::blocks::{BlockId, BlockState, Chunk, ChunkId};
-use crate::device_state::DeviceState;
+use crate::blocks::{BlockId, BlockState, Chunk};
 use crate::error::{Error, PointerProblem};
 use crate::heap::Heap;
 use crate::ipc::error::IpcError;
@@ -105,25 +104,23 @@ impl<D: Device> Export for ExportedBlock<D> {
     }
 
     fn chunks(&self, first: usize, most: usize) -> Result<Vec<ExportedChunk>, String> {
-        let state = &self.heap.shared;
-        let _relaxed = state.relax_capture();
+        let shared = &self.heap.shared;
+        let _relaxed = shared.relax_capture();
+        let export = |chunk: &Chunk| -> hal::Result<ExportedChunk> {
+            let memory = shared.device.virtual_memory()?;
+            let (backing, sharing) = shared.chunks.physical(chunk.id, "export_backing")?;
+            let handle = if sharing == Sharing::Fabric {
+                // SAFETY: 1. the backing is live: a block on the chunk is exported, so the chunk stays.
+                ChunkHandle::Fabric(unsafe { memory.export_fabric(&backing) }?.0)
+            } else {
+                // SAFETY: 1. as above.
+                ChunkHandle::Descriptor(unsafe { memory.export_backing(&backing) }?)
+            };
+            Ok(ExportedChunk { bytes: chunk.bytes, handle })
+        };
         let chunks = self.chunks.iter().skip(first).take(most);
-        let exported =
-            chunks.map(|chunk| Ok(ExportedChunk { bytes: chunk.bytes, handle: export_chunk(state, chunk.id)? }));
-        exported.collect::<Result<_, cachette_hal::Error>>().map_err(|error| error.to_string())
+        chunks.map(export).collect::<hal::Result<_>>().map_err(|error| error.to_string())
     }
-}
-
-fn export_chunk<D: Device>(state: &DeviceState<D>, id: ChunkId) -> cachette_hal::Result<ChunkHandle> {
-    let memory = state.device.virtual_memory()?;
-    let (backing, sharing) = state.chunks.physical(id, "export_backing")?;
-    if sharing == Sharing::Fabric {
-        // SAFETY: 1. the backing is live: a block on the chunk is exported, so the chunk stays.
-        let name = unsafe { memory.export_fabric(&backing) }?;
-        return Ok(ChunkHandle::Fabric(name.0));
-    }
-    // SAFETY: 1. as above.
-    unsafe { memory.export_backing(&backing) }.map(ChunkHandle::Descriptor)
 }
 
 fn token_of<D: Device>(heap: &Heap<D>, base: u64) -> Result<IpcToken, Error> {

@@ -20,12 +20,13 @@ use crate::sync::Mutex;
 pub(crate) struct IpcState<D: Device> {
     pub(crate) exporter: Exporter<ExportedBlock<D>>,
     imports: Mutex<ImportTable<D>>,
+    unclosed: Arc<Unclosed<D>>,
 }
 
 impl<D: Device> Default for IpcState<D> {
     fn default() -> Self {
         let imports = Mutex::new(ImportTable { opened: HashMap::new(), segments: HashMap::new(), most: 0 });
-        Self { exporter: Exporter::default(), imports }
+        Self { exporter: Exporter::default(), imports, unclosed: Arc::new(Unclosed(Mutex::default())) }
     }
 }
 
@@ -34,8 +35,7 @@ impl<D: Device> Default for IpcState<D> {
 /// It is a handle: clones refer to the same memory, and opening the same memory again returns the same addresses. The
 /// drop of the last one waits for the device and closes the memory, so it must not happen during a capture.
 ///
-/// The memory stays while this value lives, even if its allocation is freed. Memory in chunks stays even if the
-/// exporter ends.
+/// The memory stays while this value lives, even if its allocation is freed; in chunks, even if the exporter ends.
 #[derive(Debug)]
 pub struct ImportedMemory<D: Device = AnyDevice> {
     opened: Arc<OpenMemory<D>>,
@@ -81,11 +81,12 @@ struct OpenMemory<D: Device> {
     bytes: u64,
     /// `None` only during a drop.
     lease: Option<ImportLease<D>>,
+    unclosed: Arc<Unclosed<D>>,
 }
 
 /// The memory of an import, and the connection that makes the exporter keep it.
 #[derive(Debug)]
-pub(crate) struct ImportLease<D: Device> {
+struct ImportLease<D: Device> {
     memory: ImportKind<D>,
     // The last field, so that the socket closes after the memory is unmapped. Then the exporter may reuse the block.
     connection: Connection,
@@ -103,7 +104,7 @@ impl<D: Device> Drop for OpenMemory<D> {
         }
         // A destructor cannot report a failure, so it retries once.
         if !lease.close(&self.state) && !lease.close(&self.state) {
-            self.state.unclosed.lock().push(lease);
+            self.unclosed.0.lock().push(lease);
         }
     }
 }
@@ -123,12 +124,14 @@ impl<D: Device> ImportLease<D> {
     }
 }
 
-impl<D: Device> DeviceState<D> {
-    /// Closes the imports that could not be closed before. Keeps those that cannot be closed now.
-    pub(crate) fn close_imports(&self) {
-        let mut leases = std::mem::take(&mut *self.unclosed.lock());
-        leases.retain_mut(|lease| !lease.close(self));
-        self.unclosed.lock().append(&mut leases);
+/// Imports that the driver refused to close.
+#[derive(Debug)]
+struct Unclosed<D: Device>(Mutex<Vec<ImportLease<D>>>);
+
+impl<D: Device> Drop for Unclosed<D> {
+    fn drop(&mut self) {
+        // Work may still use the memory, so it stays mapped, and the exporter keeps it until this process ends.
+        self.0.lock().drain(..).for_each(std::mem::forget);
     }
 }
 
@@ -169,13 +172,11 @@ impl<D: Device> Drop for OpenSegment<D> {
 struct ImportTable<D: Device> {
     opened: HashMap<Vec<u8>, Weak<OpenMemory<D>>>,
     segments: HashMap<IpcToken, Weak<OpenSegment<D>>>,
-    /// The number of entries from which on those of closed memory are removed. It is twice the number of the others, so
-    /// that each open pays for a constant number of them.
+    /// From so many entries on, those of closed memory are removed. Twice the others, so each open pays for a few.
     most: usize,
 }
 
 impl<D: Device> IpcState<D> {
-    /// Opens the memory of a handle, or finds it already open.
     pub(super) fn open(&self, state: &Arc<DeviceState<D>>, bytes: &[u8]) -> Result<ImportedMemory<D>, Error> {
         let handle = Handle::decode(bytes).map_err(IpcError::from)?;
         check_device(handle.device, state.device.info())?;
@@ -208,12 +209,19 @@ impl<D: Device> IpcState<D> {
             }
         };
         let address = handle.span.address(start).ok_or(IpcError::Open(OpenError::Damaged))?;
-        let state = Arc::clone(state);
+        let (state, unclosed) = (Arc::clone(state), Arc::clone(&self.unclosed));
         let lease = Some(ImportLease { memory, connection });
-        let opened = Arc::new(OpenMemory { state, address, bytes: handle.span.bytes, lease });
+        let opened = Arc::new(OpenMemory { state, address, bytes: handle.span.bytes, lease, unclosed });
         table.opened.insert(bytes.to_vec(), Arc::downgrade(&opened));
         drop(table);
         Ok(ImportedMemory { opened })
+    }
+
+    /// Closes the imports that could not be closed before, if that is possible now.
+    pub(crate) fn close_imports(&self, state: &DeviceState<D>) {
+        let mut leases = std::mem::take(&mut *self.unclosed.0.lock());
+        leases.retain_mut(|lease| !lease.close(state));
+        self.unclosed.0.lock().append(&mut leases);
     }
 
     /// Lets the peers of the device access all mapped memory.

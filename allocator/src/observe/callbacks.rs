@@ -94,7 +94,6 @@ impl Callbacks {
         callbacks
     }
 
-    /// Adds a receiver of the given set of actions.
     pub(crate) fn add_sink(&self, actions: u16, sink: Arc<TraceSink>) {
         self.sinks.write().push((actions, sink));
         self.wanted.fetch_or(actions, Relaxed);
@@ -160,8 +159,7 @@ fn copy<T: Clone>(list: &RwLock<Vec<T>>) -> Vec<T> {
 
 /// The result of a call of the sinks.
 ///
-/// If one of them panicked, the panic continues when this value is dropped. So the allocator can first finish what it
-/// began, and no block is lost.
+/// If one of them panicked, the panic continues at the drop. So what was begun is finished, and no block is lost.
 #[derive(Debug, Default)]
 pub(crate) struct CallbackOutcome(Option<Box<dyn Any + Send>>);
 

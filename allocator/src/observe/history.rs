@@ -23,12 +23,6 @@
 //! A history that is off costs nothing: heaps already test one flag for all rare cases, and a history sets that flag.
 //! A history that is on takes tens of nanoseconds per event, and 96 bytes for each kept event. The cost of stacks
 //! depends on their source. `docs/history.md` has the figures.
-//!
-//! | file | what it holds |
-//! |---|---|
-//! | `recording.rs` | the conversion of events to words of the ring and back |
-//! | `stacks.rs`, `callers.rs` | the call stacks, and the default function that captures them |
-//! | `annotations.rs` | texts and stages that the program records |
 
 mod annotations;
 #[cfg(feature = "history")]
@@ -83,13 +77,12 @@ impl<D: Device> Allocator<D> {
         });
     }
 
-    /// Returns the stack that allocated the memory at `address`. Returns `None` if nothing is allocated there, or if
-    /// the history did not record it.
+    /// Returns the stack that allocated the memory at `address`, if it is in use and the history has recorded it.
     #[must_use]
     pub fn allocation_stack(&self, address: u64) -> Option<ResolvedStack> {
         let source = self.inner().shared.history.source()?;
         let (heap, id) = self.find(address).ok()?;
-        let stack = RawStack(NonZeroU32::new(heap.stack_of(id))?);
+        let stack = RawStack(NonZeroU32::new(heap.state.lock().stacks.of(id))?);
         source.resolve(&[stack]).into_iter().next()
     }
 }

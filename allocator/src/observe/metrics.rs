@@ -49,8 +49,7 @@ impl<D: Device> Allocator<D> {
 impl Metrics {
     /// Writes all figures in the text exposition format. Every figure has the device and `labels` as labels.
     ///
-    /// Label names consist of letters, digits and underscores, and are neither `device` nor `kind`. Label values are
-    /// escaped.
+    /// Label names have letters, digits and underscores, and are neither `device` nor `kind`. Values are escaped.
     pub fn write_prometheus(&self, out: &mut impl Write, labels: &[(&str, &str)]) -> fmt::Result {
         let mut common = format!("device=\"{}\"", self.device.0);
         for (label, text) in labels {

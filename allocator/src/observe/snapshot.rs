@@ -17,15 +17,13 @@
 //! neither. The history is read last, and contains at least all events that led to the shown state.
 
 mod build;
-#[cfg(feature = "history")]
-mod save;
 
 pub use cachette_snapshot::{
     Annotation, Block, BlockState, Event, Frame, PoolId, Segment, SegmentKind, Setting, Snapshot, StackId, Stacks,
     Stage, TextId, Texts, Trace, TraceAction,
 };
 #[cfg(feature = "history")]
-pub use save::{SaveError, save};
+pub use cachette_snapshot::{SaveError, save};
 
 use cachette_hal::{Device, StreamRef};
 
@@ -98,7 +96,7 @@ impl<D: Device> Allocator<D> {
         let numbering = source.as_ref().map(|source| source.numbering());
         if numbering.is_none() || shared.history.source().is_some_and(|now| Some(now.numbering()) != numbering) {
             // A history of another source began during the copy.
-            building.forget_stacks();
+            building.each_stack(|stack| *stack = StackId::NONE);
         }
         if let Some(recording) = recording.as_ref().filter(|_| options.traces) {
             building.add_trace(recording, options.pool);

@@ -66,7 +66,6 @@ impl<D: Device> Default for Bucket<D> {
 }
 
 impl<D: Device> Bucket<D> {
-    /// Allocates the last-freed block.
     #[inline(always)]
     pub(super) fn allocate(&mut self, state: PinnedState) -> Option<(u32, NonNull<u8>)> {
         let index = self.free.pop()?;

@@ -18,8 +18,7 @@ use crate::sync::Mutex;
 
 #[derive(Debug)]
 pub(super) enum PinnedUser<D: Device> {
-    /// A stream whose uses have no fence yet: the block is still owned, the driver failed, or a stream that uses the
-    /// block is captured.
+    /// A stream without a fence yet: the block is owned, the driver failed, or a stream that uses it is captured.
     Stream(Arc<StreamState<D>>),
     /// A fence at the end of a stream's uses.
     Fence(Arc<Fence<D>>),
@@ -61,11 +60,10 @@ impl<D: Device> PinnedCache<D> {
     fn user(&self, stream_state: &Arc<StreamState<D>>) -> PinnedUser<D> {
         match stream_state.capture_status() {
             Some(Ok(CaptureStatus::Active(id))) => {
-                let own = Arc::ptr_eq(stream_state.shared(), &self.shared);
+                let own = Arc::ptr_eq(&stream_state.shared, &self.shared);
                 let routed = || self.routes.pool_for(stream_state.handle(), || Ok(Some(id))).ok()?;
-                own.then(routed)
-                    .flatten()
-                    .map_or(PinnedUser::UnknownGraph, |pool| PinnedUser::Graphs(Arc::clone(&pool)))
+                let pool = if own { routed() } else { None };
+                pool.map_or(PinnedUser::UnknownGraph, |pool| PinnedUser::Graphs(Arc::clone(&pool)))
             }
             None | Some(Ok(_)) => PinnedUser::Stream(Arc::clone(stream_state)),
             // The stream may be captured, and late reuse is harmless.
@@ -208,8 +206,7 @@ impl<D: Device> PinnedCache<D> {
     }
 }
 
-/// Starts the background thread of a cache. Only an allocator with a `'static` device can have one, so its constructor
-/// selects this function.
+/// Starts the background thread. Only caches of `'static` devices can have one, so the constructor selects this.
 pub(super) fn spawn<D: Device + 'static>(cache: Arc<PinnedCache<D>>) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name("cachette-pinned".to_owned()).spawn(move || cache.work())
 }

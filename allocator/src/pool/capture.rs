@@ -41,14 +41,13 @@ impl<D: Device> Allocator<D> {
 impl<D: Device> Pool<D> {
     /// Begins a capture of `stream`, with memory from the pool.
     ///
-    /// No other thread may allocate for `stream` at this moment: the driver calls of that request could invalidate the
-    /// capture.
+    /// No other thread may allocate for `stream` meanwhile: driver calls of that request could invalidate the capture.
     pub fn begin_capture(&self, stream: &Stream<D>, mode: CaptureMode) -> Result<Capture<D>, Error> {
         if stream.handle() == StreamRef::DEFAULT {
             return Err(PoolProblem::DefaultStream.of(self.id()));
         }
         let shared = &self.inner().shared;
-        if !Arc::ptr_eq(stream.stream_state.shared(), shared) {
+        if !Arc::ptr_eq(&stream.stream_state.shared, shared) {
             return Err(Error::ForeignStream);
         }
         self.state.check_awake()?;
@@ -85,9 +84,9 @@ impl<D: Device> Capture<D> {
     ///
     /// After a failure the capture has ended too, and the pool is usable.
     pub fn end(mut self) -> Result<Graph<D>, Error> {
-        let ended = self.close()?;
+        let handle = Some(self.close()?);
         let user = self.user.allocator.open_pool(self.user.id())?;
-        Ok(Graph { handle: Some(ended), user, launching: Mutex::new(()) })
+        Ok(Graph { handle, user, launching: Mutex::new(()) })
     }
 
     fn close(&mut self) -> Result<hal::Graph, Error> {

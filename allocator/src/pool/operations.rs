@@ -42,8 +42,7 @@ impl<D: Device> AllocatorState<D> {
         stream_state: &Arc<StreamState<D>>,
     ) -> Result<Option<&Arc<Heap<D>>>, Error> {
         if let Some(known) = route::last(self.identity, stream) {
-            // SAFETY: `remember` below stored it for this allocator, whose number is unique. An allocator keeps its
-            // heaps until it is dropped.
+            // SAFETY: `remember` stored it for this allocator, by its unique number. It keeps its heaps to its end.
             return Ok(Some(unsafe { known.cast::<Arc<Heap<D>>>().as_ref() }));
         }
         self.find_heap_inside(stream, stream_state)
@@ -85,12 +84,12 @@ impl<D: Device> AllocatorState<D> {
     /// Finds an empty heap of the same stream state and kind that an earlier pool left behind.
     fn idle_heap(&self, stream_state: &Arc<StreamState<D>>, elastic: bool) -> Option<&Arc<Heap<D>>> {
         let fits = |number| self.heaps.get(number).is_some_and(|heap| heap.elastic.is_some() == elastic);
-        self.heaps.get(self.pools.idle_heap(stream_state.number(), fits)?)
+        self.heaps.get(self.pools.idle_heap(stream_state.number, fits)?)
     }
 
     /// The heaps of a pool, in order of number.
     pub(crate) fn heaps_of(&self, pool: &PoolState) -> Vec<Arc<Heap<D>>> {
-        pool.heaps().into_iter().filter_map(|number| self.heaps.get(number).map(Arc::clone)).collect()
+        pool.heaps.lock().iter().filter_map(|number| self.heaps.get(*number).map(Arc::clone)).collect()
     }
 
     /// Releases the unused memory of a pool. Returns the bytes that became free.
@@ -131,8 +130,7 @@ impl<D: Device> AllocatorState<D> {
         state.running.store(true, Relaxed);
     }
 
-    /// Waits until no graph with memory of a pool runs. Returns `false` if it cannot wait now: a stream of a launch is
-    /// captured, or more graphs were launched during the wait.
+    /// Waits for the graphs of a pool. Returns `false` if a stream is captured, or more graphs were launched meanwhile.
     ///
     /// Without `waits` it only polls. Callers poll only pools without users, which have no new launches. So the next
     /// poll checks the same fences, and work queued after the launches causes no delay.
@@ -170,8 +168,7 @@ impl<D: Device> AllocatorState<D> {
         Ok(over)
     }
 
-    /// Waits for the graphs of pools without users. With `never_block` it only polls them. A failure does not stop the
-    /// others.
+    /// Waits for the graphs of pools without users, or polls with `never_block`. A failure does not stop the others.
     pub(crate) fn wait_for_abandoned_graphs(&self) -> hal::Result<()> {
         let waits = !self.shared.settings.never_block.load(Relaxed);
         let mut launched: Vec<_> = self.launches.lock().keys().copied().collect();
@@ -206,7 +203,7 @@ impl<D: Device> AllocatorState<D> {
             for heap in &heaps {
                 heap.set_pool(&forgotten);
             }
-            Some(heaps.iter().map(|heap| (heap.stream_state.number(), heap.number)).collect())
+            Some(heaps.iter().map(|heap| (heap.stream_state.number, heap.number)).collect())
         });
     }
 

@@ -20,8 +20,7 @@ use crate::sync::{Mutex, StreamTable};
 
 /// The state of a pool. Heaps refer to it, and it refers to them by number.
 ///
-/// All accesses to its atomics are relaxed: uses are counted under the lock of the registry, and the switches are
-/// independent.
+/// All accesses to its atomics are relaxed: the registry's lock guards `uses`, and the switches are independent.
 #[derive(Debug, Default)]
 pub(crate) struct PoolState {
     pub(crate) id: PoolId,
@@ -30,7 +29,7 @@ pub(crate) struct PoolState {
     /// The heap of every stream with growable allocations in the pool.
     pub(crate) growables: StreamTable,
     /// The numbers of the pool's heaps, which `streams` has too.
-    heaps: Mutex<BTreeSet<u32>>,
+    pub(crate) heaps: Mutex<BTreeSet<u32>>,
     /// The source of segments; `None` for the device.
     pub(crate) source: Option<Arc<dyn Source>>,
     /// Whether blocks are never split, so that each segment has one block.
@@ -85,21 +84,6 @@ impl PoolState {
     /// Returns a placeholder that owns the heaps of a removed pool, until another pool gets them.
     pub(super) fn forgotten(id: PoolId) -> Self {
         Self { id, ..Self::default() }
-    }
-
-    /// Adds a heap to the pool, or removes it.
-    pub(crate) fn list_heap(&self, number: u32, belongs: bool) {
-        let mut heaps = self.heaps.lock();
-        if belongs {
-            heaps.insert(number)
-        } else {
-            heaps.remove(&number)
-        };
-    }
-
-    /// The numbers of the pool's heaps, in order.
-    pub(super) fn heaps(&self) -> Vec<u32> {
-        self.heaps.lock().iter().copied().collect()
     }
 
     /// Passes an event to the source, if there is one. The heap passes recorded streams.
@@ -236,9 +220,7 @@ impl PoolState {
     }
 }
 
-/// A thread or a request that uses the heaps of a pool. Until this is dropped, no other pool gets them, even if the pool
-/// has lost its last user.
-#[derive(Debug)]
+/// A thread or a request that uses the heaps of a pool. No other pool gets them meanwhile, even without users.
 pub(crate) struct PoolEntry(Arc<PoolState>);
 
 impl PoolEntry {
@@ -264,7 +246,6 @@ impl Drop for PoolEntry {
 }
 
 /// A call that queues work on a pool's memory. The pool does not go to sleep before this is dropped.
-#[derive(Debug)]
 pub(crate) struct AwakeGuard(Arc<PoolState>);
 
 impl Drop for AwakeGuard {
@@ -278,7 +259,6 @@ impl Drop for AwakeGuard {
 }
 
 /// The right to put a pool to sleep or wake it.
-#[derive(Debug)]
 pub(crate) struct SleepTurn<'a> {
     state: &'a PoolState,
     _held: MutexGuard<'a, ()>,
@@ -305,7 +285,6 @@ thread_local! {
     static CALLED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-#[derive(Debug)]
 pub(crate) struct SourceCall(PhantomData<*const ()>);
 
 impl Drop for SourceCall {

@@ -24,7 +24,6 @@ thread_local! {
     static ENTERED: RefCell<Vec<EnteredPool>> = const { RefCell::new(Vec::new()) };
 }
 
-#[derive(Debug)]
 struct EnteredPool {
     /// The number of the allocator whose requests it serves.
     allocator: u64,

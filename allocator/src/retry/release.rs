@@ -14,8 +14,7 @@ use crate::size::SegmentKind;
 impl<D: Device> Retry<'_, D> {
     /// Releases segments that have been idle for long, once more than a configured share of the limit is held.
     ///
-    /// Each round releases the segments that are at least as old as the average. Only segments that can be released
-    /// count for that average.
+    /// Each round releases the segments at least as old as the average of those that can be released.
     pub(super) fn garbage_collect(&self) -> hal::Result<()> {
         let settings = &self.shared.settings;
         let (Some(limit), Some(threshold)) = (settings.limit(), settings.config().gc_threshold()) else {
@@ -72,7 +71,7 @@ impl<D: Device> Retry<'_, D> {
 
 /// Releases all unused memory of a heap, after a wait for its stream.
 pub(super) fn release_whole<D: Device>(heap: &Heap<D>) -> hal::Result<()> {
-    heap.release_where(|_| true)?;
+    heap.release_idle()?;
     if heap.stream_state.ask_capturing()? {
         return Ok(());
     }

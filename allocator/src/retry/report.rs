@@ -24,7 +24,7 @@ impl<D: Device> Retry<'_, D> {
         let now = |measure| shared.peaks.now(measure);
         let (allocated, reserved) = (now(Counted::AllocatedBytes), now(Counted::ReservedBytes));
         let memory = shared.device.memory_info().ok();
-        let rejected = shared.settings.rejects.load(Relaxed) && !self.within_limit();
+        let rejected = self.is_rejected();
         if rejected {
             shared.totals.rejections.fetch_add(1, Relaxed);
         }
@@ -33,7 +33,9 @@ impl<D: Device> Retry<'_, D> {
         self.heap.tell(TraceAction::OutOfMemory, free.unwrap_or(0), self.rounded);
         let heaps: Vec<HeapCopy> = self.inner.heaps.all().iter().map(|heap| heap.copy()).collect();
         let ours = reserved + shared.uncached.bytes();
-        let (largest_free, fragmented) = self.free_blocks(&heaps);
+        let blocks = heaps.iter().flat_map(|heap| heap.blocks.blocks());
+        let free_blocks = blocks.filter(|(_, block)| HeapCopy::is_free(block));
+        let free_blocks: Vec<u64> = free_blocks.map(|(_, block)| block.bytes()).collect();
         let pool = self.heap.pool();
         OutOfMemory {
             device: shared.device.info().ordinal,
@@ -47,8 +49,8 @@ impl<D: Device> Retry<'_, D> {
             allocated,
             reserved,
             pending: now(Counted::PendingBytes).saturating_sub(allocated),
-            largest_free,
-            fragmented,
+            largest_free: free_blocks.iter().copied().max().unwrap_or(0),
+            fragmented: free_blocks.iter().filter(|bytes| **bytes < self.rounded).sum(),
             pools: self.pool_figures(&heaps),
             holders: self.holders(&heaps),
             rejected,
@@ -59,17 +61,6 @@ impl<D: Device> Retry<'_, D> {
         }
     }
 
-    /// The largest free block, and the bytes of the blocks that are too small, over all heaps.
-    fn free_blocks(&self, heaps: &[HeapCopy]) -> (u64, u64) {
-        let blocks = heaps.iter().flat_map(|heap| heap.blocks.blocks());
-        let free = blocks.filter(|(_, block)| HeapCopy::is_free(block));
-        free.fold((0, 0), |(largest, fragmented), (_, block)| {
-            let bytes = block.bytes();
-            (bytes.max(largest), fragmented + if bytes < self.rounded { bytes } else { 0 })
-        })
-    }
-
-    /// The memory of every pool, the default pool first.
     fn pool_figures(&self, heaps: &[HeapCopy]) -> Vec<PoolFigures> {
         let mut pools: BTreeMap<PoolId, PoolFigures> = BTreeMap::new();
         for heap in heaps.iter().filter(|heap| heap.reserved > 0) {

@@ -63,14 +63,34 @@ impl<D: Device> Retry<'_, D> {
         Ok(())
     }
 
-    /// Waits until all fences of one set have passed. A slow set does not delay the others. Returns `false` if none can
-    /// pass.
+    /// Waits until all fences of any one set have passed. Returns `false` if each has one in a captured stream.
     fn wait_for_any<'a>(&self, sets: &(impl Iterator<Item = &'a [Arc<Fence<D>>]> + Clone)) -> hal::Result<bool>
     where
         D: 'a,
     {
         self.shared.totals.waits.fetch_add(1, Relaxed);
-        waiting(|| wait_for_first(sets))
+        let mut pause = Duration::from_micros(1);
+        waiting(|| {
+            loop {
+                let mut waits = None;
+                for (index, set) in sets.clone().enumerate() {
+                    match has_passed(set)? {
+                        Passed::Yes => return Ok(true),
+                        Passed::NotYet => waits = Some(if index == 0 { set } else { &[] }),
+                        Passed::Captured => {}
+                    }
+                }
+                match waits {
+                    None => return Ok(false),
+                    // The driver can wait for one set, but not for the first of several.
+                    Some(only @ [_, ..]) if sets.clone().nth(1).is_none() => {
+                        only.iter().try_for_each(|fence| fence.wait())?;
+                    }
+                    Some(_) => thread::sleep(pause),
+                }
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        })
     }
 }
 
@@ -85,8 +105,7 @@ struct EndingUses<D: Device> {
 
 /// Returns the pending uses of a heap whose end lets it release memory, from the fence `first` on.
 ///
-/// An elastic segment releases its chunks separately, so each fence may free some. They pass in order, so the next one
-/// of each stream is enough.
+/// Elastic segments release chunks one by one. Fences pass in order, so the next one of each stream is enough.
 fn uses_to_end<D: Device>(heap: &Arc<Heap<D>>, first: u64) -> Vec<EndingUses<D>> {
     let sets: Vec<_> = if heap.elastic.is_some() {
         heap.state.lock().pending.first_fences().into_iter().map(|fence| vec![fence]).collect()
@@ -119,28 +138,6 @@ fn has_passed<D: Device>(fences: &[Arc<Fence<D>>]) -> hal::Result<Passed> {
         }
     }
     Ok(Passed::Yes)
-}
-
-/// Waits until all fences of one set have passed. Returns `false` if each has one in a captured stream.
-fn wait_for_first<'a, D: Device + 'a>(sets: &(impl Iterator<Item = &'a [Arc<Fence<D>>]> + Clone)) -> hal::Result<bool> {
-    let mut pause = Duration::from_micros(1);
-    loop {
-        let mut waits = None;
-        for (index, set) in sets.clone().enumerate() {
-            match has_passed(set)? {
-                Passed::Yes => return Ok(true),
-                Passed::NotYet => waits = Some(if index == 0 { set } else { &[] }),
-                Passed::Captured => {}
-            }
-        }
-        match waits {
-            None => return Ok(false),
-            // The driver can wait for one set, but not for the first of several.
-            Some(only @ [_, ..]) if sets.clone().nth(1).is_none() => only.iter().try_for_each(|fence| fence.wait())?,
-            Some(_) => thread::sleep(pause),
-        }
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
 }
 
 const LONGEST_PAUSE: Duration = Duration::from_micros(100);
@@ -181,8 +178,7 @@ struct Window {
     last: u64,
 }
 
-/// Returns the pending blocks of each shortest part of `run` that forms `bytes`, as far as there are any. Two indices
-/// move over the run once.
+/// Returns the pending blocks of each shortest part of `run` that forms `bytes`. Two indices move over the run once.
 fn windows(heap: &HeapCopy, at: usize, run: &[(BlockId, &Block)], bytes: u64) -> Vec<Window> {
     let mut windows: Vec<Window> = Vec::new();
     // The pending blocks from `start` to `end`, and of these the ones with the last fences, in descending order.
@@ -239,17 +235,23 @@ mod tests {
     use cachette_hal::StreamRef;
 
     use super::*;
-    use crate::blocks::{HeapBlocks, HeapBlocksCopy};
+    use crate::blocks::{HeapBlocks, HeapBlocksCopy, ReuseGuard};
     use crate::heap::history::Stacks;
     use crate::heap_policy::HeapPolicy;
     use crate::pool::PoolId;
 
     const MIB: u64 = 1 << 20;
 
+    impl ReuseGuard for () {
+        fn covers(&self, (): &Self) -> bool {
+            true
+        }
+    }
+
     /// A segment of four blocks of 256 KiB, with the fences they wait for; `None` is allocated, zero is free.
     fn heap(points: [Option<u64>; 4]) -> (HeapCopy, Vec<BlockId>) {
         let mut blocks: HeapBlocks<()> = HeapBlocks::default();
-        blocks.add_segment(1 << 40, MIB, SegmentKind::Small);
+        blocks.add_segment(1 << 40, MIB, SegmentKind::Small, 0);
         let ids: Vec<_> = (0..4).map(|_| blocks.allocate(&HeapPolicy::default(), MIB / 4)).collect();
         let mut heap = HeapCopy {
             blocks: HeapBlocksCopy::default(),

@@ -11,6 +11,7 @@ use crate::blocks::Chunk;
 use crate::device_state::DeviceState;
 use crate::elastic::chunk_table::pointer;
 use crate::heap::Heap;
+use crate::sleep::heap::parts_within;
 
 /// Contents of a chunk, and where they are kept.
 #[derive(Clone, Copy, Debug)]
@@ -22,22 +23,19 @@ pub(super) struct SavedBytes {
 
 impl SavedBytes {
     /// Returns the parts that lie in `used`, whose ranges are in order of address.
-    pub(super) fn within(self, used: &[Range<u64>]) -> impl Iterator<Item = Self> {
-        let (start, end) = (self.at.address(), self.at.address() + self.bytes as u64);
-        let first = used.partition_point(|range| range.end <= start);
-        let used = used[first..].iter().take_while(move |range| range.start < end);
-        used.filter_map(move |range| {
-            let (from, to) = (range.start.max(start), range.end.min(end));
-            let (offset, bytes) = (usize::try_from(from - start).ok()?, usize::try_from(to - from).ok()?);
+    pub(super) fn within(self, used: &[Range<u64>]) -> impl Iterator<Item = Self> + use<> {
+        let start = self.at.address();
+        parts_within(used, &(start..start + self.bytes as u64)).into_iter().filter_map(move |part| {
+            let offset = part.start - start;
+            let bytes = usize::try_from(part.end - part.start).ok()?;
             // SAFETY: the part begins inside the place that the bytes have in their slab.
-            let host = unsafe { self.host.add(offset) };
-            Some(Self { at: self.at.add(from - start), bytes, host })
+            let host = unsafe { self.host.add(usize::try_from(offset).ok()?) };
+            Some(Self { at: self.at.add(offset), bytes, host })
         })
     }
 }
 
 /// Bytes under the limit that are reserved for a wake and not used yet. A drop returns them.
-#[derive(Debug)]
 pub(super) struct Grant<D: Device> {
     shared: Arc<DeviceState<D>>,
     left: u64,
@@ -122,7 +120,7 @@ impl<D: Device> SleepingChunk<D> {
         let Chunk { id, at, bytes, .. } = self.chunk;
         let shared = Arc::clone(&self.heap.shared);
         if self.stage == Stage::Released {
-            shared.chunks.resume(memory, id, bytes, shared.settings.rdma.load(Relaxed))?;
+            shared.chunks.resume(memory, id, bytes, shared.settings.config().gpu_direct_rdma())?;
             self.stage = Stage::Backed;
             room.left -= bytes;
             self.heap.note_woken(self.chunk);

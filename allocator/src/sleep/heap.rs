@@ -1,6 +1,5 @@
 //! A heap of a sleeping pool: blocks without memory, at reserved addresses.
 
-use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,7 +18,6 @@ impl<D: Device> Heap<D> {
         self.state.lock().redirect.asleep = asleep;
     }
 
-    /// Returns whether the heap rejects requests because its pool sleeps.
     pub(crate) fn is_asleep(&self) -> bool {
         self.state.lock().redirect.asleep
     }
@@ -31,51 +29,25 @@ impl<D: Device> Heap<D> {
 
     /// Returns every chunk, with the addresses in it whose contents must be kept: those in use, or all if `whole`.
     pub(crate) fn contents(&self, whole: bool) -> Vec<(Chunk, Vec<Range<u64>>)> {
-        let mut state = self.state.lock();
-        state.blocks.coalesce();
+        let state = self.lock_coalesced();
         let in_use = |block: &Block| matches!(block.state, BlockState::Allocated | BlockState::Pending);
         let used = state.blocks.iter().filter(|(_, block)| in_use(block));
-        let mut used: Vec<_> = used.map(|(_, block)| block.address..block.address + block.bytes()).collect();
+        let mut used: Vec<_> = used.map(|(_, block)| block.address..block.end()).collect();
         let chunks = state.blocks.chunks();
-        self.flush_stats(&mut state.blocks);
         drop(state);
         used.sort_unstable_by_key(|range| range.start);
-        let within = |chunk: &Chunk| {
-            if whole {
-                return iter::once(chunk.at..chunk.end()).collect();
-            }
-            parts_within(&used, chunk)
-        };
-        chunks.into_iter().map(|chunk| (chunk, within(&chunk))).collect()
+        let within =
+            |whole_chunk: Range<u64>| if whole { vec![whole_chunk] } else { parts_within(&used, &whole_chunk) };
+        chunks.into_iter().map(|chunk| (chunk, within(chunk.at..chunk.end()))).collect()
     }
 
     /// The streams that use allocated blocks besides the heap's own.
     pub(crate) fn users(&self) -> Vec<Arc<StreamState<D>>> {
-        let mut users: Vec<Arc<StreamState<D>>> = {
-            let state = self.state.lock();
-            let uses = state.uses.values();
-            uses.flat_map(|uses| uses.users.iter().cloned()).collect()
-        };
+        let mut users: Vec<_> = self.state.lock().uses.values().flat_map(|uses| uses.users.clone()).collect();
         // A fixed order, so that a run can be repeated call for call.
-        users.sort_unstable_by_key(|user| user.number());
-        users.dedup_by_key(|user| user.number());
+        users.sort_unstable_by_key(|user| user.number);
+        users.dedup_by_key(|user| user.number);
         users
-    }
-
-    /// Returns whether a stream that uses an allocated block is captured. The host cannot wait for its earlier work
-    /// then.
-    pub(crate) fn is_used_by_a_capture(&self) -> hal::Result<bool> {
-        for stream_state in &self.users() {
-            if stream_state.ask_capturing()? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Returns whether the chunk still lies under the heap's blocks.
-    pub(crate) fn has_chunk(&self, chunk: Chunk) -> bool {
-        self.state.lock().blocks.chunk_at(chunk.at) == Some(chunk)
     }
 
     /// Counts a chunk whose memory was returned to the device.
@@ -169,12 +141,12 @@ impl<D: Device> Heap<D> {
     }
 }
 
-/// The parts of `used`, in order of address, that lie in a chunk. Adjacent parts are merged.
-fn parts_within(used: &[Range<u64>], chunk: &Chunk) -> Vec<Range<u64>> {
+/// The parts of `used`, in order of address, that lie in a range. Adjacent parts are merged.
+pub(super) fn parts_within(used: &[Range<u64>], whole: &Range<u64>) -> Vec<Range<u64>> {
     let mut parts: Vec<Range<u64>> = Vec::new();
-    let first = used.partition_point(|range| range.end <= chunk.at);
+    let first = used.partition_point(|range| range.end <= whole.start);
     for range in &used[first..] {
-        let (start, end) = (range.start.max(chunk.at), range.end.min(chunk.end()));
+        let (start, end) = (range.start.max(whole.start), range.end.min(whole.end));
         if start >= end {
             break;
         }
@@ -189,13 +161,10 @@ fn parts_within(used: &[Range<u64>], chunk: &Chunk) -> Vec<Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocks::ChunkId;
-    use crate::size::SegmentKind;
 
     #[test]
     fn what_lies_side_by_side_in_a_chunk_is_one_part() {
-        let chunk = Chunk { id: ChunkId(0), at: 10, bytes: 20, kind: SegmentKind::Small };
         let used = [0..4, 8..12, 12..14, 14..15, 20..22, 28..40, 40..44];
-        assert_eq!(parts_within(&used, &chunk), [10..15, 20..22, 28..30]);
+        assert_eq!(parts_within(&used, &(10..30)), [10..15, 20..22, 28..30]);
     }
 }

@@ -64,7 +64,6 @@ impl<D: Device> OffloadState<D> {
         away.map(|entry| entry.chunk.bytes).sum()
     }
 
-    /// Bytes of contents that are kept.
     pub(super) fn saved(&self) -> u64 {
         self.entries.iter().flat_map(|entry| &entry.saved).map(|saved| saved.bytes as u64).sum()
     }
@@ -95,12 +94,10 @@ impl<D: Device> OffloadState<D> {
         });
     }
 
-    /// Retries what the driver has refused before, for a pool that no caller wakes any more: it returns the memory of
-    /// chunks that are half awake, and reserves the lost addresses again.
+    /// Retries what the driver has refused, for a pool that no caller wakes: half-awake chunks and lost addresses.
     pub(super) fn settle_unused(&mut self) {
         self.release_partial();
-        let shared = Arc::clone(&self.shared);
-        if let Ok(memory) = shared.device.virtual_memory() {
+        if let Ok(memory) = Arc::clone(&self.shared).device.virtual_memory() {
             let _ = self.regain_addresses(memory);
         }
     }
@@ -184,13 +181,7 @@ impl<D: Device> OffloadState<D> {
         if let Err(error) = woken.and(self.settle()) {
             // Memory that a copy may still write to must stay, and the next wake continues from there. Otherwise the
             // memory is released again, since the contents are still on the host.
-            let _ = self.settle();
-            let half_awake = Stage::Backed..Stage::Filled;
-            if self.copies.is_none() {
-                for entry in self.entries.iter_mut().filter(|entry| half_awake.contains(&entry.stage)) {
-                    let _ = entry.offload(memory);
-                }
-            }
+            self.release_partial();
             return Err(error);
         }
         self.entries.iter_mut().for_each(|entry| entry.stage = Stage::Filled);

@@ -29,7 +29,7 @@ impl<D: Device> AllocatorState<D> {
         self.check_can_sleep(state)?;
         self.drain(state)?;
         if !state.keeps() {
-            self.heaps_of(state).iter().try_for_each(|heap| heap.release_where(|_| true).map(drop))?;
+            self.heaps_of(state).iter().try_for_each(|heap| heap.release_idle().map(drop))?;
         }
         state.set_asleep(true);
         let slept = self.fall_asleep(state, contents, progress);
@@ -53,7 +53,7 @@ impl<D: Device> AllocatorState<D> {
         // A request that adds memory to a heap at this moment finishes first; the next one sees that the pool sleeps.
         // The same holds for a thread that moves chunks to another heap or to the device.
         for heap in &heaps {
-            drop(heap.lock_growth());
+            drop(heap.growth.lock());
             drop(heap.elastic.as_ref().map(|elastic| elastic.moves.write()));
         }
         self.check_can_sleep(state)?;
@@ -126,15 +126,17 @@ impl<D: Device> AllocatorState<D> {
             if let Some(address) = heap.lent() {
                 return Err(PoolProblem::Lent { address }.of(state.id));
             }
-            if heap.stream_state.ask_capturing()? || heap.is_used_by_a_capture()? {
-                return Err(PoolProblem::Captured.of(state.id));
+            // The host cannot wait for the earlier work of a captured stream.
+            for stream_state in std::iter::once(&heap.stream_state).chain(&heap.users()) {
+                if stream_state.ask_capturing()? {
+                    return Err(PoolProblem::Captured.of(state.id));
+                }
             }
         }
         Ok(())
     }
 
-    /// Waits for all work that is queued in streams of the allocator, for the graphs of a pool, and for recorded uses of
-    /// its memory in any stream.
+    /// Waits for all queued work of the allocator, the graphs of a pool, and recorded uses of its memory in any stream.
     fn drain(&self, state: &PoolState) -> Result<(), Error> {
         if !self.settle_launches(state, true)? {
             return Err(PoolProblem::Captured.of(state.id));
@@ -143,7 +145,7 @@ impl<D: Device> AllocatorState<D> {
         let users = self.heaps_of(state).into_iter().flat_map(|heap| heap.users());
         let mut done = HashSet::new();
         for stream_state in &own.chain(users).collect::<Vec<_>>() {
-            if !done.insert(stream_state.number()) {
+            if !done.insert(stream_state.number) {
                 continue;
             }
             // Captured work does not run before its graph is launched.

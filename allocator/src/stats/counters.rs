@@ -70,7 +70,7 @@ struct Bound {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
-    heap: u32,
+    pub(crate) heap: u32,
     /// The counters of both kinds are adjacent, so that a sum reads one cache line.
     cells: [[Cell; 2]; Counted::COUNT],
     bounds: [[Bound; 3]; Counted::COUNT],
@@ -84,10 +84,6 @@ pub(crate) struct Counters {
 impl Counters {
     pub(crate) fn of(heap: u32) -> Self {
         Self { heap, ..Self::default() }
-    }
-
-    pub(crate) const fn heap(&self) -> u32 {
-        self.heap
     }
 
     /// Counts an allocated block. Returns `true` if the peak tracker must look for a new peak.

@@ -66,11 +66,10 @@ fn passed(group: &Group, heap: &Counters) -> impl Iterator<Item = Row> {
 /// The bytes of a heap that no block uses, and its number; `None` if it has no memory.
 fn holder(counters: &Counters) -> Option<(u64, u32)> {
     let [reserved, allocated] = [Counted::ReservedBytes, Counted::AllocatedBytes].map(|of| counters.now(Row::All, of));
-    (reserved > 0).then(|| (reserved.saturating_sub(allocated), counters.heap()))
+    (reserved > 0).then(|| (reserved.saturating_sub(allocated), counters.heap))
 }
 
-/// Distributes the slack: each heap gets what it needs to reach its previous high, and the rest evenly. If the slack
-/// does not suffice, the first heaps get it.
+/// Gives each heap what it needs to reach its previous high, the first heaps first, and the rest of the slack evenly.
 fn distribute(group: &Group, row: Row, heaps: &[Arc<Counters>], mut slack: u64) {
     let counted = group[0];
     let missing = |heap: &Arc<Counters>| heap.high(row, counted).saturating_sub(heap.now(row, counted));
@@ -141,7 +140,7 @@ impl PeakTracker {
     /// The number of the heap to park next, if there are more than enough.
     pub(crate) fn surplus(&self) -> Option<u32> {
         let state = self.0.lock();
-        state.heaps.first().filter(|_| state.heaps.len() > MOST_ACTIVE).map(|heap| heap.heap())
+        state.heaps.first().filter(|_| state.heaps.len() > MOST_ACTIVE).map(|heap| heap.heap)
     }
 
     /// Parks a heap, whose lock the caller holds. Nothing may change its values before [`unpark`](Self::unpark).
@@ -163,7 +162,7 @@ impl PeakTracker {
     /// and the number of the other parked heaps that have memory.
     pub(crate) fn with_spare(&self, spare: u64) -> (Vec<u32>, usize) {
         let state = self.0.lock();
-        let mut numbers: Vec<u32> = state.heaps.iter().map(|heap| heap.heap()).collect();
+        let mut numbers: Vec<u32> = state.heaps.iter().map(|heap| heap.heap).collect();
         let active = numbers.len();
         numbers.extend(state.holders.range((spare, 0)..).map(|(_, number)| *number));
         let others = state.holders.len() - (numbers.len() - active);

@@ -24,7 +24,6 @@ impl Class {
     }
 }
 
-/// The classes of 64 entries.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Classes(i8x64);
 

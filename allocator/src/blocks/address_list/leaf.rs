@@ -13,7 +13,6 @@ pub(super) const SPREAD: usize = SLOTS / 2;
 pub(crate) struct Slot(u32);
 
 impl Slot {
-    /// No slot.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
     #[inline]
@@ -27,7 +26,6 @@ impl Slot {
     }
 }
 
-/// Adjacent blocks.
 #[derive(Debug)]
 pub(super) struct Leaf {
     /// The first slot. The blocks store its successors.
@@ -64,12 +62,10 @@ impl Leaf {
         self.used.checked_ilog2().map(|last| (at(self.used.trailing_zeros()), at(last)))
     }
 
-    /// Every block, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.slots().map(|at| self.ids[at])
     }
 
-    /// Every slot with a block, in order.
     fn slots(&self) -> impl Iterator<Item = usize> + '_ {
         (0..SLOTS).filter(|at| self.used >> at & 1 == 1)
     }

@@ -8,22 +8,11 @@ pub(crate) trait ReuseGuard: Clone {
     fn covers(&self, other: &Self) -> bool;
 }
 
-/// Adds guards to a list, which keeps only the necessary ones.
-pub(crate) fn add_guards<G: ReuseGuard>(list: &mut Vec<G>, more: impl IntoIterator<Item = G>) {
-    for guard in more {
-        if !list.iter().any(|other| other.covers(&guard)) {
-            list.retain(|other| !guard.covers(other));
-            list.push(guard);
-        }
-    }
-}
-
 impl<G: ReuseGuard> HeapBlocks<G> {
     #[cold]
     pub(crate) fn join_guards(&mut self, left: BlockId, right: BlockId) {
         let guards = self.take_guards(right);
-        add_guards(self.guards.entry(left).or_default(), guards);
-        self.blocks[left].guarded = true;
+        self.guard(left, guards);
     }
 
     #[cold]
@@ -52,16 +41,16 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         self.free(id);
     }
 
+    /// Adds guards to a block, which keeps only the necessary ones.
     #[cold]
-    fn guard(&mut self, id: BlockId, guards: Vec<G>) {
+    pub(crate) fn guard(&mut self, id: BlockId, guards: Vec<G>) {
         self.blocks[id].guarded = true;
-        add_guards(self.guards.entry(id).or_default(), guards);
-    }
-}
-
-#[cfg(test)]
-impl ReuseGuard for () {
-    fn covers(&self, (): &Self) -> bool {
-        true
+        let known = self.guards.entry(id).or_default();
+        for guard in guards {
+            if !known.iter().any(|other| other.covers(&guard)) {
+                known.retain(|other| !guard.covers(other));
+                known.push(guard);
+            }
+        }
     }
 }

@@ -9,14 +9,14 @@ use crate::size::{SegmentKind, UNIT};
 
 impl<G: ReuseGuard> HeapBlocks<G> {
     /// Adds a segment as one free block. Returns `None` if the tables are full.
-    pub(crate) fn add_segment(&mut self, base: u64, bytes: u64, kind: SegmentKind) -> Option<SegmentId> {
+    pub(crate) fn add_segment(&mut self, base: u64, bytes: u64, kind: SegmentKind, order: u64) -> Option<SegmentId> {
         let segment = Segment {
             base,
             bytes,
             kind,
             first: BlockId::NONE,
             age: self.segments.next_age()?,
-            order: 0,
+            order,
             starts: StartIndex::even(bytes, kind),
         };
         let (segment, first) = self.put_segment(segment)?;
@@ -50,8 +50,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         Some((segment, first))
     }
 
-    /// Begins the removal of a segment whose one block is free: no request can allocate from it any more. Returns its
-    /// memory and its guards, or `None` if the segment is in use.
+    /// Begins the removal of a segment whose one block is free. Returns its memory and guards; `None` if it is in use.
     ///
     /// [`leave`](Self::leave) or [`stay`](Self::stay) must follow.
     pub(crate) fn begin_leaving(&mut self, id: SegmentId) -> Option<(&Segment, Vec<G>)> {
@@ -64,7 +63,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
         self.unlist(first, kind);
         self.blocks[first].state = BlockState::Leaving;
-        let guards = self.guards.get(&first).cloned().unwrap_or_default();
+        let guards = self.guards_of(first);
         Some((self.segments.get(id)?, guards))
     }
 
@@ -123,7 +122,6 @@ pub(crate) const fn rank_of(age: u32) -> u64 {
     (!age as u64) << 32
 }
 
-/// A segment without blocks in use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IdleSegment {
     pub(crate) id: SegmentId,

@@ -46,8 +46,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
-    /// Lists a free or unmapped block that is already merged. A restore also calls this for segments that are not
-    /// elastic.
+    /// Lists a free or unmapped block that is already merged. A restore calls this for all kinds of segments.
     pub(crate) fn return_as(&mut self, id: BlockId, state: BlockState) {
         let block = &mut self.blocks[id];
         block.state = state;

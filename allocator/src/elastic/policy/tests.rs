@@ -43,7 +43,12 @@ impl Moment {
             offered: self.offered.as_deref(),
             held: self.used + chunks.sum::<u64>(),
             peak: self.used,
-            spending: Spending::of(self.requests, self.requests * self.mean_request, self.spent),
+            spending: Spending {
+                requests: self.requests,
+                bytes: self.requests * self.mean_request,
+                chunks: self.spent,
+                ..Spending::default()
+            },
             room: self.room,
             total: 1 << 50,
             pressed: self.pressed,

@@ -25,9 +25,13 @@ fn entries_of_closed_memory_do_not_pile_up() {
     const OPEN: u8 = 20;
     let device = HostBackend::new(HostConfig::default()).unwrap().device(Ordinal(0)).unwrap();
     let stream = Allocator::new(device).create_stream().unwrap();
-    let state = stream.heap.stream_state.shared();
+    let state = &stream.heap.stream_state.shared;
     let mut table = ImportTable { opened: HashMap::new(), segments: HashMap::new(), most: 0 };
-    let open = |_| Arc::new(OpenMemory { state: Arc::clone(state), address: 1, bytes: 1, lease: None });
+    let unclosed = Arc::new(Unclosed(Mutex::default()));
+    let open = |_| {
+        let (state, unclosed) = (Arc::clone(state), Arc::clone(&unclosed));
+        Arc::new(OpenMemory { state, address: 1, bytes: 1, lease: None, unclosed })
+    };
     let kept: Vec<_> = (0..OPEN).map(open).collect();
     table.opened.extend((0..OPEN).zip(&kept).map(|(handle, opened)| (vec![handle], Arc::downgrade(opened))));
     let mut most = 0;

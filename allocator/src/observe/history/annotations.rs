@@ -38,7 +38,6 @@ pub fn annotate(name: &str, stage: Stage, device: Ordinal) {
     noted.push_back((ticks, annotation));
 }
 
-/// Returns the annotations, oldest first.
 pub(crate) fn annotations(scale: &Scale) -> Vec<Annotation> {
     let noted = NOTED.lock();
     noted.iter().map(|(ticks, known)| Annotation { time_us: scale.epoch_us(*ticks), ..known.clone() }).collect()

@@ -12,8 +12,7 @@ const DEEPEST: usize = 64;
 
 /// The call stacks of the program, innermost frame first, without the frames of the allocator.
 ///
-/// A capture records addresses only. Names, files and lines are looked up on demand, as far as the program contains
-/// them.
+/// A capture records addresses only. Names, files and lines are looked up on demand, as far as there are any.
 #[derive(Debug, Default)]
 pub struct Callers {
     /// One table, since the crate `backtrace` walks one stack at a time.
@@ -55,11 +54,10 @@ impl Callers {
     }
 
     fn frames_of(&self, stack: RawStack) -> Vec<Frame> {
-        let Some(addresses) = self.addresses_of(stack) else { return Vec::new() };
+        let addresses = self.addresses_of(stack);
         let mut names = self.names.lock();
-        let frames =
-            addresses.iter().flat_map(|&address| names.entry(address).or_insert_with(|| symbolise(address)).clone());
-        frames.skip_while(is_own).collect()
+        let mut known = |address: &usize| names.entry(*address).or_insert_with(|| symbolise(*address)).clone();
+        addresses.iter().flat_map(|all| all.iter()).flat_map(&mut known).skip_while(is_own).collect()
     }
 }
 

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use cachette_snapshot::{Event, StackId, TextId};
 
 use crate::observe::callbacks::{TraceAction, bit};
-use crate::observe::history::annotations::Listener;
-use crate::observe::history::annotations::said;
+use crate::observe::history::annotations::{Listener, said};
 use crate::observe::history::options::{HistoryOptions, Level};
 use crate::observe::history::stacks::{Gathered, StackSource, gathered};
 use crate::pool::PoolId;
@@ -38,8 +37,7 @@ impl History {
         self.source.read().clone()
     }
 
-    /// Begins or ends a history. `tell` passes it to every heap, and whether the heaps keep their stacks. It returns
-    /// whether any heap has stacks.
+    /// Begins or ends a history. `tell` passes it to the heaps, with whether stacks stay, and returns if any has some.
     pub(crate) fn switch(
         &self,
         options: Option<HistoryOptions>,
@@ -74,7 +72,6 @@ impl History {
     }
 }
 
-/// An active history.
 #[derive(Debug)]
 pub(crate) struct Recording {
     options: HistoryOptions,
@@ -99,7 +96,6 @@ pub(crate) struct HistoryWriter {
 }
 
 impl Recording {
-    /// Continues an earlier recording.
     fn after(before: Option<&Self>, mut options: HistoryOptions) -> Self {
         if options.source.is_none() {
             // No stacks are captured without a source.
@@ -151,7 +147,6 @@ impl Recording {
         self.ring.write(&mut to.slots, [to.last, address, bytes, to.stream, what, two(metadata.0, context.0)]);
     }
 
-    /// Records that a snapshot was taken.
     pub(crate) fn write_snapshot(&self, pool: PoolId, bytes: u64) {
         let mut own = self.own.lock();
         own.pool = self.pools.number_of(pool);
@@ -163,8 +158,7 @@ impl Recording {
         self.newest(self.options.max_entries).map(|words| event_of(words?, scale))
     }
 
-    /// Sorts by times and tickets only, and then reads the events one by one. An event that was overwritten in between
-    /// is `None`.
+    /// Sorts by times and tickets, and then reads the events. One that was overwritten in between is `None`.
     #[expect(
         clippy::stable_sort_primitive,
         reason = "what each heap wrote is in order already, and only a stable sort makes use of that"

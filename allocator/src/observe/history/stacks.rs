@@ -48,7 +48,6 @@ thread_local! {
 }
 
 /// A guard: while it lives, events of its thread have the captured stack.
-#[derive(Debug)]
 pub(crate) struct Gathered {
     _of_thread: PhantomData<*const ()>,
 }

@@ -12,7 +12,6 @@ use crate::observe::history::{self, PoolNumbers, RawStack, Recording, Scale, Sta
 use crate::{pool, size};
 
 /// An unfinished snapshot, whose stacks still have the numbers of their source.
-#[derive(Debug)]
 pub(super) struct SnapshotBuilder {
     pub(super) device: u32,
     /// The list of the recording, if there is one, so that its events keep their numbers.
@@ -76,7 +75,6 @@ impl SnapshotBuilder {
         }
     }
 
-    /// Bytes of blocks that are not free.
     pub(super) fn used_bytes(&self) -> u64 {
         let blocks = self.snapshot.segments.iter().flat_map(|segment| &segment.blocks);
         blocks.filter(|block| block.state != BlockState::Free).map(|block| block.bytes).sum()
@@ -116,11 +114,6 @@ impl SnapshotBuilder {
         self.snapshot
     }
 
-    /// Removes the stacks that were added so far.
-    pub(super) fn forget_stacks(&mut self) {
-        self.each_stack(|stack| *stack = StackId::NONE);
-    }
-
     /// Replaces the stack numbers of the source by those of the snapshot.
     fn resolve_stacks(&mut self, source: &dyn StackSource) {
         // Whether a number is used; then the stack and the forward stack in the snapshot.
@@ -145,7 +138,7 @@ impl SnapshotBuilder {
         self.each_stack(|stack| *stack = table[stack.0 as usize].1);
     }
 
-    fn each_stack(&mut self, mut each: impl FnMut(&mut StackId)) {
+    pub(super) fn each_stack(&mut self, mut each: impl FnMut(&mut StackId)) {
         for segment in &mut self.snapshot.segments {
             each(&mut segment.stack);
             segment.blocks.iter_mut().for_each(|block| each(&mut block.stack));

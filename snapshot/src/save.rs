@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use cachette_snapshot::Snapshot;
+use crate::Snapshot;
 
 /// Why a snapshot could not be saved.
 #[derive(Debug, thiserror::Error)]
@@ -33,8 +33,7 @@ pub enum SaveError {
 /// Writes a snapshot to a file: as JSON if its name ends in `.json`, for PyTorch's memory viewer if it ends in
 /// `.pickle` or `.pkl`.
 ///
-/// It writes a temporary file in the same folder and renames it, so a reader never sees a partial file. A link to a file
-/// stays a link.
+/// It renames a temporary file of the same folder, so a reader never sees a partial file. A link stays a link.
 pub fn save(snapshot: &Snapshot, path: &Path) -> Result<(), SaveError> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let write: fn(&Snapshot, &mut BufWriter<File>) -> io::Result<()> = match path.extension().and_then(OsStr::to_str) {
@@ -68,7 +67,7 @@ mod tests {
     fn h7_the_name_says_the_format_and_a_failure_leaves_nothing() {
         let folder = std::env::temp_dir().join(format!("cachette-save-{}", process::id()));
         fs::create_dir(&folder).unwrap();
-        let snapshot = Snapshot { pools: vec![cachette_snapshot::PoolId(0, 0)], ..Snapshot::default() };
+        let snapshot = Snapshot { pools: vec![crate::PoolId(0, 0)], ..Snapshot::default() };
         for name in ["a.json", "a.pickle", "a.pkl"] {
             save(&snapshot, &folder.join(name)).unwrap();
             assert_eq!(Snapshot::read(&folder.join(name)).unwrap(), snapshot);
