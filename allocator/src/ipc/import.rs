@@ -63,7 +63,7 @@ impl<D: Device> ImportedMemory<D> {
     /// Returns whether the exporter still keeps the memory for this process.
     #[must_use]
     pub fn is_kept(&self) -> bool {
-        self.opened.lease.as_ref().is_some_and(|lease| lease.connection.is_alive())
+        self.opened.lease.as_ref().and_then(|lease| lease.connection.as_ref()).is_some_and(Connection::is_alive)
     }
 }
 
@@ -89,7 +89,8 @@ struct OpenMemory<D: Device> {
 struct ImportLease<D: Device> {
     memory: ImportKind<D>,
     // The last field, so that the socket closes after the memory is unmapped. Then the exporter may reuse the block.
-    connection: Connection,
+    /// `None` after an open that failed.
+    connection: Option<Connection>,
 }
 
 impl<D: Device> Drop for OpenMemory<D> {
@@ -98,7 +99,7 @@ impl<D: Device> Drop for OpenMemory<D> {
         // In a forked child the memory and the connection belong to the parent.
         if self.state.origin.is_inherited() {
             self.state.origin.keep(&self.state);
-            lease.connection.detach();
+            lease.connection.iter_mut().for_each(Connection::detach);
             Box::leak(Box::new(lease.memory));
             return;
         }
@@ -186,7 +187,7 @@ impl<D: Device> IpcState<D> {
         let (connection, reply) = Connection::open(&handle).map_err(IpcError::from)?;
         let _relaxed = state.relax_capture();
         let mapped = match reply {
-            OpenReply::Chunks(count) => Some(map_all(state, &connection, &handle, count)?),
+            OpenReply::Chunks(count) => Some(self.map_all(state, &connection, &handle, count)?),
             OpenReply::Token(_) | OpenReply::Local(_) => None,
         };
         let mut table = self.imports.lock();
@@ -210,11 +211,38 @@ impl<D: Device> IpcState<D> {
         };
         let address = handle.span.address(start).ok_or(IpcError::Open(OpenError::Damaged))?;
         let (state, unclosed) = (Arc::clone(state), Arc::clone(&self.unclosed));
-        let lease = Some(ImportLease { memory, connection });
+        let lease = Some(ImportLease { memory, connection: Some(connection) });
         let opened = Arc::new(OpenMemory { state, address, bytes: handle.span.bytes, lease, unclosed });
         table.opened.insert(bytes.to_vec(), Arc::downgrade(&opened));
         drop(table);
         Ok(ImportedMemory { opened })
+    }
+
+    /// Maps all chunks contiguously, without access yet.
+    fn map_all(
+        &self,
+        state: &Arc<DeviceState<D>>,
+        connection: &Connection,
+        handle: &Handle,
+        count: u32,
+    ) -> Result<MappedChunks<D>, Error> {
+        // This comes first, so that the exporter works while this process reserves addresses.
+        let mut batches = connection.batches(count).map_err(IpcError::from)?;
+        let bytes = handle.span.extent;
+        let start = state.device.virtual_memory()?.reserve(bytes, None)?;
+        let (mappings, handles, unclosed) = (Vec::new(), Vec::new(), Arc::clone(&self.unclosed));
+        let mut mapped =
+            MappedChunks { state: Arc::clone(state), unclosed, start, released: false, bytes, mappings, handles };
+        // The descriptors of a batch are closed before the next batch is received.
+        while let Some(chunks) = batches.receive().map_err(IpcError::from)? {
+            for chunk in chunks {
+                if chunk.bytes == 0 || chunk.bytes > mapped.missing() {
+                    return Err(IpcError::from(connection.protocol_error()).into());
+                }
+                mapped.add(&chunk)?;
+            }
+        }
+        if mapped.missing() > 0 { Err(IpcError::from(OpenError::Damaged).into()) } else { Ok(mapped) }
     }
 
     /// Closes the imports that could not be closed before, if that is possible now.
@@ -257,35 +285,11 @@ impl<D: Device> ImportTable<D> {
     }
 }
 
-/// Maps all chunks contiguously, without access yet.
-fn map_all<D: Device>(
-    state: &Arc<DeviceState<D>>,
-    connection: &Connection,
-    handle: &Handle,
-    count: u32,
-) -> Result<MappedChunks<D>, Error> {
-    // This comes first, so that the exporter works while this process reserves addresses.
-    let mut batches = connection.batches(count).map_err(IpcError::from)?;
-    let bytes = handle.span.extent;
-    let start = state.device.virtual_memory()?.reserve(bytes, None)?;
-    let (mappings, handles) = (Vec::new(), Vec::new());
-    let mut mapped = MappedChunks { state: Arc::clone(state), start, released: false, bytes, mappings, handles };
-    // The descriptors of a batch are closed before the next batch is received.
-    while let Some(chunks) = batches.receive().map_err(IpcError::from)? {
-        for chunk in chunks {
-            if chunk.bytes == 0 || chunk.bytes > mapped.missing() {
-                return Err(IpcError::from(connection.protocol_error()).into());
-            }
-            mapped.add(&chunk)?;
-        }
-    }
-    if mapped.missing() > 0 { Err(IpcError::from(OpenError::Damaged).into()) } else { Ok(mapped) }
-}
-
 /// Chunks of another process, mapped contiguously in exactly as many addresses as they need.
 #[derive(Debug)]
 struct MappedChunks<D: Device> {
     state: Arc<DeviceState<D>>,
+    unclosed: Arc<Unclosed<D>>,
     start: DevicePtr,
     bytes: u64,
     /// Whether the addresses are released.
@@ -361,7 +365,12 @@ impl<D: Device> Drop for MappedChunks<D> {
     /// No caller ever received the addresses, or nothing is left. A destructor cannot report a failure, so it retries
     /// once.
     fn drop(&mut self) {
-        let _ = self.clear() || self.clear();
+        if !self.clear() && !self.clear() {
+            let (mappings, handles) = (std::mem::take(&mut self.mappings), std::mem::take(&mut self.handles));
+            let (state, unclosed) = (Arc::clone(&self.state), Arc::clone(&self.unclosed));
+            let left = Self { state, unclosed, mappings, handles, ..*self };
+            self.unclosed.0.lock().push(ImportLease { memory: ImportKind::Chunks(left), connection: None });
+        }
     }
 }
 

@@ -206,15 +206,22 @@ fn an_import_whose_work_cannot_be_waited_for_stays_mapped() {
 #[test]
 fn an_import_that_the_driver_does_not_unmap_is_closed_later() {
     let (_exporter, _memory, shared) = sharing(ELASTIC, 4 * MIB);
-    for call in [Call::Unmap, Call::Release] {
+    for (call, opens) in [(Call::Unmap, true), (Call::Release, true), (Call::Unmap, false)] {
         let test = TestAllocator::new(ELASTIC);
-        let import = test.allocator.open_shared(&shared.handle()).expect("it opens");
+        if !opens {
+            test.device.fail_next(Call::SetAccess, 1, ErrorKind::Other);
+        }
+        let import = opens.then(|| test.allocator.open_shared(&shared.handle()).expect("it opens"));
         for nth in 1..=8 {
             test.device.fail_next(call, nth, ErrorKind::Other);
         }
+        if !opens {
+            test.allocator.open_shared(&shared.handle()).expect_err("the driver gives no access");
+        }
         drop(import);
         test.device.clear_failures();
-        assert_eq!((test.device.live().reservations, shared.readers()), (1, 1), "{call:?}: it stays as it was");
+        assert_eq!(test.device.live().reservations, 1, "{call:?}: it stays as it was");
+        assert_eq!(shared.readers() == 1, opens);
         test.allocator.empty_cache().expect("the driver answers again");
         eventually("it is closed", || shared.readers() == 0);
         test.assert_returns_everything();
