@@ -128,16 +128,18 @@ impl<D: Device> Allocator<D> {
     /// [`end_allocate_to_pool`](Self::end_allocate_to_pool).
     pub fn begin_allocate_to_pool(&self, id: PoolId, filter: Filter) -> Result<(), Error> {
         let inner = self.inner();
+        // Until the route exists, a tracker may panic.
+        let user = self.open_pool(id)?;
+        for heap in inner.heaps_of(&user.state) {
+            // A capture that begins now cannot poll events. The next request retries a failure.
+            let _ = heap.process_events();
+        }
         let state = inner.pools.open(id)?;
         if let Err(error) = inner.routes.begin(filter, &state) {
             inner.release_pool(&state);
             return Err(error);
         }
         inner.refresh_routes();
-        for heap in inner.heaps_of(&state) {
-            // A capture that begins now cannot poll events. The next request retries a failure.
-            let _ = heap.process_events();
-        }
         state.notify(SourceEvent::Began(self.device_info().ordinal, id.pair()));
         Ok(())
     }
@@ -145,16 +147,16 @@ impl<D: Device> Allocator<D> {
     /// Ends the route to a pool. Threads that have entered the pool stay in it.
     pub fn end_allocate_to_pool(&self, id: PoolId) -> Result<(), Error> {
         let inner = self.inner();
-        let state = inner.routes.end(id)?;
+        // Its drop ends the use of the pool, even if a tracker panics.
+        let user = Pool { allocator: self.clone(), state: inner.routes.end(id)? };
         inner.refresh_routes();
         if inner.shared.settings.reuses_in_captures.load(Relaxed) {
-            for heap in inner.heaps_of(&state) {
+            for heap in inner.heaps_of(&user.state) {
                 // The next request retries a failure.
                 let _ = heap.process_events();
             }
         }
-        state.notify(SourceEvent::Ended(self.device_info().ordinal, id.pair()));
-        inner.release_pool(&state);
+        user.state.notify(SourceEvent::Ended(self.device_info().ordinal, id.pair()));
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! Captures whose memory comes from a pool, and the graphs that they produce.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use cachette_hal::{self as hal, AnyDevice, CaptureMode, Device, StreamRef};
@@ -96,15 +97,18 @@ impl<D: Device> Capture<D> {
         let capture = shared.device.capture()?;
         // SAFETY: 1. the handle keeps the stream alive.
         let graph = unsafe { capture.end_capture(self.stream.handle()) };
-        let ended = self.user.allocator.end_allocate_to_pool(self.user.id());
-        match (graph, ended) {
-            (Ok(graph), Err(error)) => {
-                // SAFETY: 1. the capture above produced the graph, and no other code has its handle.
-                let _ = unsafe { capture.destroy_graph(graph) };
-                Err(error)
-            }
-            (graph, _) => Ok(graph?),
+        // A tracker may panic.
+        let end = || self.user.allocator.end_allocate_to_pool(self.user.id());
+        let failed = match panic::catch_unwind(AssertUnwindSafe(end)) {
+            Ok(Ok(())) => return Ok(graph?),
+            Ok(Err(error)) => Ok(error),
+            Err(panic) => Err(panic),
+        };
+        if let Ok(graph) = graph {
+            // SAFETY: 1. the capture above produced the graph, and no other code has its handle.
+            let _ = unsafe { capture.destroy_graph(graph) };
         }
+        Err(failed.unwrap_or_else(|panic| panic::resume_unwind(panic)))
     }
 }
 

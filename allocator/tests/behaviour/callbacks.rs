@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use cachette::hal::{Call, Device, ErrorKind};
+use cachette::hal::{Call, CaptureMode, Device, ErrorKind};
 use cachette::{OutOfMemory, TraceAction, TraceEvent};
 use cachette_hal_host::HostConfig;
 
@@ -329,4 +329,34 @@ fn h14_a_tracker_that_panics_in_a_restore_loses_no_block() {
     armed.store(false, SeqCst);
     drop(pool);
     assert_nothing_lost(&test, &armed, "a restore");
+}
+
+/// A tracker hears of a pending block while a route to its pool begins or ends.
+#[test]
+fn h14_a_tracker_that_panics_when_a_route_begins_or_ends_keeps_no_pool() {
+    for ends in [false, true] {
+        let (test, [stream, side]) =
+            TestAllocator::of(64 * MIB, "expandable_segments:False,graph_capture_record_stream_reuse:True")
+                .with_streams();
+        let pool = test.allocator.create_capture_pool();
+        let memory = pool.allocate(MIB, &stream).expect("there is room");
+        let hold = test.hold(&side);
+        test.fill(&memory, 1, &side);
+        memory.record_stream(&side);
+        drop(memory);
+        let begin = || pool.begin_capture(&stream, CaptureMode::Relaxed);
+        let capture = ends.then(|| begin().expect("it begins"));
+        let_pass(hold, &side);
+        let armed = panic_at(&test, TraceAction::FreeCompleted);
+        let ended = match capture {
+            Some(capture) => panics(|| drop(capture.end())),
+            None => panics(|| drop(begin())),
+        };
+        assert!(ended, "the tracker panics");
+        armed.store(false, SeqCst);
+        drop((pool, stream, side));
+        test.allocator.empty_cache().expect("the driver answers");
+        assert_eq!(test.allocator.reserved_bytes(), 0, "at the end: {ends}");
+        test.assert_returns_everything();
+    }
 }

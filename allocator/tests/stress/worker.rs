@@ -113,18 +113,21 @@ impl<'a> Worker<'a> {
 
     /// Takes a step, which the tracker may end by a panic.
     fn act(&mut self, act: fn(&mut Self)) {
-        let Err(panic) = catch_unwind(AssertUnwindSafe(|| act(self))) else {
-            return;
-        };
-        if !panic.is::<SinkPanic>() {
-            resume_unwind(panic);
+        let mut acted = catch_unwind(AssertUnwindSafe(|| act(self)));
+        // The tracker of another thread's allocation may panic again meanwhile.
+        while let Err(panic) = acted {
+            if !panic.is::<SinkPanic>() {
+                resume_unwind(panic);
+            }
+            self.doing = "go on after a panic of the tracker";
+            acted = catch_unwind(AssertUnwindSafe(|| {
+                if !self.is_recording() {
+                    self.end_active_capture();
+                }
+                self.after_waking();
+                self.find_saved();
+            }));
         }
-        self.doing = "go on after a panic of the tracker";
-        if !self.is_recording() {
-            self.end_active_capture();
-        }
-        self.after_waking();
-        self.find_saved();
     }
 
     /// Repeats the numbers of one step, whatever came before it.
