@@ -53,7 +53,7 @@ impl HeapHistory {
 impl<D: Device> HeapState<D> {
     /// Returns whether the history records stacks at `level`, and this thread has captured none.
     #[inline]
-    fn asks_for_stack(&self, level: Level) -> bool {
+    pub(super) fn asks_for_stack(&self, level: Level) -> bool {
         let asks = |history_state: &HeapHistory| history_state.recording.source_for(level).is_some();
         gathered() == 0 && self.history_state.as_deref().is_some_and(asks)
     }

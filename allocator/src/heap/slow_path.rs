@@ -21,8 +21,13 @@ impl<D: Device> Heap<D> {
     /// and report its error.
     #[cold]
     pub(crate) fn allocate_slow(self: &Arc<Self>, state: HeapGuard<'_, D>, request: Request) -> Option<Allocated> {
-        let (state, _gathered, outcome) = self.gather(state, Level::State);
-        drop(outcome);
+        let (state, _gathered) = if state.asks_for_stack(Level::State) {
+            drop(state);
+            let gathered = self.shared.history.gather(Level::State);
+            (self.state.lock(), gathered)
+        } else {
+            (state, None)
+        };
         if state.redirect.any() || !self.shared.settings.caches.load(Relaxed) {
             return None;
         }

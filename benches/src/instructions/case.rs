@@ -57,8 +57,8 @@ cases! {
     PairRaw = "pair 1KiB by address", 170;
     PairInside = "pair 1KiB inside a pool", 186;
     PairPinned = "pair 1KiB of pinned memory", 92;
-    PairTwoStreams = "pair 1KiB, two streams in turn", 2030;
-    PairManyStreams = "pair 1KiB, 16 streams in turn", 2030;
+    PairTwoStreams = "pair 1KiB, two streams in turn", 1950;
+    PairManyStreams = "pair 1KiB, 16 streams in turn", 1950;
     PairPending = "pair 1KiB while a block is pending", 191;
     PairHistory = "pair 1KiB with history", 1005;
     Churn1k = "churn 512B-64MiB, 1k live", 605;
