@@ -21,6 +21,8 @@ def pool() -> cachette.Pool:
 
 
 def test_an_interrupt_during_a_sleep_is_raised_when_it_is_done(pool: cachette.Pool) -> None:
+    # A shell without job control ignores it for programs in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     held = [pool.allocate(4 * MiB) for _ in range(8)]
     calls = []
 
