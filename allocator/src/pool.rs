@@ -129,7 +129,7 @@ impl<D: Device> Allocator<D> {
     pub fn begin_allocate_to_pool(&self, id: PoolId, filter: Filter) -> Result<(), Error> {
         let inner = self.inner();
         // Until the route exists, a tracker may panic.
-        let user = self.open_pool(id)?;
+        let user = Pool { allocator: self.clone(), state: inner.pools.open(id)? };
         for heap in inner.heaps_of(&user.state) {
             // A capture that begins now cannot poll events. The next request retries a failure.
             let _ = heap.process_events();
