@@ -1,7 +1,7 @@
 // What the programs have in common: each stops at the first promise that is not kept.
 #pragma once
 
-#include <cachette/memory_resource.hpp>
+#include <cachette.hpp>
 
 #include <cstdio>
 #include <cstdlib>
@@ -30,17 +30,3 @@
     } while (0)
 
 constexpr std::size_t MIB = std::size_t{1} << 20;
-
-// The bytes that callers hold.
-inline std::uint64_t allocated(cachette::memory_resource const &memory) {
-    std::uint64_t bytes = 0;
-    CHECK(cachette_allocated_bytes(memory.allocator(), &bytes) == CACHETTE_OK);
-    return bytes;
-}
-
-// A stream of the host device, as containers are given it.
-inline cuda::stream_ref make_stream(cachette::memory_resource const &memory) {
-    void *stream = nullptr;
-    CHECK(cachette_stream_create(memory.allocator(), &stream) == CACHETTE_OK);
-    return cuda::stream_ref{static_cast<cudaStream_t>(stream)};
-}

@@ -1,5 +1,5 @@
 // A free with another stream, on the library that imitates NVIDIA's driver, whose streams the program can stop.
-#include "check.hpp"
+#include "cccl.hpp"
 
 #include <dlfcn.h>
 

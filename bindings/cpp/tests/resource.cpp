@@ -1,5 +1,5 @@
 // The resource in the hands of CCCL, on host memory.
-#include "check.hpp"
+#include "cccl.hpp"
 
 #include <atomic>
 #include <thread>

@@ -1,5 +1,5 @@
 // The resource in the hands of RMM: its table of resources, its adaptors and its exceptions, on host memory.
-#include "check.hpp"
+#include "cccl.hpp"
 
 #include <cachette/rmm.hpp>
 
