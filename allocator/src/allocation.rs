@@ -182,6 +182,9 @@ impl<D: Device> Allocation<D> {
 
     /// Gives up ownership and returns the address. The caller must free the memory with
     /// [`Allocator::free_raw`](crate::Allocator::free_raw).
+    ///
+    /// Of memory from [`Allocator::allocate_aligned`](crate::Allocator::allocate_aligned) it is the address of the
+    /// block, which may begin before the memory.
     #[must_use = "the address is the only way to free the memory"]
     pub fn into_raw(self) -> u64 {
         self.into_raw_as(Label::NONE)
@@ -195,12 +198,21 @@ impl<D: Device> Allocation<D> {
         match owner {
             Owner::Heap(heap, id) => {
                 // SAFETY: as in `record_stream`.
-                unsafe { heap.as_ref() }.make_raw(id, label);
+                let block_bytes = unsafe { heap.as_ref() }.make_raw(id, label);
+                self.address - (block_bytes - self.bytes)
             }
             Owner::Device(memory) => unbox(memory).make_raw(),
-            Owner::None => {}
+            Owner::None => 0,
         }
-        self.address
+    }
+
+    /// The part of the memory that begins at a multiple of `align` and has `bytes` bytes, which were requested.
+    pub(crate) const fn aligned(mut self, align: u64, bytes: u64) -> Self {
+        let skipped = self.address.next_multiple_of(align) - self.address;
+        self.address += skipped;
+        self.bytes -= skipped;
+        self.requested = bytes;
+        self
     }
 }
 

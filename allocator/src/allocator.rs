@@ -10,6 +10,7 @@ mod streams;
 
 pub use stats::ElasticSegment;
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -22,13 +23,14 @@ use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::heap::{Allocated, FastGuard, Heap, Request};
 use crate::heaps::Heaps;
+use crate::human::Bytes;
 #[cfg(feature = "ipc")]
 use crate::ipc::import::IpcState;
 use crate::label::Label;
 use crate::pinned::cache::PinnedCache;
 use crate::pool::Pools;
 use crate::retry::FoundBlock;
-use crate::size::TOO_LARGE;
+use crate::size::{TOO_LARGE, UNIT};
 use crate::sleep::StagingStore;
 use crate::stream::Stream;
 use crate::sync::{Mutex, StreamTable, thread};
@@ -48,7 +50,6 @@ use crate::uncached::Uncached;
 /// drop(memory); // at once free for the next request on `stream`
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct Allocator<D: Device = AnyDevice> {
     inner: Arc<AllocatorState<D>>,
 }
@@ -134,6 +135,18 @@ impl<D: Device> Allocator<D> {
         } else {
             self.allocate_fast(bytes, heap, Label::OWNED)
         }
+    }
+
+    /// Allocates `bytes` bytes that begin at a multiple of `align`, a power of two.
+    ///
+    /// Every allocation is aligned to 512 bytes. For a larger alignment the block has up to `align` bytes more.
+    pub fn allocate_aligned(&self, bytes: u64, align: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
+        if !align.is_power_of_two() {
+            return Err(Error::InvalidAlignment { align });
+        }
+        let extra = if bytes == 0 { 0 } else { align.saturating_sub(UNIT) };
+        let memory = self.allocate(bytes.saturating_add(extra), stream)?;
+        Ok(memory.aligned(align, bytes))
     }
 
     /// Allocates from a heap of this allocator, for its stream: the fast path.
@@ -232,5 +245,21 @@ const fn foreign_stream<D: Device>() -> Result<Allocation<D>, Error> {
 impl<D: Device> Drop for Allocator<D> {
     fn drop(&mut self) {
         self.shared().origin.keep(&self.inner);
+    }
+}
+
+impl<D: Device> fmt::Debug for Allocator<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let info = self.device_info();
+        let device = format_args!("{} {}, {}", info.vendor, info.ordinal, info.name);
+        if self.is_inherited() {
+            // A thread of the parent process may have held the lock of the figures.
+            return f.debug_struct("Allocator").field("device", &device).finish_non_exhaustive();
+        }
+        f.debug_struct("Allocator")
+            .field("device", &device)
+            .field("allocated", &format_args!("{}", Bytes(self.allocated_bytes())))
+            .field("reserved", &format_args!("{}", Bytes(self.reserved_bytes())))
+            .finish_non_exhaustive()
     }
 }

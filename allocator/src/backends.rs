@@ -1,10 +1,13 @@
 //! Every backend of this build, found by name.
 
+use std::fmt;
 use std::sync::Arc;
 
 use cachette_hal::{AnyDevice, Backend, Error, LoadError, Ordinal};
 #[cfg(feature = "host")]
-use cachette_hal_host::{HostBackend, HostConfig};
+use cachette_hal_host::HostBackend;
+#[cfg(feature = "host")]
+pub use cachette_hal_host::HostConfig;
 use cfg_if::cfg_if;
 
 /// Loads one backend, or returns why it is not available.
@@ -134,7 +137,7 @@ fn host() -> Result<Arc<dyn Backend>, OpenError> {
 }
 
 /// Why a device could not be opened.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// No backend has this name.
@@ -193,6 +196,13 @@ pub enum OpenError {
         /// The reason of every backend, in the order of the attempts.
         unusable: Vec<OpenError>,
     },
+}
+
+/// The text, since a `main` that returns the error prints it by `Debug`.
+impl fmt::Debug for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Describes the number of devices, and so the valid ordinals.

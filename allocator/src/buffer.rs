@@ -1,14 +1,18 @@
 //! Typed device memory that can be written, read and copied without pointers.
 
+mod slice;
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{process, thread};
 
 use bytemuck::Pod;
 use cachette_hal::{self as hal, AnyDevice, Device, DevicePtr, ErrorKind, Transfer};
+pub use slice::{BufferSlice, BufferSliceMut};
 
 use crate::allocation::{Allocation, Answer};
 use crate::allocator::Allocator;
@@ -33,6 +37,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// with [`PoolProblem::Asleep`](crate::pool::PoolProblem::Asleep). A call that fails because of its arguments, or
 /// because the pool sleeps, has queued nothing.
 ///
+/// `T` is any type that may have every bit pattern; `#[derive(Pod, Zeroable)]` of [`bytemuck`](crate::bytemuck) checks
+/// that for structs.
+///
 /// ```
 /// use cachette::{Allocator, Backends};
 ///
@@ -44,7 +51,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// let mut copy = allocator.allocate_buffer(4, &side)?;
 /// copy.copy_from(&weights)?; // queued in `side`, behind the write
 /// weights.fill(0)?; // queued in `stream`, behind the copy
-/// assert_eq!(copy.read()?, [1.0, 2.0, 3.0, 4.0]);
+/// copy.slice_mut(1..3)?.copy_from(&weights.slice(..2)?)?; // a part, also queued in `side`
+/// assert_eq!(copy.read()?, [1.0, 0.0, 0.0, 4.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Buffer<T: Pod, D: Device = AnyDevice> {
@@ -73,6 +81,13 @@ impl<D: Device> Allocator<D> {
             readers: Mutex::default(),
             element: PhantomData,
         })
+    }
+
+    /// Allocates a buffer of `len` elements, and queues the work that sets all of its bytes to zero.
+    pub fn allocate_zeroed<T: Pod>(&self, len: usize, stream: &Stream<D>) -> Result<Buffer<T, D>, Error> {
+        let mut buffer = self.allocate_buffer(len, stream)?;
+        buffer.fill(0)?;
+        Ok(buffer)
     }
 }
 
@@ -120,40 +135,31 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     /// The call does not return while the device may read `from`. If every kind of wait fails for ten seconds, and the
     /// device is not lost, the process is aborted. Otherwise the caller could free `from` while the device reads it.
     pub fn write(&mut self, from: &[T]) -> Result<(), Error> {
-        self.check_len(from.len())?;
-        self.check_uncaptured()?;
-        // SAFETY: 1. `from` is borrowed until the work has ended, in the next line.
-        unsafe { self.write_async(from) }?;
-        self.finish().map_err(|failed| self.outlast(failed).into())
+        self.whole_mut().write(from)
+    }
+
+    /// Writes elements from the index `first` on, and waits for the end of the write, as [`write`](Self::write) does.
+    pub fn write_at(&mut self, first: usize, from: &[T]) -> Result<(), Error> {
+        self.slice_mut(first..first.saturating_add(from.len()))?.write(from)
     }
 
     /// Reads every element, after all work that was queued before.
     ///
     /// A wait for a stream that is being captured fails and invalidates the capture.
     pub fn read(&self) -> Result<Vec<T>, Error> {
-        self.check_uncaptured()?;
-        let mut to = vec![T::zeroed(); self.len];
-        // SAFETY: 1. `to` is not accessed before the work has ended, in the next line; never, if that is not certain.
-        unsafe { self.read_async(&mut to) }?;
-        match self.finish() {
-            Ok(()) => Ok(to),
-            Err(failed) => {
-                if !failed.is_over {
-                    // The device may still write to it.
-                    to.leak();
-                }
-                Err(failed.error.into())
-            }
-        }
+        self.whole().read()
+    }
+
+    /// Reads every element into `to`, which has the same length.
+    ///
+    /// Like [`write`](Self::write), it does not return while the device may write to `to`.
+    pub fn read_into(&self, to: &mut [T]) -> Result<(), Error> {
+        self.whole().read_into(to)
     }
 
     /// Queues work that sets every byte to `byte`.
     pub fn fill(&mut self, byte: u8) -> Result<(), Error> {
-        let bytes = self.allocation.requested();
-        let Some((transfer, at, _awake)) = self.begin_write()? else { return Ok(()) };
-        // SAFETY: 1. the buffer's stream is live. 3. the memory is allocated for that stream, and its segment is not
-        // released before the stream has passed this point.
-        Ok(unsafe { transfer.fill(at, byte, bytes, self.stream.handle()) }?)
+        self.whole_mut().fill(byte)
     }
 
     /// Queues a copy of every element from `from`, which has the same length and the same allocator.
@@ -161,17 +167,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     /// If `from` has another stream, this stream waits on the device for the work queued there so far. The contents of
     /// `from` stay valid until the copy is done, even if `from` is dropped or written before.
     pub fn copy_from(&mut self, from: &Self) -> Result<(), Error> {
-        self.check_len(from.len)?;
-        if !Arc::ptr_eq(&self.stream.heap.shared, &from.stream.heap.shared) {
-            return Err(Error::ForeignBuffer);
-        }
-        let bytes = self.allocation.requested();
-        let Some((transfer, at, _awake)) = self.begin_write()? else { return Ok(()) };
-        let Some((_, source, _source_awake)) = from.begin_read()? else { return Ok(()) };
-        from.admit(&self.stream)?;
-        // SAFETY: 1. the buffer's stream is live. 3. both ranges are allocated, and are not reused before the stream
-        // has passed this point: one belongs to this stream, the other has it recorded. Two allocations do not overlap.
-        Ok(unsafe { transfer.copy(at, source, bytes, self.stream.handle()) }?)
+        self.whole_mut().copy_from(&from.whole())
     }
 
     /// Queues a write of every element.
@@ -180,11 +176,8 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     ///
     /// 1. `from` stays valid and is not written until the work has finished: promise 4 of [`hal`](crate::hal).
     pub unsafe fn write_async(&mut self, from: &[T]) -> Result<(), Error> {
-        self.check_len(from.len())?;
-        let Some((transfer, at, _awake)) = self.begin_write()? else { return Ok(()) };
-        let (first, bytes) = (from.as_ptr().cast(), size_of_val(from));
-        // SAFETY: 1. the buffer's stream is live. 3. as in `fill`; the lengths are equal. 4. the caller's promise 1.
-        Ok(unsafe { transfer.upload(at, first, bytes, self.stream.handle()) }?)
+        // SAFETY: 1. the caller's promise 1.
+        unsafe { self.whole_mut().write_async(from) }
     }
 
     /// Queues a read of every element.
@@ -194,26 +187,19 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     /// 1. `to` stays valid and is neither read nor written until the work has finished: promise 4 of
     ///    [`hal`](crate::hal).
     pub unsafe fn read_async(&self, to: &mut [T]) -> Result<(), Error> {
-        self.check_len(to.len())?;
-        let Some((transfer, at, _awake)) = self.begin_read()? else { return Ok(()) };
-        let (first, bytes) = (to.as_mut_ptr().cast(), size_of_val(to));
-        // SAFETY: 1. the buffer's stream is live. 3. as in `fill`; the lengths are equal. 4. the caller's promise 1.
-        Ok(unsafe { transfer.download(first, at, bytes, self.stream.handle()) }?)
+        // SAFETY: 1. the caller's promise 1.
+        unsafe { self.whole().read_async(to) }
     }
 
-    const fn check_len(&self, given: usize) -> Result<(), Error> {
-        if given == self.len { Ok(()) } else { Err(Error::LengthMismatch { len: self.len, given }) }
-    }
-
-    /// Prepares work that reads the buffer. Returns `None` if there are no bytes.
-    fn begin_read(&self) -> Result<Option<Work<'_>>, Error> {
-        let Some(at) = self.ptr() else { return Ok(None) };
+    /// Prepares work that reads the elements in `range`. Returns `None` if they have no bytes.
+    fn begin_read(&self, range: &Range<usize>) -> Result<Option<Work<'_>>, Error> {
+        let Some(at) = self.ptr_of(range) else { return Ok(None) };
         Ok(Some((self.stream.device().transfer()?, at, self.allocation.stay_awake()?)))
     }
 
-    /// Prepares work that writes the buffer: waits on the device for all queued copies from it.
-    fn begin_write(&self) -> Result<Option<Work<'_>>, Error> {
-        if self.begin_read()?.is_none() {
+    /// Prepares work that writes the elements: waits on the device for all queued copies from the buffer.
+    fn begin_write(&self, range: &Range<usize>) -> Result<Option<Work<'_>>, Error> {
+        if self.begin_read(range)?.is_none() {
             return Ok(None);
         }
         let mut readers = self.readers.lock();
@@ -222,7 +208,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
             Fence::order(reader, &self.stream.stream_state)?;
             readers.pop();
         }
-        self.begin_read()
+        self.begin_read(range)
     }
 
     /// Allows `stream` to copy from this buffer: after this stream's work so far, and before later writes or reuse.
@@ -241,7 +227,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
 
     /// Fails while the stream is captured: captured work does not run, so a wait for it would never end.
     fn check_uncaptured(&self) -> Result<(), Error> {
-        if self.begin_read()?.is_some() && self.stream.stream_state.is_capturing() {
+        if self.begin_read(&(0..self.len))?.is_some() && self.stream.stream_state.is_capturing() {
             // The wait invalidates the capture, whose graph would lack the work.
             self.stream.synchronize()?;
             return Err(hal::Error::new(ErrorKind::CaptureForbids, "synchronize").into());
@@ -254,6 +240,11 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         if self.ptr().is_none() { Ok(()) } else { self.stream.stream_state.settle() }
     }
 
+    /// Does the same for work that uses borrowed host memory, and returns only when the work has ended.
+    fn finish_borrowed(&self) -> Result<(), Error> {
+        self.finish().map_err(|failed| self.outlast(failed).into())
+    }
+
     /// Waits again after a failed wait, until the device no longer uses borrowed host memory.
     ///
     /// A return would let the owner free the memory, so in the end the process is aborted.
@@ -264,8 +255,8 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         while !last.is_over && !last.error.kind().stops_work() {
             if begun.elapsed() > PATIENCE {
                 eprintln!(
-                    "cachette: the device may still read the memory that a buffer is written from, and every wait \
-                     for it fails ({}); the process is aborted",
+                    "cachette: the device may still use the host memory of a copy, and every wait for it fails ({}); \
+                     the process is aborted",
                     last.error
                 );
                 process::abort();

@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::fmt;
+
 use cachette_hal::{self as hal, Ordinal, StreamRef};
 
 use crate::growable::GrowableProblem;
@@ -14,7 +16,7 @@ use crate::source::SourceError;
 use crate::sync::Forked;
 
 /// Why a call to an allocator failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No memory, even after all retry steps.
@@ -34,6 +36,12 @@ pub enum Error {
         /// Bytes per element.
         element_bytes: usize,
     },
+    /// An alignment is not a power of two.
+    #[error("memory cannot be aligned to {align} bytes; ask for a power of two")]
+    InvalidAlignment {
+        /// The requested alignment.
+        align: u64,
+    },
     /// The length of a slice differs from the length of the buffer.
     #[error("expected {len} elements, got {given}")]
     LengthMismatch {
@@ -41,6 +49,16 @@ pub enum Error {
         len: usize,
         /// Elements of the slice.
         given: usize,
+    },
+    /// A part of a buffer is not inside it.
+    #[error("elements {first} to {end} are not inside a buffer of {len}")]
+    RangeOutside {
+        /// The first element of the part.
+        first: usize,
+        /// The element after the last.
+        end: usize,
+        /// Elements of the buffer.
+        len: usize,
     },
     /// A buffer belongs to another allocator.
     #[error("the buffer belongs to another allocator; copy through the host")]
@@ -84,7 +102,7 @@ pub enum Error {
         active: u64,
     },
     /// A stream belongs to another allocator.
-    #[error("the stream belongs to another allocator; allocate on one of this allocator's own")]
+    #[error("the stream belongs to another allocator; use one of this allocator's own")]
     ForeignStream,
     /// The driver rejects a stream.
     #[error(
@@ -130,6 +148,13 @@ pub enum Error {
     /// A fraction of the device's memory is not between 0 and 1.
     #[error("the memory fraction is {0}, and must be from 0 to 1")]
     InvalidFraction(String),
+}
+
+/// The text, since a `main` that returns the error prints it by `Debug`.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

@@ -136,6 +136,10 @@ impl<D: Device> Fence<D> {
         self.check_not_captured()
     }
 
+    pub(crate) const fn stream(&self) -> &Arc<StreamState<D>> {
+        &self.stream
+    }
+
     /// Returns whether the point is of the same allocator. Streams of another may have another driver, and cannot wait.
     pub(crate) fn is_of(&self, shared: &Arc<DeviceState<D>>) -> bool {
         Arc::ptr_eq(&self.stream.shared, shared)

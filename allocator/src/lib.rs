@@ -26,9 +26,9 @@
 //! |---|---|
 //! | [`Backends`] | finds drivers and opens devices by name |
 //! | [`Allocator`] | a cache for one device; a handle, to be cloned and shared between threads |
-//! | [`Stream`] | a queue of work on the device, with a separate heap of free blocks |
+//! | [`Stream`], [`Event`] | a queue of work on the device, with a separate heap of free blocks; a point in its work |
 //! | [`Allocation`] | bytes of device memory; a drop frees them |
-//! | [`Buffer`] | elements of device memory that can be written, read and copied |
+//! | [`Buffer`], [`BufferSlice`] | elements of device memory that can be written, read and copied |
 //! | [`PinnedAllocation`] | page-locked host memory, for copies that run asynchronously; see [`pinned`] |
 //! | [`SharedMemory`], [`ImportedMemory`] | memory that several processes use; see [`ipc`] |
 //! | [`Config`] | the settings of an allocator, as a value and as text |
@@ -158,7 +158,8 @@ mod uncached;
 pub use allocation::Allocation;
 pub use allocator::{Allocator, ElasticSegment};
 pub use backends::Backends;
-pub use buffer::Buffer;
+pub use buffer::{Buffer, BufferSlice, BufferSliceMut};
+pub use bytemuck;
 pub use cachette_config as config;
 pub use cachette_hal as hal;
 use cachette_sync as sync;
@@ -176,4 +177,4 @@ pub use size::SegmentKind;
 pub use snapshot::Snapshot;
 pub use source::{Source, SourceError};
 pub use stats::{Stat, StatArray, Stats};
-pub use stream::Stream;
+pub use stream::{Event, Stream};

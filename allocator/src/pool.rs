@@ -33,6 +33,7 @@ mod problem;
 mod registry;
 pub(crate) mod route;
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -59,7 +60,6 @@ pub(crate) use registry::Pools;
 pub use route::Filter;
 
 /// One user of a pool. The drop of the last user releases the pool.
-#[derive(Debug)]
 pub struct Pool<D: Device = AnyDevice> {
     allocator: Allocator<D>,
     pub(crate) state: Arc<PoolState>,
@@ -294,6 +294,12 @@ impl<D: Device> Drop for Pool<D> {
         } else {
             self.inner().release_pool(&self.state);
         }
+    }
+}
+
+impl<D: Device> fmt::Debug for Pool<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("id", &self.id()).field("allocator", &self.allocator).finish_non_exhaustive()
     }
 }
 

@@ -44,13 +44,15 @@ impl<D: Device> Uncached<D> {
         }
     }
 
-    /// Gives up the ownership: the caller frees the memory by its address.
-    pub(crate) fn make_raw(mut self) {
+    /// Gives up the ownership and returns the address, by which the caller frees the memory.
+    pub(crate) fn make_raw(mut self) -> u64 {
+        let address = self.address();
         if let Some(ptr) = self.ptr.take()
             && let Some(record) = self.shared.uncached.0.lock().get_mut(&ptr.address())
         {
             record.held = HeldBy::Address;
         }
+        address
     }
 }
 

@@ -117,9 +117,11 @@ impl<D: Device> Heap<D> {
         self.state.lock().blocks.chunks()
     }
 
-    /// Turns an allocated block into raw memory, which a caller can free by its address.
-    pub(crate) fn make_raw(&self, id: BlockId, label: Label) {
-        self.state.lock().blocks.make_raw(id, label);
+    /// Turns an allocated block into raw memory, which a caller can free by its address. Returns its bytes.
+    pub(crate) fn make_raw(&self, id: BlockId, label: Label) -> u64 {
+        let mut state = self.state.lock();
+        state.blocks.make_raw(id, label);
+        state.blocks.block(id).bytes()
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {

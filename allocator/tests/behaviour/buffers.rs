@@ -94,6 +94,57 @@ fn elements_must_be_as_many_as_the_buffer_has() {
 }
 
 #[test]
+fn a_part_is_read_written_filled_and_copied() {
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
+    let mut buffer = test.buffer(&stream, &[0_u32, 1, 2, 3, 4, 5]);
+    buffer.write_at(4, &[40, 50]).unwrap();
+    buffer.slice_mut(1..=2).unwrap().write(&[10, 20]).unwrap();
+    let part = buffer.slice(1..5).unwrap();
+    assert_eq!((part.len(), part.is_empty()), (4, false));
+    assert_eq!(part.ptr().unwrap().address(), buffer.ptr().unwrap().address() + 4);
+    assert_eq!(part.read().unwrap(), [10, 20, 3, 40]);
+    let mut other = test.buffer(&side, &[7_u32; 3]);
+    other.slice_mut(1..).unwrap().copy_from(&buffer.slice(..2).unwrap()).unwrap();
+    buffer.slice_mut(..2).unwrap().fill(0).unwrap();
+    let (mut here, mut there) = ([9; 6], [9; 3]);
+    buffer.read_into(&mut here).unwrap();
+    other.read_into(&mut there).unwrap();
+    assert_eq!((here, there), ([0, 0, 20, 3, 40, 50], [7, 0, 10]));
+}
+
+#[test]
+fn a_part_that_is_not_inside_is_refused() {
+    let (test, [stream]) = TestAllocator::new().with_streams();
+    let mut buffer = test.buffer(&stream, &[1_u64, 2, 3]);
+    let calls = test.device.total_calls();
+    let outside = |first, end| Error::RangeOutside { first, end, len: 3 };
+    assert_eq!(buffer.slice(1..4).unwrap_err(), outside(1, 4));
+    #[expect(clippy::reversed_empty_ranges, reason = "it is refused")]
+    let reversed = 2..1;
+    assert_eq!(buffer.slice(reversed).unwrap_err(), outside(2, 1));
+    assert_eq!(buffer.slice_mut(..=usize::MAX).unwrap_err(), outside(0, usize::MAX));
+    assert_eq!(buffer.write_at(usize::MAX, &[1, 2]), Err(outside(usize::MAX, usize::MAX)));
+    assert_eq!(buffer.write_at(2, &[1, 2]).unwrap_err().to_string(), "elements 2 to 4 are not inside a buffer of 3");
+    let wrong = Error::LengthMismatch { len: 2, given: 3 };
+    assert_eq!(buffer.slice(1..).unwrap().read_into(&mut [0; 3]), Err(wrong.clone()));
+    assert_eq!(buffer.slice_mut(1..).unwrap().write(&[0; 3]), Err(wrong));
+    buffer.slice_mut(3..).unwrap().fill(1).unwrap();
+    assert_eq!(test.device.total_calls(), calls, "nothing was queued");
+    assert!(buffer.slice(3..).unwrap().read().unwrap().is_empty());
+    assert_eq!(buffer.read().unwrap(), [1, 2, 3]);
+}
+
+#[test]
+fn a_zeroed_buffer_has_zeros_also_in_memory_that_was_used() {
+    let (test, [stream]) = TestAllocator::new().with_streams();
+    let used = test.buffer(&stream, &[7_u8; 700]);
+    let address = used.ptr();
+    drop(used);
+    let zeroed = test.allocator.allocate_zeroed::<u8>(700, &stream).unwrap();
+    assert_eq!((zeroed.ptr(), zeroed.read().unwrap()), (address, vec![0; 700]));
+}
+
+#[test]
 fn lengths_beyond_any_device_are_refused() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let calls = test.device.total_calls();

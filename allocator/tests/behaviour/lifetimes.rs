@@ -160,3 +160,17 @@ fn a_stream_of_the_program_is_not_given_to_others() {
     // SAFETY: 1. no allocator uses it any more.
     unsafe { test.device.destroy_stream(raw) }.unwrap();
 }
+
+#[test]
+fn what_a_program_holds_is_shown_in_one_short_line() {
+    let (test, [stream]) = TestAllocator::new().with_streams();
+    let memory = test.allocate(3 * MIB, &stream);
+    let pool = test.allocator.create_pool();
+    let event = stream.record_event().unwrap();
+    let shown = format!("{:?}", test.allocator);
+    let expected = "Allocator { device: host 0, Cachette host device 0, allocated: 3.00 MiB, reserved: 20.00 MiB, .. }";
+    assert_eq!(shown, expected);
+    for shown in [format!("{stream:?}"), format!("{pool:?}"), format!("{event:?}"), format!("{memory:?}")] {
+        assert!(shown.len() < 200 && !shown.contains('\n'), "{shown}");
+    }
+}

@@ -260,3 +260,27 @@ fn s19_the_size_of_large_segments_is_a_setting() {
     assert_eq!(test.device.physical_bytes(), 32 * MIB);
     assert_eq!(own.address(), memory.address() + 2 * MIB);
 }
+
+#[test]
+fn larger_alignments_are_served_and_returned_by_every_way() {
+    for config in ["", "caching:False"] {
+        let (test, [stream]) = TestAllocator::with(config).with_streams();
+        let odd = test.allocate(700, &stream);
+        for align in [1, 512, 4 * KIB, 64 * KIB, 4 * MIB] {
+            let memory = test.allocator.allocate_aligned(5 * KIB, align, &stream).unwrap();
+            assert!(memory.address().is_multiple_of(align) && memory.requested() == 5 * KIB, "{memory:?}");
+            assert!((5 * KIB..5 * KIB + align).contains(&memory.bytes()), "{memory:?}");
+            test.fill(&memory, 7, &stream);
+            assert!(test.allocator.free_raw(memory.into_raw()).is_ok(), "{align}");
+            drop(test.allocator.allocate_aligned(700, align, &stream).unwrap());
+        }
+        assert!(test.allocator.allocate_aligned(0, MIB, &stream).unwrap().is_empty());
+        for align in [0, 3, MIB + 512] {
+            let refused = test.allocator.allocate_aligned(700, align, &stream).unwrap_err();
+            assert_eq!(refused, Error::InvalidAlignment { align });
+        }
+        assert!(test.allocator.allocate_aligned(1, 1 << 63, &stream).unwrap_err().is_out_of_memory());
+        drop((odd, stream));
+        test.assert_returns_everything();
+    }
+}

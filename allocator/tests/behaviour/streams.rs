@@ -314,3 +314,42 @@ fn work_of_a_stream_destroyed_too_early_is_waited_for() {
     hold.release();
     freeing.recv_timeout(PATIENCE).unwrap();
 }
+
+#[test]
+fn a_stream_waits_for_another_on_the_device() {
+    let (test, [stream, other]) = TestAllocator::new().with_streams();
+    let hold = test.hold(&other);
+    stream.wait(&other).unwrap();
+    let event = stream.record_event().unwrap();
+    assert_eq!(event.is_done(), Ok(false));
+    let waiting = start(move || event.synchronize());
+    assert!(is_waiting(&waiting));
+    hold.release();
+    waiting.recv_timeout(PATIENCE).unwrap().unwrap();
+}
+
+#[test]
+fn an_event_covers_the_work_before_it_only() {
+    let (test, [stream, other]) = TestAllocator::new().with_streams();
+    let event = other.record_event().unwrap();
+    let hold = test.hold(&other);
+    stream.wait_event(&event).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(event.is_done(), Ok(true));
+    event.synchronize().unwrap();
+    let_pass(hold, &other);
+    drop((event, stream, other));
+    test.assert_returns_everything();
+}
+
+#[test]
+fn streams_of_two_allocators_do_not_wait_for_each_other() {
+    let test = TestAllocator::new();
+    let other = test.beside("");
+    let (stream, foreign) = (test.stream(), other.stream());
+    let event = foreign.record_event().unwrap();
+    let calls = test.device.total_calls();
+    assert_eq!(stream.wait(&foreign), Err(Error::ForeignStream));
+    assert_eq!(stream.wait_event(&event), Err(Error::ForeignStream));
+    assert_eq!(test.device.total_calls(), calls);
+}

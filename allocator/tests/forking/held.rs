@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cachette::hal::{AnyDevice, CaptureMode, Ordinal, StreamRef};
 use cachette::pool::{Capture, Graph};
-use cachette::{Allocation, Allocator, Buffer, Config, Error, PinnedAllocation, Pool, PoolOptions, Stream};
+use cachette::{Allocation, Allocator, Buffer, Config, Error, Event, PinnedAllocation, Pool, PoolOptions, Stream};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice, Live};
 
 /// The size of every allocation in bytes.
@@ -23,6 +23,7 @@ pub(crate) struct Held {
     pub(crate) uncached: Allocation,
     pub(crate) uncached_raw: u64,
     pub(crate) buffer: Buffer<u32>,
+    pub(crate) event: Event,
     pub(crate) pinned: PinnedAllocation,
     pub(crate) pinned_raw: *mut u8,
     pub(crate) pool: Pool,
@@ -59,6 +60,7 @@ impl Held {
         let mut buffer = allocator.allocate_buffer(16, &stream)?;
         buffer.write(&[7; 16])?;
         Ok(Self {
+            event: stream.record_event()?,
             memory: allocator.allocate(BYTES, &stream)?,
             pinned: allocator.pinned().allocate(4096)?,
             pinned_raw: allocator.pinned().allocate_raw(4096)?,

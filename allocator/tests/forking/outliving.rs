@@ -12,10 +12,23 @@ fn what_outlived_its_allocator_is_dropped_in_silence() {
     held.allocator.free_raw(held.uncached_raw).unwrap();
     held.allocator.pinned().free_raw(held.pinned_raw).unwrap();
     let Held {
-        device, stream, memory, used, uncached, buffer, pinned, allocator, pool, pooled, graph, capture, ..
+        device,
+        stream,
+        memory,
+        used,
+        uncached,
+        buffer,
+        event,
+        pinned,
+        allocator,
+        pool,
+        pooled,
+        graph,
+        capture,
+        ..
     } = held;
     drop((allocator, pool, pooled, graph, capture));
-    let mut left = Some((stream, memory, used, uncached, buffer, pinned));
+    let mut left = Some((stream, memory, used, uncached, buffer, event, pinned));
     in_child(|| drop(left.take()));
     in_child(|| {
         let left = left.take();

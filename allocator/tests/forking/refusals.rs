@@ -27,6 +27,8 @@ fn request(held: &Held) {
     refused(allocator.allocate_buffer::<u8>(16, stream));
     refused(allocator.create_stream());
     refused(allocator.default_stream());
+    refused(stream.record_event());
+    refused(stream.wait(stream));
     refused(allocator.pinned().allocate(4096));
     refused(allocator.pinned().allocate_raw(4096));
     refused(pool.allocate(BYTES, stream));
