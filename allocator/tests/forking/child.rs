@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// No child has to wait for anything: one that lives so long hangs. A child that is merely slow needs far less.
-const SECONDS: u32 = 600;
+const SECONDS: u32 = 60;
 
 /// Tells threads to stop when dropped. A test that fails drops it too, so that its threads do not go on.
 pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);

@@ -32,7 +32,7 @@ class Axis {
   }
 
   text(value, step) {
-    return this.kind === "events" ? countText(Math.round(value)) : timeText(value, step);
+    return this.kind === "events" ? countText(Math.round(value)) : timeText(value, step, this.to);
   }
 
   all() {

@@ -11,6 +11,7 @@ function showFigures(view) {
     tile("events", "Events", countText(device.events), device.last ? `in ${timeText(device.span, 1000)}` : ""),
     tile("outs", "Out of memory", outs ? plural(outs, "time") : "never", ""),
   ];
+  if (device.last) tiles[0].querySelector("dd").append(make("button", { type: "button", id: "go-peak", textContent: "Show", title: "Pins the peak (p)" }));
   if (outs) alarm(tiles.at(-1), "next-out", "o");
   if (device.findings.length) {
     tiles.push(tile("findings", "Sanitizer", plural(device.findings.length, "finding"), ""));

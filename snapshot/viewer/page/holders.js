@@ -17,9 +17,9 @@ function holdersOf({ device, owners, found }, state) {
 
 function showHolders(view) {
   const { device } = view;
-  const state = view.hover?.state ?? view.pin?.state ?? device.last;
+  const state = view.hover?.state ?? view.pin?.state ?? device.peak;
   const list = holdersOf(view, state), whole = device.allocated[state];
-  find("#moment").textContent = state === device.last ? "at the end" : `at ${view.axis.kind === "events" ? `event ${countText(state)}` : timeText(device.timeOf(state), 1000)}`;
+  find("#moment").textContent = state === device.last ? "at the end" : state === device.peak ? "at the peak" : `at ${view.axis.kind === "events" ? `event ${countText(state)}` : timeText(device.timeOf(state), 1000)}`;
   const rows = list.slice(0, ROWS).map((row) => holderRow(view, row, list[0].bytes, whole));
   find("#holders tbody").replaceChildren(...rows);
   const more = list.length - rows.length;

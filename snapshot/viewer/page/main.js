@@ -80,6 +80,11 @@ function letGo() {
   relight();
 }
 
+// Pins the moment at which the most was allocated.
+function goPeak() {
+  if (view.device.last) goTo({ state: view.device.peak, number: null, block: null });
+}
+
 // Goes to the next moment at which memory ran out.
 function nextOut() {
   const { outs } = view.device;
@@ -112,7 +117,7 @@ function zoom(factor) {
 }
 
 const KEYS = {
-  "+": () => zoom(0.6), "=": () => zoom(0.6), "-": () => zoom(1 / 0.6), 0: () => zoom(null), o: nextOut, s: nextFinding, Escape: letGo,
+  "+": () => zoom(0.6), "=": () => zoom(0.6), "-": () => zoom(1 / 0.6), 0: () => zoom(null), o: nextOut, p: goPeak, s: nextFinding, Escape: letGo,
   ArrowLeft: () => { view.axis.move(-0.15); redraw(); },
   ArrowRight: () => { view.axis.move(0.15); redraw(); },
   "/": () => find("#search").focus(),
@@ -142,7 +147,7 @@ function listen() {
   on("#all", "click", () => zoom(null));
   on("#unpin", "click", () => pin(null));
   on("#filter button", "click", () => { view.owner = null; relight(); });
-  on("#figures", "click", (event) => { ({ "next-out": nextOut, "next-finding": nextFinding })[event.target.id]?.(); });
+  on("#figures", "click", (event) => { ({ "go-peak": goPeak, "next-out": nextOut, "next-finding": nextFinding })[event.target.id]?.(); });
   on("#holders", "click", chooseOwner);
   on("#holders", "keydown", (event) => { if (event.key === "Enter") chooseOwner(event); });
   addEventListener("resize", redraw);

@@ -4,6 +4,7 @@ const MODES = { innermost: "innermost call", outermost: "outermost call", metada
 
 // Frames of interpreters, libraries and toolchains are never the owner.
 const FOREIGN = /site-packages|dist-packages|\/lib\/python|^<|^\?\?|\/rustc\/|\/\.cargo\/|^$/;
+const PYTHON = /\.py$/;
 
 function isOwn(frame) {
   return !FOREIGN.test(frame[1]);
@@ -68,15 +69,16 @@ class Owners {
 }
 
 // For every stack, one more than the frame that stands for it: the innermost of the user's own, or the outermost that
-// not all stacks share.
+// not all stacks share. A line of Python stands before the native calls of its interpreter.
 function ownerFrames(head, mode) {
   const chosen = new Uint32Array(head.stackCount);
   const shared = mode === "outermost" ? sharedFrames(head) : 0;
-  const own = head.frames.map(isOwn);
+  const own = head.frames.map(isOwn), python = head.frames.map((frame, number) => own[number] && PYTHON.test(frame[1]));
   for (let stack = 1; stack < head.stackCount; stack++) {
     const frames = head.framesOf(stack);
     const outer = frames.subarray(0, Math.max(1, frames.length - shared));
-    const frame = mode === "innermost" ? frames.find((number) => own[number]) ?? frames[0] : outer.findLast((number) => own[number]) ?? outer.at(-1);
+    const is = [python, own].find((wanted) => frames.some((number) => wanted[number])) ?? own;
+    const frame = mode === "innermost" ? frames.find((number) => is[number]) ?? frames[0] : outer.findLast((number) => is[number]) ?? outer.at(-1);
     chosen[stack] = frame + 1;
   }
   return chosen;

@@ -1,6 +1,6 @@
 // Every segment as a strip with its blocks; only what is scrolled to is drawn.
 
-const ROW = 22, STRIP_LEFT = 346, STRIP_RIGHT = 150;
+const ROW = 22, STRIP_LEFT = 346, STRIP_RIGHT = 176;
 const SORTS = { address: "address", size: "size", free: "free bytes", broken: "fragmentation", stream: "stream", pool: "pool" };
 
 class Strips {
@@ -58,7 +58,7 @@ class Strips {
     context.fillStyle = colours.quiet;
     context.textAlign = "left";
     const words = free === segments.bytes[segment] ? "unused" : free ? `${shareText(free, segments.bytes[segment])} free, ≤ ${bytesText(fragments.largest[segment])}` : "full";
-    context.fillText(words, STRIP_LEFT + width + 10, middle);
+    context.fillText(shortened(context, words, STRIP_RIGHT - 22), STRIP_LEFT + width + 10, middle);
   }
 
   words(device, segment) {

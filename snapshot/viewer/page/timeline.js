@@ -109,8 +109,10 @@ class Timeline {
     context.globalAlpha = 1;
     context.textAlign = "right";
     context.fillStyle = colours.quiet;
-    const last = device.reserved[this.picks[wide - 1]];
-    if (last > 0) context.fillText("reserved", LEFT + wide - 4, Math.max(this.top + 6, this.y(last) - 8) + (this.y(last) - 8 < this.top + 6 ? 12 : 0));
+    // Above the line where it is under the word, or below it where there is no room.
+    const under = this.picks.slice(-Math.ceil(context.measureText("reserved").width) - 8).map((pick) => this.y(device.reserved[pick]));
+    const [high, low] = [Math.min(...under), Math.max(...under)];
+    if (device.reserved[this.picks[wide - 1]] > 0) context.fillText("reserved", LEFT + wide - 4, high - 8 < this.top + 6 ? low + 10 : high - 8);
   }
 
   // What the program said it was doing, in lanes above.

@@ -28,9 +28,9 @@ function shareText(part, whole) {
   return share > 0 && share < 0.1 ? "< 0.1 %" : `${share.toFixed(share < 10 ? 1 : 0)} %`;
 }
 
-// Microseconds, with as many digits as `step` asks for.
-function timeText(us, step = us / 1000) {
-  const [scale, unit] = us >= 1e6 || step >= 1e6 ? [1e6, "s"] : us >= 1e3 || step >= 1e3 ? [1e3, "ms"] : [1, "µs"];
+// Microseconds, with as many digits as `step` asks for, in the unit of the largest on the same axis.
+function timeText(us, step = us / 1000, largest = Math.max(us, step)) {
+  const [scale, unit] = largest >= 1e6 ? [1e6, "s"] : largest >= 1e3 ? [1e3, "ms"] : [1, "µs"];
   const digits = Math.min(6, Math.max(0, Math.ceil(-Math.log10(step / scale || 1))));
   return `${(us / scale).toFixed(scale === 1 ? 0 : digits)} ${unit}`;
 }

@@ -8,7 +8,7 @@ use crate::{expected, training};
 
 pub(crate) const PROMISES: &[(&str, fn())] = &[
     ("the_figures_at_the_head_are_the_snapshots", head),
-    ("the_table_shows_who_holds_what_at_the_end", holders_at_the_end),
+    ("the_table_shows_who_holds_what_at_the_peak_and_at_the_end", holders_at_both),
     ("pointing_at_the_peak_shows_who_held_what_there", holders_at_the_peak),
     ("no_peak_is_lost_between_two_columns", no_peak_is_lost),
     ("the_moment_memory_ran_out_is_a_key_away", out_of_memory),
@@ -30,11 +30,17 @@ fn head() {
     assert_calm(&mut browser);
 }
 
-fn holders_at_the_end() {
+fn holders_at_both() {
     let (snapshot, mut browser) = a_run("end");
-    let held = expected::held_after(expected::events(&snapshot, 0));
+    let events = expected::events(&snapshot, 0);
+    let at_peak = expected::held_after(&events[..expected::peak(events).1]);
+    assert_eq!(words(&mut browser, "#moment"), "at the peak", "where the page begins");
+    assert_eq!(rows(&mut browser), expected::holders(&snapshot, &at_peak));
+    browser.evaluate("goTo({ state: view.device.last, number: null, block: null }); draw()");
     assert_eq!(words(&mut browser, "#moment"), "at the end");
-    assert_eq!(rows(&mut browser), expected::holders(&snapshot, &held));
+    assert_eq!(rows(&mut browser), expected::holders(&snapshot, &expected::held_after(events)));
+    browser.key("p");
+    assert_eq!(rows(&mut browser), expected::holders(&snapshot, &at_peak));
 }
 
 fn holders_at_the_peak() {

@@ -1,7 +1,7 @@
 //! Both pictures answer to wheel, drag, keys and clicks.
 
 use cachette_snapshot::BlockState;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::chromium::Chromium;
 use crate::expected;
@@ -13,6 +13,7 @@ pub(crate) const PROMISES: &[(&str, fn())] = &[
     ("keys_wheel_and_drag_zoom_and_move", zoom),
     ("clicking_an_owner_singles_it_out", single_owner),
     ("light_and_dark_are_a_key_apart", theme),
+    ("nothing_at_the_head_is_cut_in_a_narrow_window", narrow),
 ];
 
 /// What part of the whole the picture shows.
@@ -38,7 +39,7 @@ fn pinned_in_the_picture() {
     assert_eq!(rows(&mut browser), expected::holders(&snapshot, &held), "the moment stays too");
     browser.key("Escape");
     assert_eq!(browser.evaluate("view.pin"), Value::Null);
-    assert_eq!(words(&mut browser, "#moment"), "at the end");
+    assert_eq!(words(&mut browser, "#moment"), "at the peak");
 }
 
 fn pinned_in_a_segment() {
@@ -112,6 +113,20 @@ fn single_owner() {
     assert_eq!(browser.count("view.layers.owners.length"), 1);
     browser.key("Escape");
     assert_eq!(browser.evaluate("find('#filter').hidden"), true);
+}
+
+fn narrow() {
+    let (_, mut browser) = a_run("narrow");
+    for width in [1440, 800, 500] {
+        let size = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+        browser.call("Emulation.setDeviceMetricsOverride", &size);
+        let cut = "Array.from(document.querySelectorAll('header *, #figures *, .head *, .head, footer > *'))
+            .filter((part) => part.getClientRects().length && !part.matches('.unseen, .quiet, option, dl *'))
+            .filter((part) => part.getBoundingClientRect().right > innerWidth || part.parentElement.matches('#figures')
+                && part.scrollWidth > part.clientWidth).map((part) => part.outerHTML)";
+        assert_eq!(browser.evaluate(cut), json!([]), "at {width}");
+    }
+    assert_calm(&mut browser);
 }
 
 fn theme() {

@@ -243,6 +243,7 @@ impl Program<'_> {
         let library = "/opt/python/site-packages/tensors";
         let stack = self.snapshot.stacks.add([
             frame("tensors::empty(Shape const&)", "", 0),
+            frame("method_vectorcall_FASTCALL_KEYWORDS", "Objects/descrobject.c", 426),
             frame("linear", &format!("{library}/functional.py"), 310),
             frame(name, &format!("/home/ada/run/{file}"), line),
             frame(&format!("layer_{which}"), "/home/ada/run/model/stack.py", 20),
