@@ -43,6 +43,15 @@ pub fn measure(case: Case) -> Result<Count, CallgrindError> {
     Ok(Count { workload: case.name(), instructions_per_pair: more / case.pairs() as f64, bound: case.bound() })
 }
 
+/// The cases whose name contains `filter`; an error if there is none, or if the code is not optimised.
+pub fn select<C: Copy>(all: &[C], name: impl Fn(C) -> &'static str, filter: &str) -> Result<Vec<C>, Box<dyn Error>> {
+    if cfg!(debug_assertions) {
+        return Err("these figures are about optimised code; build with --release".into());
+    }
+    let chosen: Vec<C> = all.iter().copied().filter(|case| name(*case).contains(filter)).collect();
+    if chosen.is_empty() { Err(format!("no case has '{filter}' in its name").into()) } else { Ok(chosen) }
+}
+
 /// The exit code of a program that counts: 1 if a bound does not hold, 2 if nothing could be counted.
 #[must_use]
 pub fn exit_code(ended: Result<bool, Box<dyn Error>>) -> ExitCode {

@@ -22,13 +22,7 @@ const SEED: u64 = 42;
 
 /// Nanoseconds a pair of `bytes` bytes on one stream.
 pub fn pair_ns<S: Subject>(subject: &S, bytes: u64, pairs: usize) -> Result<f64, Error> {
-    repeat(subject, bytes, 0, WARM_UP)?;
-    let took = median(REPETITIONS, || {
-        let start = Instant::now();
-        repeat(subject, bytes, 0, pairs)?;
-        Ok(start.elapsed())
-    })?;
-    Ok(ns_each(took, pairs))
+    repeated_ns(pairs, |pairs| repeat(subject, bytes, 0, pairs))
 }
 
 /// Bytes of a prefetched buffer, and of the small blocks beside it.
@@ -40,13 +34,7 @@ const BESIDE_COUNT: usize = 4;
 /// Nanoseconds a buffer that stream 0 fills and stream 1 uses. The owner frees it at once, and allocates some small
 /// blocks on stream 0 while it is pending.
 pub fn prefetch_ns(subject: &Owned, buffers: usize) -> Result<f64, Error> {
-    prefetch(subject, WARM_UP)?;
-    let took = median(REPETITIONS, || {
-        let start = Instant::now();
-        prefetch(subject, buffers)?;
-        Ok(start.elapsed())
-    })?;
-    Ok(ns_each(took, buffers))
+    repeated_ns(buffers, |buffers| prefetch(subject, buffers))
 }
 
 fn prefetch(subject: &Owned, buffers: usize) -> Result<(), Error> {
@@ -203,6 +191,17 @@ fn refill<S: Subject>(subject: &S, slot: &mut Option<S::Memory>, bytes: u64) -> 
 #[inline]
 pub fn repeat<S: Subject>(subject: &S, bytes: u64, stream: usize, pairs: usize) -> Result<(), Error> {
     (0..pairs).try_for_each(|_| subject.pair(bytes, stream))
+}
+
+/// Nanoseconds of one of `count` rounds of `run`, after some to warm up.
+fn repeated_ns(count: usize, run: impl Fn(usize) -> Result<(), Error>) -> Result<f64, Error> {
+    run(WARM_UP)?;
+    let took = median(REPETITIONS, || {
+        let start = Instant::now();
+        run(count)?;
+        Ok(start.elapsed())
+    })?;
+    Ok(ns_each(took, count))
 }
 
 /// The middle one of `count` times.

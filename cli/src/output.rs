@@ -89,9 +89,8 @@ mod tests {
 
     #[test]
     fn a_panic_leaves_the_older_file_and_nothing_else() {
-        let folder = std::env::temp_dir().join(format!("cachette-panic-{}", process::id()));
-        fs::create_dir(&folder).unwrap();
-        let path = folder.join("page.html");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("page.html");
         replace(&path, |file| file.write_all(b"older")).unwrap();
         let panicked = std::panic::catch_unwind(|| {
             replace(&path, |file| {
@@ -103,14 +102,12 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"older");
         let count = fs::read_dir(&folder).unwrap().count();
         assert_eq!(count, 1, "nothing is left behind");
-        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
     fn a_link_to_a_pipe_stays_a_link() {
-        let folder = std::env::temp_dir().join(format!("cachette-pipe-{}", process::id()));
-        fs::create_dir(&folder).unwrap();
-        let link = folder.join("stdout");
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("stdout");
         let (mut reader, writer) = io::pipe().unwrap();
         std::os::unix::fs::symlink(format!("/proc/self/fd/{}", writer.as_raw_fd()), &link).unwrap();
         check(&link).unwrap();
@@ -120,24 +117,22 @@ mod tests {
         reader.read_to_string(&mut read).unwrap();
         assert_eq!(read, "page");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
     fn a_pipe_whose_reader_has_gone_is_no_error() {
-        let folder = std::env::temp_dir().join(format!("cachette-closed-{}", process::id()));
-        fs::create_dir(&folder).unwrap();
-        let link = folder.join("stdout");
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("stdout");
         let (reader, writer) = io::pipe().unwrap();
         std::os::unix::fs::symlink(format!("/proc/self/fd/{}", writer.as_raw_fd()), &link).unwrap();
         drop(reader);
         replace(&link, |file| file.write_all(b"page")).unwrap();
-        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
     fn advice_is_about_the_path_only_if_the_path_is_wrong() {
-        let path = std::env::temp_dir().join(format!("cachette-advice-{}", process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("advice");
         let failed = replace(&path, |_| Err(io::Error::other("it has no such format; write it as JSON")));
         assert!(failed.unwrap_err().to_string().ends_with("write it as JSON"));
         let failed = replace(&path.join("page.html"), |_| Ok(()));
@@ -147,9 +142,8 @@ mod tests {
 
     #[test]
     fn a_failure_leaves_the_older_file_and_nothing_else() {
-        let folder = std::env::temp_dir().join(format!("cachette-output-{}", process::id()));
-        fs::create_dir(&folder).unwrap();
-        let path = folder.join("page.html");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("page.html");
         replace(&path, |file| file.write_all(b"older")).unwrap();
         let failed = replace(&path, |file| {
             file.write_all(b"half")?;
@@ -161,6 +155,5 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"newer");
         let count = fs::read_dir(&folder).unwrap().count();
         assert_eq!(count, 1, "nothing is left behind");
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -44,20 +44,16 @@ enum Line {
 /// Runs the cases of a request in this process, and leaves without running destructors of the driver.
 pub(crate) fn play(fixture: &Arc<Fixture>, ordinal: Ordinal, arguments: &str) -> ! {
     let say = |line: &Line| println!("\n{LINE}{}", serde_json::to_string(line).unwrap_or_default());
-    let request = match serde_json::from_str::<Request>(arguments) {
-        Ok(request) => request,
-        Err(error) => {
-            say(&Line::NotOpened(format!("the list of cases cannot be read: {error}")));
-            exit_now(1)
-        }
-    };
-    let bench = match Bench::open(fixture, Some(ordinal)) {
-        Ok(bench) => bench,
-        Err(error) => {
-            say(&Line::NotOpened(error.to_string()));
-            exit_now(1)
-        }
-    };
+    let request = serde_json::from_str::<Request>(arguments);
+    let request = request.map_err(|error| format!("the list of cases cannot be read: {error}"));
+    let opened = request.and_then(|request| {
+        let bench = Bench::open(fixture, Some(ordinal)).map_err(|error| error.to_string())?;
+        Ok((request, bench))
+    });
+    let (request, bench) = opened.unwrap_or_else(|why| {
+        say(&Line::NotOpened(why));
+        exit_now(1)
+    });
     for case in request.cases.iter().filter_map(|name| cases().iter().find(|case| case.name == name)) {
         say(&Line::Begun);
         let CaseReport { outcome, seconds, .. } = bench.run(case, request.limit);

@@ -24,7 +24,7 @@ use subject::{Backing, Event, Graph, MIB, Mapping, Memory, Pinned, Reservation, 
 pub(crate) mod prelude {
     pub(crate) use super::Subject;
     pub(crate) use super::capturing::{Capturing, run};
-    pub(crate) use super::expect::{blocks_until_released, eventually, none_overlap, refuse};
+    pub(crate) use super::expect::{blocks_until_released, eventually, joined, none_overlap, refuse};
     pub(crate) use super::gate::Gate;
     pub(crate) use super::hex::{from_hex, to_hex};
     pub(crate) use super::pattern::pattern;

@@ -8,20 +8,14 @@ mod child;
 #[path = "shared/emulated.rs"]
 mod emulated;
 
-use std::env;
-use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::OnceLock;
 
-use cachette_hal::{Backend, Device, Feature, Ordinal, Sharing};
-use cachette_hal_cuda::{CudaBackend, CudaDevice};
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use cachette_hal::{Backend, Device, Ordinal, Sharing};
+use cachette_hal_cuda::CudaBackend;
+use libtest_mimic::{Completion, Failed};
 
-use child::{PART, Run, child, expect, lost_after, missing_or_text, none_shown};
-
-/// What a child says.
-type Said = Result<String, Box<dyn Error>>;
+use child::{Said, child, expect, lost_after, missing_or_text, none_shown};
 
 /// A part that opens every device.
 const OPEN: &str = "open";
@@ -32,65 +26,27 @@ const ALIAS: &str = "alias";
 /// A part that uses a device when the process leaves.
 const LEAVE: &str = "leave";
 
-/// The device that a leaving process still holds.
-static LEFT: OnceLock<CudaDevice> = OnceLock::new();
-
-unsafe extern "C" {
-    fn atexit(function: extern "C" fn()) -> std::ffi::c_int;
-}
-
 fn main() -> ExitCode {
-    match env::var(PART).as_deref() {
-        Ok(LEAVE) => leave(),
-        Ok(part) => {
-            let said = match part {
-                SHARE => share(),
-                ALIAS => alias(),
-                _ => open(),
-            };
-            println!("{}", said.unwrap_or_else(|error| error.to_string()));
-            return ExitCode::SUCCESS;
-        }
-        Err(_) => {}
-    }
-    if LEFT.get().is_some() {
-        return ExitCode::SUCCESS;
-    }
-    libtest_mimic::run(&Arguments::from_args(), trials()).exit_code()
-}
-
-fn trials() -> Vec<Trial> {
-    let cases: &[(&str, Run)] = &[
-        ("no_library_names_every_candidate", no_library),
-        ("a_named_library_that_is_missing_or_a_text_is_named", || missing_or_text("libcuda.so.1")),
-        ("a_library_of_something_else_lacks_symbols", other_library),
-        ("an_old_driver_says_what_to_install", old_driver),
-        ("a_driver_without_devices_says_what_to_check", no_device),
-        ("devices_can_be_hidden", hidden_devices),
-        ("the_emulated_driver_has_every_feature", || {
-            expect(&child(OPEN, &emulated_driver(), &[])?, "2 devices, emulated: true")
-        }),
-        ("a_fabric_that_is_not_there_is_told_of", no_fabric),
-        ("memory_is_made_for_network_cards", network_cards),
-        ("a_second_mapping_that_fails_is_refused", second_mapping),
-        ("a_device_that_vanishes_is_lost", || lost_after(&emulated_driver(), 46, ["2", "8", "20"])),
-        ("a_leaving_process_is_told_so", leaving),
-    ];
-    cases.iter().map(|(name, case)| Trial::ignorable_test(*name, *case)).collect()
-}
-
-/// Opens every device, and says what came of it.
-fn open() -> Said {
-    let backend = CudaBackend::load()?;
-    let count = backend.device_count()?;
-    let mut lines = vec![format!("{count} devices, emulated: {}", backend.info().emulated)];
-    for ordinal in (0..count).map(Ordinal) {
-        let device = backend.device(ordinal)?;
-        let missing = Feature::ALL.iter().filter_map(|feature| device.missing(*feature));
-        lines.extend(missing.map(|missing| missing.to_string()));
-        device.allocate(4096)?;
-    }
-    Ok(lines.join("\n"))
+    let leave = || child::leave(|| Ok(CudaBackend::load()?.open(Ordinal(0))?));
+    child::main(
+        &[(OPEN, || child::open_all(&CudaBackend::load()?, "")), (SHARE, share), (ALIAS, alias), (LEAVE, leave)],
+        &[
+            ("no_library_names_every_candidate", no_library),
+            ("a_named_library_that_is_missing_or_a_text_is_named", || missing_or_text("libcuda.so.1")),
+            ("a_library_of_something_else_lacks_symbols", other_library),
+            ("an_old_driver_says_what_to_install", old_driver),
+            ("a_driver_without_devices_says_what_to_check", no_device),
+            ("devices_can_be_hidden", hidden_devices),
+            ("the_emulated_driver_has_every_feature", || {
+                expect(&child(OPEN, &emulated_driver(), &[])?, "2 devices, emulated: true")
+            }),
+            ("a_fabric_that_is_not_there_is_told_of", no_fabric),
+            ("memory_is_made_for_network_cards", network_cards),
+            ("a_second_mapping_that_fails_is_refused", second_mapping),
+            ("a_device_that_vanishes_is_lost", || lost_after(&emulated_driver(), 46, ["2", "8", "20"])),
+            ("a_leaving_process_is_told_so", leaving),
+        ],
+    )
 }
 
 /// Makes backing of every kind for network cards, and says what came of it.
@@ -128,23 +84,6 @@ fn alias() -> Said {
     // SAFETY: 1. the backing is live.
     unsafe { memory.map(second, &backing) }?;
     Ok(format!("{refused}; mapped later"))
-}
-
-/// Opens a device, and uses it once more when the driver has shut down.
-fn leave() {
-    // Handlers run last first, so the driver's own comes before this one.
-    // SAFETY: the handler uses nothing that has ended by then.
-    unsafe { atexit(use_the_device) };
-    let backend = CudaBackend::load().expect("the emulated driver loads");
-    let device = backend.device(Ordinal(0)).expect("the device opens");
-    LEFT.set(device).expect("it is set once");
-}
-
-extern "C" fn use_the_device() {
-    if let Some(device) = LEFT.get() {
-        let answer = device.allocate(4096);
-        println!("{}", answer.map_or_else(|error| error.to_string(), |ptr| ptr.to_string()));
-    }
 }
 
 fn emulated_driver() -> PathBuf {
@@ -230,5 +169,5 @@ fn second_mapping() -> Result<Completion, Failed> {
 
 fn leaving() -> Result<Completion, Failed> {
     let said = child(LEAVE, &emulated_driver(), &[])?;
-    expect(&said, "cuCtxGetCurrent failed: the driver is shutting down (status 4); stop using the device")
+    expect(&said, "leaving\ncuCtxGetCurrent failed: the driver is shutting down (status 4); stop using the device")
 }

@@ -10,108 +10,58 @@ mod emulated;
 use std::env;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::sync::OnceLock;
 
 use cachette_emulated_hip::{Personality, install};
 use cachette_hal::load::Library;
-use cachette_hal::{Backend, Device, Feature, Ordinal};
+use cachette_hal::{Backend, Device, Ordinal};
 use cachette_hal_cuda::CudaBackend;
-use cachette_hal_hip::{Candidate, HipBackend, HipDevice};
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use cachette_hal_hip::{Candidate, HipBackend};
+use libtest_mimic::{Completion, Failed};
 
-use child::{LIBRARY, PART, Run, child, expect, lost_after, missing_or_text, none_shown, said_by, seven};
-
-/// The device that a leaving process still holds.
-static LEFT: OnceLock<HipDevice> = OnceLock::new();
-
-unsafe extern "C" {
-    fn atexit(function: extern "C" fn()) -> std::ffi::c_int;
-}
+use child::{LIBRARY, PART, Said, child, expect, lost_after, missing_or_text, none_shown, said_by, seven};
 
 fn main() -> ExitCode {
-    let part = env::var(PART);
-    let said = match part.as_deref() {
-        Ok("open") => open(),
-        Ok("open after 6") => after_six(),
-        Ok("open both") => both(),
-        Ok("leave") => leave(),
-        _ => return libtest_mimic::run(&Arguments::from_args(), trials()).exit_code(),
-    };
-    println!("{}", said.unwrap_or_else(|text| text));
-    ExitCode::SUCCESS
+    let leave = || child::leave(|| Ok(HipBackend::load()?.open(Ordinal(0))?));
+    child::main(
+        &[("open", open), ("open after 6", after_six), ("open both", both), ("leave", leave)],
+        &[
+            ("a_named_library_that_is_missing_or_a_text_is_named", || missing_or_text("libamdhip64.so.7")),
+            ("a_library_of_something_else_lacks_symbols", other_library),
+            ("an_old_library_says_what_to_install", old_library),
+            ("debians_library_is_too_old", debians_library),
+            ("a_library_without_devices_says_what_to_check", no_device),
+            ("devices_can_be_hidden", hidden_devices),
+            ("the_newest_library_is_found_by_its_name", found_by_name),
+            ("a_library_that_is_loaded_comes_first", loaded_first),
+            ("both_vendors_work_in_one_process", both_vendors),
+            ("the_emulated_library_has_every_feature", || {
+                expect(&child("open", &seven()?, &[])?, "2 devices of 7.2, emulated: true")
+            }),
+            ("a_device_that_vanishes_is_lost", || lost_after(&seven()?, 100, ["12", "50", "100"])),
+            ("a_leaving_process_is_told_so", leaving),
+        ],
+    )
 }
 
-fn trials() -> Vec<Trial> {
-    let cases: &[(&str, Run)] = &[
-        ("a_named_library_that_is_missing_or_a_text_is_named", || missing_or_text("libamdhip64.so.7")),
-        ("a_library_of_something_else_lacks_symbols", other_library),
-        ("an_old_library_says_what_to_install", old_library),
-        ("debians_library_is_too_old", debians_library),
-        ("a_library_without_devices_says_what_to_check", no_device),
-        ("devices_can_be_hidden", hidden_devices),
-        ("the_newest_library_is_found_by_its_name", found_by_name),
-        ("a_library_that_is_loaded_comes_first", loaded_first),
-        ("both_vendors_work_in_one_process", both_vendors),
-        ("the_emulated_library_has_every_feature", || {
-            expect(&child("open", &seven()?, &[])?, "2 devices of 7.2, emulated: true")
-        }),
-        ("a_device_that_vanishes_is_lost", || lost_after(&seven()?, 100, ["12", "50", "100"])),
-        ("a_leaving_process_is_told_so", leaving),
-    ];
-    cases.iter().map(|(name, case)| Trial::ignorable_test(*name, *case)).collect()
-}
-
-/// Opens every device, and says what came of it.
-fn open() -> Result<String, String> {
-    let text = |error: cachette_hal::Error| error.to_string();
-    let backend = HipBackend::load().map_err(|error| error.to_string())?;
-    let (info, count) = (backend.info(), backend.device_count().map_err(text)?);
-    let mut lines = vec![format!("{count} devices of {}, emulated: {}", info.version, info.emulated)];
-    for ordinal in (0..count).map(Ordinal) {
-        let device = backend.device(ordinal).map_err(text)?;
-        let missing = Feature::ALL.iter().filter_map(|feature| device.missing(*feature));
-        lines.extend(missing.map(|missing| missing.to_string()));
-        device.allocate(4096).map_err(text)?;
-    }
-    Ok(lines.join("\n"))
+fn open() -> Said {
+    let backend = HipBackend::load()?;
+    child::open_all(&backend, &format!(" of {}", backend.info().version))
 }
 
 /// Loads 6.4 first, as another part of the process might.
-fn after_six() -> Result<String, String> {
+fn after_six() -> Said {
     let six = Candidate::Name("libamdhip64.so.6".into());
     // SAFETY: it is the emulated library, found where the parent has put it.
-    let _library = unsafe { Library::open_first(&[six]) }.map_err(|error| error.to_string())?;
+    let _library = unsafe { Library::open_first(&[six]) }?;
     open()
 }
 
 /// Opens a device of each vendor.
-fn both() -> Result<String, String> {
-    let text = |error: cachette_hal::Error| error.to_string();
-    let cuda = CudaBackend::load().map_err(|error| error.to_string())?;
-    let hip = HipBackend::load().map_err(|error| error.to_string())?;
-    let one = cuda.open(Ordinal(0)).map_err(text)?;
-    let two = hip.open(Ordinal(0)).map_err(text)?;
-    one.allocate(4096).map_err(text)?;
-    two.allocate(4096).map_err(text)?;
+fn both() -> Said {
+    let (one, two) = (CudaBackend::load()?.open(Ordinal(0))?, HipBackend::load()?.open(Ordinal(0))?);
+    one.allocate(4096)?;
+    two.allocate(4096)?;
     Ok(format!("{} and {}", one.info().vendor, two.info().vendor))
-}
-
-/// Opens a device, and uses it once more when the library has shut down.
-fn leave() -> Result<String, String> {
-    // Handlers run last first, so the library's own comes before this one.
-    // SAFETY: the handler uses nothing that has ended by then.
-    unsafe { atexit(use_the_device) };
-    let backend = HipBackend::load().map_err(|error| error.to_string())?;
-    let device = backend.device(Ordinal(0)).map_err(|error| error.to_string())?;
-    LEFT.set(device).map_err(|_| "it is set once")?;
-    Ok("leaving".to_owned())
-}
-
-extern "C" fn use_the_device() {
-    if let Some(device) = LEFT.get() {
-        let answer = device.allocate(4096).map(|ptr| ptr.to_string());
-        println!("{}", answer.unwrap_or_else(|error| error.to_string()));
-    }
 }
 
 fn other_library() -> Result<Completion, Failed> {

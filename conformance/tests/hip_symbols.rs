@@ -1,11 +1,11 @@
 //! A library that lacks a function lacks one feature, and says which function it is.
 
 use std::fs;
-use std::path::PathBuf;
 
 use cachette_emulated_hip::{Personality, install};
 use cachette_hal::{CaptureNode, Device, ErrorKind, Feature, LoadError, Ordinal, Reason};
 use cachette_hal_hip::{Candidate, HipBackend};
+use tempfile::NamedTempFile;
 
 /// The functions of each group.
 const GROUPS: &[(Feature, &[&str])] = &[
@@ -69,7 +69,7 @@ const REQUIRED: &[&str] = &[
 ];
 
 /// A copy of the emulated library in which a symbol has another name; it goes with its guard.
-struct Without(PathBuf);
+struct Without(NamedTempFile);
 
 impl Without {
     fn new(symbol: &str) -> Self {
@@ -80,21 +80,15 @@ impl Without {
         let found = content.windows(name.len()).position(|part| part == name);
         let found = found.expect("it is exported in the first place");
         content[found + 1] = b'x';
-        let path = library.with_file_name(format!("without-{symbol}-{}.so", std::process::id()));
-        fs::write(&path, content).expect("there is room for a copy");
-        Self(path)
+        let folder = library.parent().expect("it lies in a folder");
+        let file = NamedTempFile::new_in(folder).expect("there is room for a copy");
+        fs::write(&file, content).expect("there is room for a copy");
+        Self(file)
     }
 
     fn load(&self) -> Result<HipBackend, LoadError> {
         // SAFETY: the emulated library keeps to AMD's C interface.
-        unsafe { HipBackend::load_from(&[Candidate::Path(self.0.clone())]) }
-    }
-}
-
-impl Drop for Without {
-    fn drop(&mut self) {
-        // What cannot be removed goes with the build.
-        let _ = fs::remove_file(&self.0);
+        unsafe { HipBackend::load_from(&[Candidate::Path(self.0.path().to_owned())]) }
     }
 }
 

@@ -56,25 +56,15 @@ impl Capture for CudaCapture {
     unsafe fn capture_status(&self, stream: StreamRef) -> Result<CaptureStatus> {
         let _entered = self.context.enter()?;
         // SAFETY: 1. is the caller's promise.
-        let (status, state, id) = unsafe { ask(&self.calls, stream) };
+        let (status, state, id) = unsafe { ask(&self.calls, stream, ptr::null_mut(), ptr::null_mut()) };
         read_status(status, state, id)
     }
 
     unsafe fn frontier(&self, stream: StreamRef, nodes: &mut Vec<CaptureNode>) -> Result<CaptureStatus> {
         let _entered = self.context.enter()?;
-        let (mut state, mut id) = (IDLE, 0);
         let (mut found, mut count) = (ptr::null(), 0);
-        // SAFETY: 1. is the caller's promise; the driver writes two numbers, a list and its length.
-        let status = unsafe {
-            (self.calls.cuStreamGetCaptureInfo_v2)(
-                pointer(stream.raw()),
-                &raw mut state,
-                &raw mut id,
-                ptr::null_mut(),
-                &raw mut found,
-                &raw mut count,
-            )
-        };
+        // SAFETY: 1. is the caller's promise.
+        let (status, state, id) = unsafe { ask(&self.calls, stream, &raw mut found, &raw mut count) };
         let status = read_status(status, state, id)?;
         if matches!(status, CaptureStatus::Active(_)) && count > 0 {
             // SAFETY: the driver's list has `count` nodes, and does not change until the next call for the stream.
@@ -173,20 +163,26 @@ impl Capture for CudaCapture {
 pub(crate) unsafe fn is_idle(context: &Context, stream: StreamRef) -> bool {
     let Ok(calls) = context.symbols().capture else { return true };
     // SAFETY: 1. is the caller's promise.
-    let (status, state, _) = unsafe { ask(&calls, stream) };
+    let (status, state, _) = unsafe { ask(&calls, stream, ptr::null_mut(), ptr::null_mut()) };
     status == 0 && state == IDLE
 }
 
-/// Asks for a stream's capture. Returns the status of the call, the state of the capture, and its id.
+/// Asks for a stream's capture, and for the nodes of its frontier unless their places are null.
+///
+/// Returns the status of the call, the state of the capture, and its id.
 ///
 /// # Safety
 ///
 /// Promise 1. The context is current.
-unsafe fn ask(calls: &CaptureCalls, stream: StreamRef) -> (Status, u32, u64) {
-    let (mut state, mut id) = (IDLE, 0);
-    let (graph, nodes, count) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+unsafe fn ask(
+    calls: &CaptureCalls,
+    stream: StreamRef,
+    nodes: *mut *const CUgraphNode,
+    count: *mut usize,
+) -> (Status, u32, u64) {
+    let (mut state, mut id, graph) = (IDLE, 0, ptr::null_mut());
     let ask = calls.cuStreamGetCaptureInfo_v2;
-    // SAFETY: 1. is the caller's promise; the driver writes two numbers, and skips the null places.
+    // SAFETY: 1. is the caller's promise; the driver writes two numbers, a list and its length, and skips null places.
     let status = unsafe { ask(pointer(stream.raw()), &raw mut state, &raw mut id, graph, nodes, count) };
     (status, state, id)
 }

@@ -4,8 +4,8 @@ use std::ptr;
 use std::sync::Arc;
 
 use cachette_hal::{
-    Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, MemoryInfo, Missing, Ordinal, Progress, Reason,
-    Result, Stream, StreamRef, group_accessors,
+    Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, MemoryInfo, Ordinal, Progress, Reason, Result, Stream,
+    StreamRef, group_accessors, probed_group, sized_call,
 };
 use cudarc::driver::sys::{CUdevice, CUevent_flags, CUstream_flags};
 
@@ -35,14 +35,14 @@ pub struct CudaDevice {
 struct Parts {
     info: DeviceInfo,
     context: Arc<Context>,
-    virtual_memory: Result<CudaVirtualMemory, Missing>,
-    stream_ordered: Result<CudaStreamOrdered, Missing>,
-    host_memory: Result<CudaHostMemory, Missing>,
-    ipc: Result<CudaIpc, Missing>,
-    capture: Result<CudaCapture, Missing>,
-    peer_access: Result<CudaPeerAccess, Missing>,
-    transfer: Result<CudaTransfer, Missing>,
-    host_calls: Result<CudaHostCalls, Missing>,
+    virtual_memory: Result<CudaVirtualMemory, Reason>,
+    stream_ordered: Result<CudaStreamOrdered, Reason>,
+    host_memory: Result<CudaHostMemory, Reason>,
+    ipc: Result<CudaIpc, Reason>,
+    capture: Result<CudaCapture, Reason>,
+    peer_access: Result<CudaPeerAccess, Reason>,
+    transfer: Result<CudaTransfer, Reason>,
+    host_calls: Result<CudaHostCalls, Reason>,
 }
 
 impl CudaDevice {
@@ -54,14 +54,14 @@ impl CudaDevice {
         let info = facts(&context, ordinal)?;
         let parts = Parts {
             info,
-            virtual_memory: group(Feature::VirtualMemory, CudaVirtualMemory::probe(&context)),
-            stream_ordered: group(Feature::StreamOrdered, CudaStreamOrdered::probe(&context)),
-            host_memory: group(Feature::HostMemory, CudaHostMemory::probe(&context)),
-            ipc: group(Feature::Ipc, CudaIpc::probe(&context)),
-            capture: group(Feature::Capture, CudaCapture::new(&context, context.symbols().capture)),
-            peer_access: group(Feature::PeerAccess, CudaPeerAccess::probe(&context)),
-            transfer: group(Feature::Transfer, CudaTransfer::new(&context, context.symbols().transfer)),
-            host_calls: group(Feature::HostCalls, CudaHostCalls::new(&context, context.symbols().host_calls)),
+            virtual_memory: CudaVirtualMemory::probe(&context),
+            stream_ordered: CudaStreamOrdered::probe(&context),
+            host_memory: CudaHostMemory::probe(&context),
+            ipc: CudaIpc::probe(&context),
+            capture: CudaCapture::new(&context, context.symbols().capture),
+            peer_access: CudaPeerAccess::probe(&context),
+            transfer: CudaTransfer::new(&context, context.symbols().transfer),
+            host_calls: CudaHostCalls::new(&context, context.symbols().host_calls),
             context: Arc::clone(&context),
         };
         drop(entered);
@@ -103,29 +103,9 @@ pub(crate) fn find(core: &CoreCalls, ordinal: Ordinal) -> Result<CUdevice> {
     Ok(device)
 }
 
-/// The name of a call that takes a size; rejects zero, which the driver's calls treat differently.
-pub(crate) const fn sized_call(call: &'static str, bytes: u64) -> Result<&'static str> {
-    if bytes == 0 { Err(Error::new(ErrorKind::InvalidValue, call)) } else { Ok(call) }
-}
-
 /// An address from a call that succeeded; the driver never returns null then.
 pub(crate) fn device_ptr(call: &'static str, address: u64) -> Result<DevicePtr> {
     DevicePtr::new(address).ok_or(Error::new(ErrorKind::Other, call))
-}
-
-/// Adds the feature's name to the reason why it is absent.
-fn group<T>(feature: Feature, probed: Result<T, Reason>) -> Result<T, Missing> {
-    probed.map_err(|reason| Missing::new(feature, reason))
-}
-
-/// A probed group as the contract's object.
-macro_rules! object {
-    ($device:expr, $accessor:ident, $group:ident) => {
-        match &$device.parts.$accessor {
-            Ok(group) => Ok(group),
-            Err(missing) => Err(*missing),
-        }
-    };
 }
 
 impl Device for CudaDevice {
@@ -236,5 +216,5 @@ impl Device for CudaDevice {
         check("cuStreamWaitEvent", unsafe { (self.core().cuStreamWaitEvent)(stream, event, 0) })
     }
 
-    group_accessors!(object);
+    group_accessors!(probed_group);
 }

@@ -3,11 +3,11 @@
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use cachette_hal::{DevicePtr, Error, ErrorKind, HostMemory, Reason, Result};
+use cachette_hal::{DevicePtr, Error, ErrorKind, HostMemory, Reason, Result, sized_call};
 use cudarc::driver::sys;
 
 use crate::context::{Context, Group};
-use crate::device::{device_ptr, sized_call};
+use crate::device::device_ptr;
 use crate::probe::Property;
 use crate::symbols::HostMemoryCalls;
 

@@ -9,11 +9,11 @@
 //!
 //! So a call is retried briefly, because another thread may unmap the backing, and then fails as unsupported.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::thread;
 use std::time::Duration;
 
-use cachette_hal::{ErrorKind, Result};
+use cachette_hal::{ErrorKind, Guarded, Result};
 
 use crate::status::{UNKNOWN, check};
 use crate::types::Status;
@@ -24,15 +24,14 @@ const TRIES: u32 = 12;
 /// The pause before each later try; 2 ms in all.
 const PAUSE: Duration = Duration::from_micros(200);
 
-static ALONE: Mutex<()> = Mutex::new(());
+static ALONE: Guarded<()> = Guarded::new(());
 
 /// Waits until no other thread changes mappings.
 ///
 /// Called after [`Context::enter`](crate::context::Context::enter), which fails in a forked child. There the lock may
 /// stay held forever.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    // The lock protects no data, so a panic cannot leave any half changed.
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ALONE.lock()
 }
 
 /// Makes a call under the lock, and retries it briefly while it fails without a reason. The lock is free between tries.

@@ -1,14 +1,14 @@
 //! Access from one device to another's memory.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use cachette_hal::{Error, ErrorKind, Ordinal, PeerAccess, Reason, Result};
+use cachette_hal::{Error, ErrorKind, Guarded, Ordinal, PeerAccess, Reason, Result, accept};
 use cudarc::driver::sys::CUdevice;
 
 use crate::context::Context;
 use crate::device::find;
-use crate::status::{PEER_ALREADY_ENABLED, PEER_NOT_ENABLED, accept};
+use crate::status::{PEER_ALREADY_ENABLED, PEER_NOT_ENABLED};
 use crate::symbols::PeerAccessCalls;
 
 #[derive(Debug)]
@@ -16,17 +16,13 @@ pub(crate) struct CudaPeerAccess {
     context: Arc<Context>,
     calls: PeerAccessCalls,
     /// Contexts of the accessible devices: access would end if the last user of such a context released it.
-    reached: Mutex<BTreeMap<CUdevice, Arc<Context>>>,
+    reached: Guarded<BTreeMap<CUdevice, Arc<Context>>>,
 }
 
 impl CudaPeerAccess {
     /// Checks the requirements of the group.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
-        Ok(Self { calls: context.symbols().peer_access?, context: Arc::clone(context), reached: Mutex::default() })
-    }
-
-    fn reached(&self) -> MutexGuard<'_, BTreeMap<CUdevice, Arc<Context>>> {
-        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(Self { calls: context.symbols().peer_access?, context: Arc::clone(context), reached: Guarded::default() })
     }
 
     fn peer(&self, call: &'static str, ordinal: Ordinal) -> Result<Arc<Context>> {
@@ -34,7 +30,7 @@ impl CudaPeerAccess {
         if peer == self.context.device {
             return Err(Error::new(ErrorKind::InvalidValue, call));
         }
-        let known = self.reached().get(&peer).cloned();
+        let known = self.reached.lock().get(&peer).cloned();
         match known {
             Some(context) => Ok(context),
             None => Context::retain(Arc::clone(&self.context.driver), peer),
@@ -61,7 +57,7 @@ impl PeerAccess for CudaPeerAccess {
         // SAFETY: the peer's context is retained; there are no flags.
         let enabled = self.context.call(call, || unsafe { (self.calls.cuCtxEnablePeerAccess)(peer.raw(), 0) });
         accept(PEER_ALREADY_ENABLED, enabled)?;
-        self.reached().insert(peer.device, peer);
+        self.reached.lock().insert(peer.device, peer);
         Ok(())
     }
 
@@ -71,7 +67,7 @@ impl PeerAccess for CudaPeerAccess {
         // SAFETY: the peer's context is retained.
         let disabled = self.context.call(call, || unsafe { (self.calls.cuCtxDisablePeerAccess)(peer.raw()) });
         accept(PEER_NOT_ENABLED, disabled)?;
-        self.reached().remove(&peer.device);
+        self.reached.lock().remove(&peer.device);
         Ok(())
     }
 }

@@ -32,14 +32,6 @@ pub(crate) const fn check(call: &'static str, status: Status) -> Result<()> {
     Err(Error::from_status(kind(status), call, status))
 }
 
-/// Accepts one status as success: the state was already set.
-pub(crate) fn accept(status: Status, result: Result<()>) -> Result<()> {
-    match result {
-        Err(error) if error.status() == Some(status) => Ok(()),
-        result => result,
-    }
-}
-
 /// The kind of a status; an unknown status keeps its number.
 const fn kind(status: Status) -> ErrorKind {
     match status {

@@ -3,10 +3,10 @@
 use std::ptr;
 use std::sync::Arc;
 
-use cachette_hal::{DevicePtr, Reason, Result, StreamOrdered, StreamRef};
+use cachette_hal::{DevicePtr, Reason, Result, StreamOrdered, StreamRef, sized_call};
 
 use crate::context::Context;
-use crate::device::{device_ptr, sized_call};
+use crate::device::device_ptr;
 use crate::probe::Property;
 use crate::status::check;
 use crate::symbols::StreamOrderedCalls;

@@ -1,9 +1,8 @@
 //! Fills and copies in stream order.
 
-use cachette_hal::{DevicePtr, Result, StreamRef, Transfer};
+use cachette_hal::{DevicePtr, Result, StreamRef, Transfer, sized_call};
 
 use crate::context::Group;
-use crate::device::sized_call;
 use crate::status::check;
 use crate::symbols::TransferCalls;
 use crate::types::{pointer, size};

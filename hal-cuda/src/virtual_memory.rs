@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cachette_hal::{
     Access, Backing, DevicePtr, Error, ErrorKind, FabricHandle, Granularity, Ordinal, Reason, Result, Sharing,
-    VirtualMemory,
+    VirtualMemory, sized_call,
 };
 use cudarc::driver::sys::{
     CUdevice, CUmemAccess_flags as Flags, CUmemAllocationGranularity_flags as Which,
@@ -16,7 +16,7 @@ use cudarc::driver::sys::{
 };
 
 use crate::context::Context;
-use crate::device::{device_ptr, sized_call};
+use crate::device::device_ptr;
 use crate::mappings::{alone, retried};
 use crate::probe::Property;
 use crate::status::{NOT_SUPPORTED, check};

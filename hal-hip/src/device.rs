@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use cachette_hal::{
-    Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, MemoryInfo, Missing, Ordinal, Progress, Reason,
-    Result, Stream, StreamOrdered, StreamRef, group_accessors,
+    Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, Guarded, MemoryInfo, Missing, Ordinal, Progress,
+    Reason, Result, Stream, StreamOrdered, StreamRef, group_accessors, probed_group, sized_call,
 };
 
 use crate::capture::{HipCapture, check_live, is_captured};
@@ -27,7 +27,7 @@ use crate::types::{EVENT_DISABLE_TIMING, EVENT_RELEASE_TO_SYSTEM, STREAM_NON_BLO
 use crate::virtual_memory::HipVirtualMemory;
 
 /// The open devices. Drivers are never dropped, so an address identifies one.
-static OPENED: Mutex<BTreeMap<(usize, Ordinal), HipDevice>> = Mutex::new(BTreeMap::new());
+static OPENED: Guarded<BTreeMap<(usize, Ordinal), HipDevice>> = Guarded::new(BTreeMap::new());
 
 /// The first pause of a wait for an event; each later pause is twice as long.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(1);
@@ -45,23 +45,22 @@ pub struct HipDevice {
 struct Parts {
     info: DeviceInfo,
     context: Arc<Context>,
-    virtual_memory: Result<HipVirtualMemory, Missing>,
-    stream_ordered: Result<HipStreamOrdered, Missing>,
-    host_memory: Result<HipHostMemory, Missing>,
-    ipc: Result<HipIpc, Missing>,
-    capture: Result<HipCapture, Missing>,
-    peer_access: Result<HipPeerAccess, Missing>,
-    transfer: Result<HipTransfer, Missing>,
-    host_calls: Result<HipHostCalls, Missing>,
+    virtual_memory: Result<HipVirtualMemory, Reason>,
+    stream_ordered: Result<HipStreamOrdered, Reason>,
+    host_memory: Result<HipHostMemory, Reason>,
+    ipc: Result<HipIpc, Reason>,
+    capture: Result<HipCapture, Reason>,
+    peer_access: Result<HipPeerAccess, Reason>,
+    transfer: Result<HipTransfer, Reason>,
+    host_calls: Result<HipHostCalls, Reason>,
 }
 
 impl HipDevice {
     /// Opens the device at `ordinal` and probes its features, once per process.
     pub(crate) fn open(driver: &Arc<Driver>, ordinal: Ordinal) -> Result<Self> {
         let device = find(driver, "hipGetDeviceCount", ordinal)?;
-        let opened = || OPENED.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (Arc::as_ptr(driver).addr(), ordinal);
-        if let Some(known) = opened().get(&key) {
+        if let Some(known) = OPENED.lock().get(&key) {
             return Ok(known.clone());
         }
         // Probing may take time, so the lock is not held. Two threads that probe at once find the same.
@@ -70,19 +69,19 @@ impl HipDevice {
         let info = facts(&context, ordinal)?;
         let architecture = info.architecture.as_deref();
         let parts = Parts {
-            virtual_memory: group(Feature::VirtualMemory, HipVirtualMemory::probe(&context, architecture)),
-            stream_ordered: group(Feature::StreamOrdered, HipStreamOrdered::probe(&context, architecture)),
-            host_memory: group(Feature::HostMemory, HipHostMemory::new(&context, context.symbols().host_memory)),
-            ipc: group(Feature::Ipc, HipIpc::probe(&context)),
-            capture: group(Feature::Capture, HipCapture::new(&context, context.symbols().capture)),
-            peer_access: group(Feature::PeerAccess, HipPeerAccess::new(&context, context.symbols().peer_access)),
-            transfer: group(Feature::Transfer, HipTransfer::new(&context, context.symbols().transfer)),
-            host_calls: group(Feature::HostCalls, HipHostCalls::probe(&context)),
+            virtual_memory: HipVirtualMemory::probe(&context, architecture),
+            stream_ordered: HipStreamOrdered::probe(&context, architecture),
+            host_memory: HipHostMemory::new(&context, context.symbols().host_memory),
+            ipc: HipIpc::probe(&context),
+            capture: HipCapture::new(&context, context.symbols().capture),
+            peer_access: HipPeerAccess::new(&context, context.symbols().peer_access),
+            transfer: HipTransfer::new(&context, context.symbols().transfer),
+            host_calls: HipHostCalls::probe(&context),
             context: Arc::clone(&context),
             info,
         };
         drop(entered);
-        Ok(opened().entry(key).or_insert(Self { parts: Arc::new(parts) }).clone())
+        Ok(OPENED.lock().entry(key).or_insert(Self { parts: Arc::new(parts) }).clone())
     }
 
     fn context(&self) -> &Context {
@@ -114,29 +113,9 @@ pub(crate) fn find(driver: &Driver, call: &'static str, ordinal: Ordinal) -> Res
     c_int::try_from(ordinal.0).ok().filter(|_| exists).ok_or(Error::new(ErrorKind::NoSuchDevice, call))
 }
 
-/// The name of a call that takes a size; rejects zero, for which HIP returns success and null.
-pub(crate) const fn sized_call(call: &'static str, bytes: u64) -> Result<&'static str> {
-    if bytes == 0 { Err(Error::new(ErrorKind::InvalidValue, call)) } else { Ok(call) }
-}
-
 /// An address from a call that succeeded; null then means that there was no memory.
 pub(crate) fn device_ptr(call: &'static str, address: u64) -> Result<DevicePtr> {
     DevicePtr::new(address).ok_or(Error::new(ErrorKind::OutOfMemory, call))
-}
-
-/// Adds the feature's name to the reason why it is absent.
-fn group<T>(feature: Feature, probed: Result<T, Reason>) -> Result<T, Missing> {
-    probed.map_err(|reason| Missing::new(feature, reason))
-}
-
-/// A probed group as the contract's object.
-macro_rules! object {
-    ($device:expr, $accessor:ident, $group:ident) => {
-        match &$device.parts.$accessor {
-            Ok(group) => Ok(group),
-            Err(missing) => Err(*missing),
-        }
-    };
 }
 
 impl Device for HipDevice {
@@ -274,11 +253,12 @@ impl Device for HipDevice {
 
     /// The first use tests the pool.
     fn stream_ordered(&self) -> Result<&dyn StreamOrdered, Missing> {
-        let pool = self.parts.stream_ordered.as_ref().map_err(|missing| *missing)?;
-        group(Feature::StreamOrdered, pool.tested(self)).map(|()| pool as _)
+        let tested = self.parts.stream_ordered.as_ref().map_err(|reason| *reason);
+        let tested = tested.and_then(|pool| pool.tested(self).map(|()| pool as _));
+        tested.map_err(|reason| Missing::new(Feature::StreamOrdered, reason))
     }
 
-    group_accessors! { object:
+    group_accessors! { probed_group:
         virtual_memory VirtualMemory, host_memory HostMemory, ipc Ipc, capture Capture, peer_access PeerAccess,
         transfer Transfer, host_calls HostCalls,
     }

@@ -2,10 +2,10 @@
 
 use std::ptr::{self, NonNull};
 
-use cachette_hal::{DevicePtr, Error, ErrorKind, HostMemory, Result};
+use cachette_hal::{DevicePtr, Error, ErrorKind, HostMemory, Result, sized_call};
 
 use crate::context::Group;
-use crate::device::{device_ptr, sized_call};
+use crate::device::device_ptr;
 use crate::symbols::HostMemoryCalls;
 use crate::types::{
     HOST_MALLOC_COHERENT, HOST_MALLOC_MAPPED, HOST_MALLOC_PORTABLE, HOST_REGISTER_MAPPED, HOST_REGISTER_PORTABLE,

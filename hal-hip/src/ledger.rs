@@ -7,9 +7,8 @@
 use std::collections::BTreeMap;
 use std::mem;
 
-use cachette_hal::ErrorKind;
+use cachette_hal::{ErrorKind, Guarded};
 
-use crate::guarded::Guarded;
 use crate::types::MemAccessDesc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -74,7 +74,6 @@ mod capture;
 mod context;
 mod device;
 mod facts;
-mod guarded;
 mod host_calls;
 mod host_memory;
 mod ipc;

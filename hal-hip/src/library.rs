@@ -4,12 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::env;
 use std::ffi::{OsString, c_int};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use cachette_hal::load::{Candidate, Library, loaded_file};
-use cachette_hal::{BackendInfo, Error, LoadError, Result, Vendor, Version};
+use cachette_hal::{BackendInfo, Error, Guarded, LoadError, Result, Vendor, Version};
 
-use crate::guarded::Guarded;
 use crate::last_error;
 use crate::ledger::Ledger;
 use crate::status::{DEINITIALIZED, SUCCESS, is_no_device, kind_of};
@@ -92,8 +91,8 @@ impl Driver {
 
     /// The process's driver for this library.
     fn shared(symbols: &Symbols, info: BackendInfo) -> Arc<Self> {
-        static DRIVERS: Mutex<Vec<Arc<Driver>>> = Mutex::new(Vec::new());
-        let mut drivers = DRIVERS.lock().unwrap_or_else(PoisonError::into_inner);
+        static DRIVERS: Guarded<Vec<Arc<Driver>>> = Guarded::new(Vec::new());
+        let mut drivers = DRIVERS.lock();
         let same = |driver: &&Arc<Self>| std::ptr::fn_addr_eq(driver.symbols.core.hipInit, symbols.core.hipInit);
         if let Some(driver) = drivers.iter().find(same) {
             return Arc::clone(driver);

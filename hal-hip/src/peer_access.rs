@@ -2,11 +2,11 @@
 
 use std::ffi::c_int;
 
-use cachette_hal::{Error, ErrorKind, Ordinal, PeerAccess, Result};
+use cachette_hal::{Error, ErrorKind, Ordinal, PeerAccess, Result, accept};
 
 use crate::context::Group;
 use crate::device::find;
-use crate::status::{PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED, accept};
+use crate::status::{PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED};
 use crate::symbols::PeerAccessCalls;
 
 pub(crate) type HipPeerAccess = Group<PeerAccessCalls>;

@@ -1,6 +1,6 @@
 //! The driver's statuses as errors of `cachette-hal`.
 
-use cachette_hal::{ErrorKind, Result};
+use cachette_hal::ErrorKind;
 
 use crate::types::Status;
 
@@ -94,14 +94,6 @@ pub(crate) const fn kind_of(status: Status) -> ErrorKind {
 /// Whether a status of `hipInit` or `hipGetDeviceCount` means that there is no device.
 pub(crate) const fn is_no_device(status: Status) -> bool {
     matches!(status, NO_DEVICE | INVALID_DEVICE)
-}
-
-/// Accepts one status as success: the state was already set.
-pub(crate) fn accept(status: Status, result: Result<()>) -> Result<()> {
-    match result {
-        Err(error) if error.status() == Some(status) => Ok(()),
-        result => result,
-    }
 }
 
 #[cfg(test)]

@@ -4,10 +4,12 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use cachette_hal::owned::{OwnedStream, RelaxedCapture};
-use cachette_hal::{Device, DevicePtr, Error, ErrorKind, Reason, Result, StreamOrdered, StreamRef, Transfer};
+use cachette_hal::{
+    Device, DevicePtr, Error, ErrorKind, Reason, Result, StreamOrdered, StreamRef, Transfer, sized_call,
+};
 
 use crate::context::{Context, handle};
-use crate::device::{HipDevice, device_ptr, sized_call};
+use crate::device::{HipDevice, device_ptr};
 use crate::probe::{self, Property};
 use crate::symbols::StreamOrderedCalls;
 use crate::types::{MEMORY_TYPE_DEVICE, PointerAttribute, PoolHandle};

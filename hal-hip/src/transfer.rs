@@ -2,10 +2,9 @@
 
 use std::ffi::c_int;
 
-use cachette_hal::{DevicePtr, Result, StreamRef, Transfer};
+use cachette_hal::{DevicePtr, Result, StreamRef, Transfer, sized_call};
 
 use crate::context::{Group, handle};
-use crate::device::sized_call;
 use crate::symbols::TransferCalls;
 
 pub(crate) type HipTransfer = Group<TransferCalls>;

@@ -1,12 +1,10 @@
 //! Physical memory without an address.
 
 use std::ffi::CStr;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
-use cachette_hal::Sharing;
+use cachette_hal::{Guarded, Sharing};
 
-use crate::checks::lock;
 use crate::mapping::Memory;
 use crate::physical::Charge;
 
@@ -22,7 +20,7 @@ pub(crate) struct BackingMemory {
     /// `None` if memory is phantom.
     pub(crate) memory: Option<Memory>,
     /// `None` if the memory is accounted for in another process.
-    charge: Mutex<Option<Charge>>,
+    charge: Guarded<Option<Charge>>,
     /// Whether it was created for network cards, which changes nothing here.
     pub(crate) rdma: bool,
     /// The number of its mappings that are being unmapped; a defect reads it.
@@ -31,11 +29,11 @@ pub(crate) struct BackingMemory {
 
 impl BackingMemory {
     pub(crate) const fn new(bytes: u64, sharing: Sharing, memory: Option<Memory>, charge: Option<Charge>) -> Self {
-        Self { bytes, sharing, memory, charge: Mutex::new(charge), rdma: false, unmapping: AtomicUsize::new(0) }
+        Self { bytes, sharing, memory, charge: Guarded::new(charge), rdma: false, unmapping: AtomicUsize::new(0) }
     }
 
     /// Counts the memory as free although it is not; a defect.
     pub(crate) fn forfeit(&self) {
-        lock(&self.charge).take();
+        self.charge.lock().take();
     }
 }

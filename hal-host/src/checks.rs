@@ -1,6 +1,6 @@
-//! Errors of calls, and locks that survive a panic.
+//! Errors of calls, and a lock that survives a panic.
 
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 
 use cachette_hal::{Call, Error, ErrorKind, Result};
 
@@ -18,12 +18,7 @@ pub(crate) fn check(holds: bool, call: Call, kind: ErrorKind) -> Result<()> {
     if holds { Ok(()) } else { fail(call, kind) }
 }
 
-/// Takes a lock. Its data is consistent even after a panic, because no holder panics halfway.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Takes a lock for writing; see [`lock`].
+/// Takes a lock for writing. Its data is consistent even after a panic, because no holder panics halfway.
 pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }

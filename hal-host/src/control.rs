@@ -106,7 +106,7 @@ impl HostDevice {
             graphs: machine.live_graphs(index),
             ..Live::default()
         };
-        let backings = self.unit().backings();
+        let backings = self.unit().backings.lock();
         (live.backings, live.rdma_backings) =
             (backings.len(), backings.values().filter(|backing| backing.rdma).count());
         drop(backings);

@@ -18,12 +18,12 @@ mod work;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, MutexGuard};
 use std::thread::JoinHandle;
 
-use cachette_hal::{Call, ErrorKind, Result};
+use cachette_hal::{Call, ErrorKind, Guarded, Result};
 
-use crate::checks::{check, error, lock};
+use crate::checks::{check, error};
 use crate::engine::machine::Machine;
 use crate::random::SplitMix64;
 
@@ -40,13 +40,13 @@ pub(crate) use work::{Task, Work};
 
 #[derive(Debug)]
 pub(crate) struct Engine {
-    state: Mutex<State>,
+    state: Guarded<State>,
     /// Notified when work has finished or a hold was released.
     progress: Condvar,
     /// Held while a step is chosen and run, so that steps follow one another.
-    turn: Mutex<()>,
+    turn: Guarded<()>,
     /// Worker threads that have not been joined.
-    workers: Mutex<Vec<JoinHandle<()>>>,
+    workers: Guarded<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
@@ -77,13 +77,18 @@ impl Engine {
             idle_polls: 0,
             stop: false,
         };
-        Self { state: Mutex::new(state), progress: Condvar::new(), turn: Mutex::new(()), workers: Mutex::default() }
+        Self {
+            state: Guarded::new(state),
+            progress: Condvar::new(),
+            turn: Guarded::new(()),
+            workers: Guarded::default(),
+        }
     }
 }
 
 impl Machine {
     fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.engine.state)
+        self.engine.state.lock()
     }
 
     /// Puts work at the end of a stream's queue.

@@ -1,9 +1,8 @@
 //! Counting calls, and failing them on demand.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cachette_hal::{Call, ErrorKind};
+use cachette_hal::{Call, ErrorKind, Guarded};
 
 /// The calls of a device so far, and the planned failures.
 #[derive(Debug)]
@@ -11,7 +10,7 @@ pub(crate) struct Script {
     counts: Vec<AtomicU64>,
     /// Whether `planned` has entries, so that the usual call takes no lock.
     armed: AtomicBool,
-    planned: Mutex<Vec<Planned>>,
+    planned: Guarded<Vec<Planned>>,
 }
 
 #[derive(Debug)]
@@ -34,7 +33,7 @@ impl Script {
         Self {
             counts: Call::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
             armed: AtomicBool::new(false),
-            planned: Mutex::default(),
+            planned: Guarded::default(),
         }
     }
 
@@ -46,7 +45,7 @@ impl Script {
         if !self.armed.load(Ordering::Acquire) {
             return None;
         }
-        let mut planned = self.planned();
+        let mut planned = self.planned.lock();
         for plan in planned.iter_mut().filter(|plan| plan.counts(call)) {
             plan.left = plan.left.saturating_sub(1);
         }
@@ -58,14 +57,14 @@ impl Script {
 
     /// Makes the `nth` call from now fail: of one kind, or of any if `call` is `None`.
     pub(crate) fn plan(&self, call: Option<Call>, nth: u64, kind: ErrorKind) {
-        let mut planned = self.planned();
+        let mut planned = self.planned.lock();
         planned.push(Planned { call, left: nth.max(1), kind });
         // Release: pairs with the acquire in `count`.
         self.armed.store(true, Ordering::Release);
     }
 
     pub(crate) fn clear(&self) {
-        self.planned().clear();
+        self.planned.lock().clear();
         // Release: pairs with the acquire in `count`.
         self.armed.store(false, Ordering::Release);
     }
@@ -79,10 +78,6 @@ impl Script {
     /// Calls of all kinds so far.
     pub(crate) fn total(&self) -> u64 {
         Call::ALL.iter().map(|call| self.calls(*call)).sum()
-    }
-
-    fn planned(&self) -> MutexGuard<'_, Vec<Planned>> {
-        self.planned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -46,7 +46,7 @@ impl Machine {
 
     /// Returns a range to the pool, unless it was reused before.
     pub(crate) fn return_to_pool(&self, device: usize, at: u64, ticket: u64) {
-        let mut pool = self.units[device].pool();
+        let mut pool = self.units[device].pool.lock();
         if pool.end_free(at, ticket) {
             self.set_idle(at, true);
         }
@@ -59,7 +59,7 @@ impl StreamOrdered for HostDevice {
         self.check_size(call, bytes)?;
         let machine = self.machine();
         let key = machine.uncaptured(call, self.index, stream)?;
-        let mut pool = self.unit().pool();
+        let mut pool = self.unit().pool.lock();
         if let Some(at) = pool.reuse(bytes, key, self.lies(Defect::StreamOrderedFreeEarly)) {
             machine.set_idle(at, false);
             return device_ptr(call, at);
@@ -72,11 +72,11 @@ impl StreamOrdered for HostDevice {
         let call = self.enter(Call::FreeOn)?;
         let (machine, at) = (self.machine(), ptr.address());
         let key = machine.uncaptured(call, self.index, stream)?;
-        let ticket = self.unit().pool().begin_free(at, key).ok_or(error(call, ErrorKind::InvalidValue))?;
+        let ticket = self.unit().pool.lock().begin_free(at, key).ok_or(error(call, ErrorKind::InvalidValue))?;
         let work = Work::Free { at, ticket };
         let queued = machine.submit_uncaptured(call, self.index, stream, work);
         if queued.is_err() {
-            self.unit().pool().undo_free(at, ticket);
+            self.unit().pool.lock().undo_free(at, ticket);
         }
         queued
     }
@@ -84,7 +84,7 @@ impl StreamOrdered for HostDevice {
     fn trim(&self, keep: u64) -> Result<()> {
         self.enter(Call::Trim)?;
         if !self.lies(Defect::TrimDoesNothing) {
-            self.trim_pool(&mut self.unit().pool(), keep);
+            self.trim_pool(&mut self.unit().pool.lock(), keep);
         }
         Ok(())
     }

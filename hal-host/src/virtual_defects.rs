@@ -107,7 +107,7 @@ impl HostDevice {
         if self.lies(Defect::AliasedMemoryFreedEarly)
             && let Some(Kind::Mapping(mapping)) = unmapped.map(|range| &range.kind)
         {
-            let live = self.unit().backings();
+            let live = self.unit().backings.lock();
             let is_live = |backing: &Arc<_>| Arc::ptr_eq(backing, &mapping.backing);
             if !live.values().any(is_live) {
                 mapping.backing.forfeit();

@@ -24,7 +24,7 @@ impl HostDevice {
     }
 
     pub(crate) fn find_backing(&self, call: Call, backing: &Backing) -> Result<Arc<BackingMemory>> {
-        match self.unit().backings().get(&backing.raw()) {
+        match self.unit().backings.lock().get(&backing.raw()) {
             Some(found) if found.bytes == backing.bytes() => Ok(Arc::clone(found)),
             _ => fail(call, ErrorKind::InvalidHandle),
         }
@@ -32,7 +32,7 @@ impl HostDevice {
 
     pub(crate) fn enter_backing(&self, memory: BackingMemory) -> Backing {
         let (handle, bytes) = (self.machine().handle(), memory.bytes);
-        self.unit().backings().insert(handle, Arc::new(memory));
+        self.unit().backings.lock().insert(handle, Arc::new(memory));
         Backing::from_raw(handle, bytes)
     }
 
@@ -146,7 +146,7 @@ impl VirtualMemory for HostDevice {
     unsafe fn destroy_backing(&self, backing: Backing) -> Result<()> {
         let call = self.enter_mapping(Call::DestroyBacking)?;
         let found = self.find_backing(call, &backing)?;
-        self.unit().backings().remove(&backing.raw());
+        self.unit().backings.lock().remove(&backing.raw());
         if self.lies(Defect::DestroyedBackingLosesMapping) {
             self.detach(&found);
         }

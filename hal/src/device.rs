@@ -192,6 +192,19 @@ macro_rules! group_accessors {
     };
 }
 
+/// The accessor of a group for [`group_accessors`]: the field of its name in the device's `parts`, which has the group or
+/// the reason why it is absent.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! probed_group {
+    ($device:expr, $accessor:ident, $group:ident) => {
+        match &$device.parts.$accessor {
+            Ok(group) => Ok(group),
+            Err(reason) => Err($crate::Missing::new($crate::Feature::$group, *reason)),
+        }
+    };
+}
+
 /// Calls the accessor of a group on the device behind a pointer.
 macro_rules! pointee {
     ($pointer:expr, $accessor:ident, $group:ident) => {

@@ -3,10 +3,10 @@
 #![cfg(feature = "load")]
 
 use std::fs;
-use std::path::PathBuf;
 
 use cachette_hal::load::{Candidate, Library, loaded_file};
 use cachette_hal::{LoadError, Reason, Tried, symbol_table};
+use tempfile::NamedTempFile;
 
 /// Opens the first candidate.
 fn open(candidates: &[Candidate]) -> Result<Library, LoadError> {
@@ -24,25 +24,6 @@ fn reasons(result: Result<Library, LoadError>) -> Vec<Tried> {
     match result {
         Err(LoadError::LibraryMissing { tried }) => tried,
         other => panic!("expected no library, got {other:?}"),
-    }
-}
-
-/// A file that goes with its guard.
-struct Scrap(PathBuf);
-
-impl Scrap {
-    fn new(name: &str, text: &str) -> Self {
-        let name = format!("cachette-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::write(&path, text).expect("the system has room for a scrap");
-        Self(path)
-    }
-}
-
-impl Drop for Scrap {
-    fn drop(&mut self) {
-        // What cannot be removed is the system's to clear.
-        let _ = fs::remove_file(&self.0);
     }
 }
 
@@ -108,18 +89,19 @@ fn a_loaded_copy_is_found_and_one_that_is_not_is_not_loaded() {
 
 #[test]
 fn every_failure_is_listed_with_a_short_reason() {
-    let scrap = Scrap::new("scrap.so", &"This is no library.\n".repeat(100));
+    let scrap = NamedTempFile::new().unwrap();
+    fs::write(&scrap, "This is no library.\n".repeat(100)).unwrap();
     let tried = reasons(open(&[
         Candidate::Name("libcachette-missing.so.1".into()),
         Candidate::Path("/nowhere/libm.so".into()),
-        Candidate::Path(scrap.0.clone()),
+        Candidate::Path(scrap.path().to_owned()),
     ]));
     assert_eq!(tried.len(), 3);
     assert_eq!(tried[0].name, "libcachette-missing.so.1");
     assert_eq!(tried[0].why, "No such file or directory");
     assert_eq!(tried[1].name, "/nowhere/libm.so");
     assert_eq!(tried[1].why, "No such file or directory");
-    assert_eq!(tried[2].name, scrap.0.display().to_string());
+    assert_eq!(tried[2].name, scrap.path().display().to_string());
     assert_eq!(tried[2].why, "invalid ELF header");
 }
 

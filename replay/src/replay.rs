@@ -24,7 +24,7 @@ use player::Player;
 pub const PASSES: usize = 3;
 
 /// What a replay needed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
     /// Operations of the trace.
     pub operations: usize,
@@ -75,7 +75,8 @@ pub fn replay(
     progress: &mut dyn FnMut(usize),
 ) -> Outcome {
     let (allocator, counts) = allocator(device, config, limit);
-    let mut outcome = Outcome::before(trace, limit);
+    let (operations, peak_requested) = (trace.operations.len(), trace.peak_requested);
+    let mut outcome = Outcome { operations, peak_requested, limit, ..Outcome::default() };
     let ended = Player::new(&allocator, trace).and_then(|player| {
         let before = Spent::until_now(&counts);
         let cold = player.play(Pass::First, progress);
@@ -107,28 +108,6 @@ fn allocator(device: &AnyDevice, config: &Config, limit: Option<u64>) -> (Alloca
 }
 
 impl Outcome {
-    /// What is known from the trace alone.
-    const fn before(trace: &Trace, limit: Option<u64>) -> Self {
-        Self {
-            operations: trace.operations.len(),
-            peak_requested: trace.peak_requested,
-            peak_allocated: 0,
-            peak_reserved: 0,
-            ratio: 0.0,
-            cold_ns_per_op: None,
-            warm_ns_per_op: None,
-            steady_ns_per_op: None,
-            driver_calls: 0,
-            steady_driver_calls: None,
-            created_chunks: 0,
-            moved_chunks: 0,
-            steady_created_chunks: None,
-            steady_moved_chunks: None,
-            limit,
-            error: None,
-        }
-    }
-
     const fn note_cold(&mut self, spent: Spent) {
         self.driver_calls = spent.calls;
         self.created_chunks = spent.created;

@@ -32,7 +32,7 @@ pub enum Operation {
 }
 
 /// The operations of a program, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     pub(crate) name: String,
     pub(crate) operations: Vec<Operation>,
@@ -83,4 +83,11 @@ impl Trace {
     pub const fn recorded(&self) -> Option<&Recorded> {
         self.recorded.as_ref()
     }
+}
+
+/// The file's name without folder, `.gz` and one of `endings`.
+fn name_of(path: &Path, endings: &[&str]) -> String {
+    let text = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let name = text.strip_suffix(".gz").unwrap_or(&text);
+    endings.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name).to_owned()
 }

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use cachette::history::{Callers, Frame, RawStack, StackSource};
 use cachette::{Allocator, TraceAction, TraceEvent};
 use cachette_hal::traced::Traced;
 use cachette_hal::traced::{DriverCall, Observer};
-use cachette_hal::{Call, Device, DevicePtr, StreamRef, Use};
+use cachette_hal::{Call, Device, DevicePtr, Guarded, StreamRef, Use};
 
 use crate::finding::Finding;
 use crate::marks::Marks;
@@ -57,9 +57,9 @@ pub struct DeviceSanitizer(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
+    state: Guarded<State>,
     stacks: Arc<dyn StackSource>,
-    sites: Mutex<Sites>,
+    sites: Guarded<Sites>,
 }
 
 /// The places of captured stacks. Stacks that a finding would show alike are one place.
@@ -88,8 +88,9 @@ impl DeviceSanitizer {
         options.libraries.extend(LIBRARIES.map(str::to_owned));
         options.libraries.extend(source_folders(&Callers::shared()));
         let (segments, graphs) = (HashMap::new(), HashMap::new());
-        let state = Mutex::new(State { sanitizer: Sanitizer::new(options), segments, graphs, marks: Marks::default() });
-        Self(Arc::new(Shared { state, stacks: Callers::shared(), sites: Mutex::default() }))
+        let state =
+            Guarded::new(State { sanitizer: Sanitizer::new(options), segments, graphs, marks: Marks::default() });
+        Self(Arc::new(Shared { state, stacks: Callers::shared(), sites: Guarded::default() }))
     }
 
     /// A device around `device`, whose calls this sanitizer receives.
@@ -148,13 +149,13 @@ fn source_folders(stacks: &Callers) -> Vec<String> {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // Each report is complete in itself, so a panic leaves the state valid.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The place of the caller. No lock is held.
     fn site(&self) -> Site {
         let Some(stack) = self.stacks.capture() else { return Site::default() };
-        let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sites = self.sites.lock();
         let Sites { of_stack, of_lines } = &mut *sites;
         let shown = || self.state().sanitizer.shown(self.frames(stack));
         let site = || *of_lines.entry(shown()).or_insert(Site(stack.0.get()));

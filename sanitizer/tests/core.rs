@@ -45,11 +45,16 @@ fn used_on_b(sanitizer: &mut Sanitizer, record: bool) {
     sanitizer.free(0x1000, Site(3));
 }
 
+fn after_b(options: Options, record: bool) -> Sanitizer {
+    let mut sanitizer = Sanitizer::new(options);
+    used_on_b(&mut sanitizer, record);
+    sanitizer
+}
+
 #[test]
 fn a_request_is_checked_when_the_allocator_keeps_its_promises() {
     for record in [false, true] {
-        let mut sanitizer = Sanitizer::new(of_torch());
-        used_on_b(&mut sanitizer, record);
+        let mut sanitizer = after_b(of_torch(), record);
         sanitizer.allocate(A, 0x1000, 4096, Site(4));
         assert_eq!(sanitizer.count(), usize::from(!record));
     }
@@ -57,8 +62,7 @@ fn a_request_is_checked_when_the_allocator_keeps_its_promises() {
 
 #[test]
 fn a_record_covers_only_the_work_that_was_queued_at_the_free() {
-    let mut sanitizer = Sanitizer::new(of_torch());
-    used_on_b(&mut sanitizer, true);
+    let mut sanitizer = after_b(of_torch(), true);
     uses(&mut sanitizer, B, 0x1000, Use::Read);
     assert_eq!(found(&sanitizer)[0].kind, FindingKind::UsedAfterFree);
 }
@@ -76,8 +80,7 @@ fn a_request_of_another_stream_waits_for_the_previous_owner() {
 
 #[test]
 fn a_finding_names_every_place_and_what_is_missing() {
-    let mut sanitizer = Sanitizer::new(of_torch());
-    used_on_b(&mut sanitizer, false);
+    let mut sanitizer = after_b(of_torch(), false);
     sanitizer.allocate(A, 0x1000, 2048, Site(4));
     let text = found(&sanitizer)[0].to_string();
     let expected = "\
@@ -111,8 +114,7 @@ fn a_use_that_does_not_wait_for_the_owner_needs_a_wait() {
 
 #[test]
 fn a_finding_is_json() {
-    let mut sanitizer = Sanitizer::new(of_torch());
-    used_on_b(&mut sanitizer, false);
+    let mut sanitizer = after_b(of_torch(), false);
     sanitizer.allocate(A, 0x1000, 2048, Site(4));
     let json = serde_json::to_value(&found(&sanitizer)[0]).unwrap();
     assert_eq!(json["kind"], "reused_too_early");
@@ -138,8 +140,7 @@ fn equal_findings_are_one_with_a_count() {
 
 #[test]
 fn two_reads_do_not_conflict() {
-    let mut sanitizer = Sanitizer::new(Options::default());
-    used_on_b(&mut sanitizer, false);
+    let mut sanitizer = after_b(Options::default(), false);
     sanitizer.allocate(A, 0x1000, 4096, Site(4));
     uses(&mut sanitizer, A, 0x1000, Use::Read);
     assert_eq!(sanitizer.count(), 0);
@@ -288,8 +289,7 @@ fn a_stream_joins_a_capture_by_an_event() {
 
 #[test]
 fn a_graph_that_reads_and_writes_does_both_at_its_launch() {
-    let mut sanitizer = Sanitizer::new(Options::default());
-    used_on_b(&mut sanitizer, false);
+    let mut sanitizer = after_b(Options::default(), false);
     sanitizer.allocate(A, 0x1000, 4096, Site(4));
     sanitizer.begin_capture(A);
     uses(&mut sanitizer, A, 0x1000, Use::Read);
@@ -320,8 +320,7 @@ fn a_wait_for_another_capture_leaves_a_stream_in_its_own() {
 #[test]
 fn a_wait_inside_a_capture_orders_nothing_outside_it() {
     for captured in [false, true] {
-        let mut sanitizer = Sanitizer::new(of_torch());
-        used_on_b(&mut sanitizer, false);
+        let mut sanitizer = after_b(of_torch(), false);
         sanitizer.record(EventId(2), B);
         if captured {
             sanitizer.begin_capture(A);
@@ -336,8 +335,7 @@ fn a_wait_inside_a_capture_orders_nothing_outside_it() {
 #[test]
 fn what_the_host_has_waited_for_precedes_all_later_work() {
     for waits in [false, true] {
-        let mut sanitizer = Sanitizer::new(of_torch());
-        used_on_b(&mut sanitizer, false);
+        let mut sanitizer = after_b(of_torch(), false);
         if waits {
             sanitizer.synchronize(B);
         }
@@ -348,8 +346,7 @@ fn what_the_host_has_waited_for_precedes_all_later_work() {
 
 #[test]
 fn a_new_event_with_the_number_of_a_destroyed_one_orders_nothing() {
-    let mut sanitizer = Sanitizer::new(of_torch());
-    used_on_b(&mut sanitizer, false);
+    let mut sanitizer = after_b(of_torch(), false);
     sanitizer.record(EventId(2), B);
     sanitizer.destroy_event(EventId(2));
     sanitizer.stream_wait(A, EventId(2));

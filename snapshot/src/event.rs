@@ -6,10 +6,11 @@ use std::str::FromStr;
 use crate::{StackId, TextId};
 
 /// The kind of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum TraceAction {
     /// A block was allocated.
+    #[default]
     Alloc,
     /// A caller freed a block.
     FreeRequested,
@@ -86,7 +87,7 @@ impl FromStr for TraceAction {
 }
 
 /// One event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "files", derive(serde::Deserialize), serde(try_from = "crate::rows::EventRow"))]
 pub struct Event {
     /// The address; for [`TraceAction::OutOfMemory`] the device's free bytes.

@@ -102,9 +102,7 @@ impl Numbers {
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        Annotation, Block, BlockState, Frame, PoolId, Segment, SegmentKind, Setting, Stage, Trace, TraceAction,
-    };
+    use crate::{Annotation, Block, Frame, PoolId, Segment, Setting, Stage, Trace};
 
     use super::*;
 
@@ -123,35 +121,14 @@ mod tests {
             device,
             address,
             bytes: 512,
-            stream: 0,
-            kind: SegmentKind::Small,
             pool: 1,
-            elastic: false,
-            order: 0,
             stack,
-            blocks: vec![Block {
-                address,
-                bytes: 512,
-                requested: 9,
-                state: BlockState::Allocated,
-                stack,
-                label: metadata,
-            }],
+            blocks: vec![Block { address, bytes: 512, stack, label: metadata, ..Block::default() }],
+            ..Segment::default()
         });
         snapshot.traces.push(Trace {
             device,
-            events: vec![Event {
-                address,
-                bytes: 9,
-                stream: 0,
-                time_us,
-                stack,
-                forward_stack: StackId::NONE,
-                metadata,
-                context: TextId::NONE,
-                pool: 1,
-                action: TraceAction::Alloc,
-            }],
+            events: vec![Event { address, time_us, stack, metadata, pool: 1, ..Event::default() }],
         });
         snapshot
     }

@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn h7_the_name_says_the_format_and_a_failure_leaves_nothing() {
-        let folder = std::env::temp_dir().join(format!("cachette-save-{}", process::id()));
-        fs::create_dir(&folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
         let snapshot = Snapshot { pools: vec![crate::PoolId(0, 0)], ..Snapshot::default() };
         for name in ["a.json", "a.pickle", "a.pkl"] {
             save(&snapshot, &folder.join(name)).unwrap();
@@ -84,7 +84,6 @@ mod tests {
         assert!(nowhere.to_string().starts_with("cannot write"), "{nowhere}");
         fs::create_dir(folder.join("b.json")).unwrap();
         save(&snapshot, &folder.join("b.json")).unwrap_err();
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 4);
-        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(fs::read_dir(folder).unwrap().count(), 4);
     }
 }

@@ -8,17 +8,18 @@ use crate::{StackId, TextId};
 pub struct PoolId(pub u64, pub u64);
 
 /// The requests that a segment serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "files", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum SegmentKind {
     /// Requests up to 1 MiB.
     Small,
     /// Larger requests.
+    #[default]
     Large,
 }
 
 /// A segment, or a mapped part of an elastic segment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "files", derive(serde::Serialize, serde::Deserialize))]
 pub struct Segment {
     /// The device.
@@ -45,18 +46,19 @@ pub struct Segment {
 }
 
 /// The state of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BlockState {
     /// A caller uses it.
     Allocated,
     /// Its caller freed it while other streams used it.
     Pending,
     /// It is free.
+    #[default]
     Free,
 }
 
 /// A block of a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "files", derive(serde::Deserialize), serde(try_from = "crate::rows::BlockRow"))]
 pub struct Block {
     /// The first address.
@@ -94,26 +96,9 @@ mod tests {
 
     #[test]
     fn a_sum_beyond_all_numbers_is_the_largest() {
-        let block = |state| Block {
-            address: 0,
-            bytes: u64::MAX - 1,
-            requested: u64::MAX - 1,
-            state,
-            stack: StackId::NONE,
-            label: TextId::NONE,
-        };
-        let segment = Segment {
-            device: 0,
-            address: 0,
-            bytes: 0,
-            stream: 0,
-            kind: SegmentKind::Large,
-            pool: 0,
-            elastic: false,
-            order: 0,
-            stack: StackId::NONE,
-            blocks: vec![block(BlockState::Allocated), block(BlockState::Allocated), block(BlockState::Pending)],
-        };
+        let block = |state| Block { bytes: u64::MAX - 1, requested: u64::MAX - 1, state, ..Block::default() };
+        let blocks = [BlockState::Allocated, BlockState::Allocated, BlockState::Pending].map(block);
+        let segment = Segment { blocks: blocks.to_vec(), ..Segment::default() };
         assert_eq!(segment.requested(), u64::MAX);
         assert_eq!(segment.bytes_in(BlockState::Allocated), u64::MAX);
         assert_eq!(segment.bytes_in(BlockState::Pending), u64::MAX - 1);

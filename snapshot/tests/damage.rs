@@ -2,17 +2,17 @@
 
 mod sample;
 
+use std::fs;
 use std::io::Write;
-use std::{fs, process};
 
 use cachette_snapshot::{Limits, Snapshot, SnapshotProblem};
 use sample::{as_json, as_pickle, small};
+use tempfile::NamedTempFile;
 
 /// Asserts that a pickle is refused with `expected` in the message.
 #[track_caller]
 fn refused(bytes: &[u8], expected: &str) {
-    let error = Snapshot::read_pickle(bytes).expect_err("it is refused");
-    let error = error.to_string();
+    let error = Snapshot::read_pickle(bytes).expect_err("it is refused").to_string();
     assert!(error.contains(expected), "{error}");
 }
 
@@ -163,8 +163,10 @@ fn nesting_has_an_end() {
 #[test]
 fn a_file_beyond_the_limit_is_refused_by_its_size() {
     let limits = Limits { bytes: 100, ..Limits::DEFAULT };
-    let error = Snapshot::read_pickle_within(&*as_pickle(&small()), &limits).unwrap_err();
-    assert!(error.to_string().contains("larger than 100 bytes"), "{error}");
+    let pickle = Snapshot::read_pickle_within(&*as_pickle(&small()), &limits);
+    for error in [pickle.unwrap_err(), Snapshot::read_json_within(&*as_json(&small()), &limits).unwrap_err()] {
+        assert!(error.to_string().contains("larger than 100 bytes"), "{error}");
+    }
     let limits = Limits { memory: 1000, ..Limits::DEFAULT };
     let error = Snapshot::read_pickle_within(&*as_pickle(&small()), &limits).unwrap_err();
     assert!(error.to_string().contains("more than 1000 bytes of memory"), "{error}");
@@ -201,21 +203,10 @@ fn json_that_is_no_snapshot_or_names_what_is_not_there() {
     }
 }
 
-/// A temporary file, deleted on drop.
-struct Scratch(std::path::PathBuf);
-
-impl Scratch {
-    fn holding(content: &[u8], name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("cachette-snapshot-{}-{name}", process::id()));
-        fs::write(&path, content).expect("the file is written");
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
+fn file_of(content: &[u8]) -> NamedTempFile {
+    let file = NamedTempFile::new().expect("there is room for a file");
+    fs::write(&file, content).expect("the file is written");
+    file
 }
 
 fn packed(bytes: &[u8]) -> Vec<u8> {
@@ -230,8 +221,8 @@ fn a_packed_file_that_expands_like_no_snapshot_is_not_read() {
     for (start, filler) in [(&b"\x80\x02"[..], b'('), (b"{", b' ')] {
         let mut bomb = vec![filler; 32 << 20];
         bomb[..start.len()].copy_from_slice(start);
-        let file = Scratch::holding(&packed(&bomb), "bomb");
-        let error = Snapshot::read(&file.0).unwrap_err();
+        let file = file_of(&packed(&bomb));
+        let error = Snapshot::read(file.path()).unwrap_err();
         assert!(matches!(error.problem, SnapshotProblem::Expands { fold: 256 }), "{error}");
         assert!(error.to_string().ends_with("gunzip it first"), "{error}");
     }
@@ -241,9 +232,9 @@ fn a_packed_file_that_expands_like_no_snapshot_is_not_read() {
 fn a_file_says_by_itself_what_it_is() {
     let (pickle, json) = (as_pickle(&small()), as_json(&small()));
     for content in [packed(&pickle), packed(&json), pickle.clone(), json] {
-        let file = Scratch::holding(&content, "whole");
-        assert_eq!(Snapshot::read(&file.0).unwrap().segments, small().segments);
-        assert!(Snapshot::is_likely(&file.0));
+        let file = file_of(&content);
+        assert_eq!(Snapshot::read(file.path()).unwrap().segments, small().segments);
+        assert!(Snapshot::is_likely(file.path()));
     }
     let whole = packed(&pickle);
     for (content, expected) in [
@@ -253,9 +244,9 @@ fn a_file_says_by_itself_what_it_is() {
         (b"\x7fELF", "it begins with '\\x7fELF'"),
         (&whole[..whole.len() / 2], "the packed data end too early"),
     ] {
-        let file = Scratch::holding(content, "foreign");
-        let error = Snapshot::read(&file.0).unwrap_err().to_string();
-        let start = format!("snapshot '{}': ", file.0.display());
+        let file = file_of(content);
+        let error = Snapshot::read(file.path()).unwrap_err().to_string();
+        let start = format!("snapshot '{}': ", file.path().display());
         assert!(error.starts_with(&start) && error.contains(expected), "{error}");
     }
     let missing = Snapshot::read("/nonexistent/x.pickle".as_ref()).unwrap_err();

@@ -144,13 +144,6 @@ fn settings_in_json_are_as_few_as_in_a_pickle() {
     }
 }
 
-#[test]
-fn a_file_in_json_beyond_the_limit_is_refused_by_its_size() {
-    let limits = Limits { bytes: 100, ..Limits::DEFAULT };
-    let error = Snapshot::read_json_within(&*as_json(&small()), &limits).unwrap_err();
-    assert!(error.to_string().contains("larger than 100 bytes"), "{error}");
-}
-
 /// One long text, which every entry of a long dict names, would be copied each time.
 #[test]
 fn a_text_that_a_dict_names_many_times_is_copied_once() {

@@ -2,12 +2,12 @@
 
 use std::ffi::c_void;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use cachette::source::checks::{aligned, check_bytes, not_null};
 use cachette::source::{ALIGNMENT, AllocContext, Source, SourceError};
 use cachette_hal::load::Library;
-use cachette_hal::{DevicePtr, Ordinal, Vendor};
+use cachette_hal::{DevicePtr, Guarded, Ordinal, Vendor};
 
 use crate::check_device;
 use crate::convert::{address, pointer, size};
@@ -141,6 +141,6 @@ unsafe impl Source for Rocshmem {
 
 /// Locks the library, which is not thread-safe.
 fn lock_library() -> MutexGuard<'static, ()> {
-    static LOCK: Mutex<()> = Mutex::new(());
-    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+    static LOCK: Guarded<()> = Guarded::new(());
+    LOCK.lock()
 }

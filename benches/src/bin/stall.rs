@@ -27,36 +27,29 @@ struct Options {
 /// What is called while the stream is busy, after what was done before.
 #[derive(Clone, Copy)]
 enum Step {
-    Hit,
-    Growth,
-    Recycling,
+    /// An allocation of so many MiB.
+    Allocate(u64),
     Release,
 }
 
-impl Step {
-    const ALL: [Self; 4] = [Self::Hit, Self::Growth, Self::Recycling, Self::Release];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Hit => "allocate, a free block fits",
-            Self::Growth => "allocate, memory is obtained",
-            Self::Recycling => "allocate, idle memory moves",
-            Self::Release => "empty the cache",
-        }
-    }
-}
+const STEPS: [(Step, &str); 4] = [
+    (Step::Allocate(30), "allocate, a free block fits"),
+    (Step::Allocate(400), "allocate, memory is obtained"),
+    (Step::Allocate(70), "allocate, idle memory moves"),
+    (Step::Release, "empty the cache"),
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     let target = Target::open(options.backend.as_deref(), Ordinal(0), 64 << 30)?;
     println!("{}, the stream is busy for {HOLD:?}", target.backend);
     for (kind, config) in [("direct", "expandable_segments:False"), ("elastic", "expandable_segments:True")] {
-        for step in Step::ALL {
+        for (step, name) in STEPS {
             let mut longest = Duration::ZERO;
             for _ in 0..ROUNDS {
                 longest = longest.max(measure(&target.device, &config.parse()?, step)?);
             }
-            println!("{kind:8} {:30} {longest:>12.1?}", step.name());
+            println!("{kind:8} {name:30} {longest:>12.1?}");
         }
     }
     Ok(())
@@ -74,9 +67,7 @@ fn measure(device: &AnyDevice, config: &Config, step: Step) -> Result<Duration, 
     hold(&allocator, &stream)?;
     let start = Instant::now();
     let got = match step {
-        Step::Hit => Some(allocator.allocate(30 * MIB, &stream)?),
-        Step::Growth => Some(allocator.allocate(400 * MIB, &stream)?),
-        Step::Recycling => Some(allocator.allocate(70 * MIB, &stream)?),
+        Step::Allocate(size) => Some(allocator.allocate(size * MIB, &stream)?),
         Step::Release => {
             allocator.empty_cache()?;
             None

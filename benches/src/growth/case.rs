@@ -67,11 +67,17 @@ fn on(capacity: u64, text: &str) -> Result<(HostDevice, Allocator), Stopped> {
     Ok((device, allocator))
 }
 
+fn with_stream(text: &str) -> Result<(Allocator, Stream), Stopped> {
+    let (_, allocator) = on(CAPACITY, text)?;
+    let stream = allocator.create_stream()?;
+    Ok((allocator, stream))
+}
+
 /// Calls `act`, which is counted, and returns its result.
-fn count<T>(act: impl FnOnce() -> T) -> Option<T> {
+fn count<T>(act: impl FnOnce() -> T) -> Result<T, Stopped> {
     let (mut act, mut result) = (Some(act), None);
     measured(&mut || result = act.take().map(|act| act()));
-    result
+    result.ok_or_else(|| "it was not run".into())
 }
 
 fn raw_blocks(allocator: &Allocator, stream: &Stream, number: u32, bytes: u64) -> Result<Vec<u64>, Stopped> {
@@ -96,7 +102,7 @@ fn lookups(number: u32) -> Result<(), Stopped> {
             used.is_ok() && bytes.is_ok() && allocator.free_raw(*address).is_ok()
         })
     });
-    if served == Some(true) { Ok(()) } else { Err("a block was not found".into()) }
+    if served? { Ok(()) } else { Err("a block was not found".into()) }
 }
 
 fn pending(number: u32) -> Result<(), Stopped> {
@@ -122,8 +128,7 @@ fn pending(number: u32) -> Result<(), Stopped> {
     });
     let served = count(|| allocator.allocate(16 * MIB, &stream).map(drop));
     releaser.join().map_err(|_| "the thread that ends the work panicked")?;
-    served.ok_or("it was not run")??;
-    Ok(())
+    Ok(served??)
 }
 
 fn frees(number: u32) -> Result<(), Stopped> {
@@ -136,75 +141,66 @@ fn frees(number: u32) -> Result<(), Stopped> {
             block.record_stream(&side);
             drop(block);
         }
-    });
-    Ok(())
+    })
 }
 
 fn segments(number: u32) -> Result<(), Stopped> {
-    let (_, allocator) = on(CAPACITY, DIRECT)?;
-    let stream = allocator.create_stream()?;
-    let released = count(|| {
+    let (allocator, stream) = with_stream(DIRECT)?;
+    count(|| {
         drop(blocks(&allocator, &stream, number, LARGE)?);
         Ok::<_, Stopped>(allocator.empty_cache()?)
-    });
-    released.ok_or("it was not run")?.map(drop)
+    })?
+    .map(drop)
 }
 
 fn chunks(number: u32) -> Result<(), Stopped> {
-    let (_, allocator) = on(CAPACITY, "")?;
-    let stream = allocator.create_stream()?;
-    count(|| blocks(&allocator, &stream, number, 2 << 20)).ok_or("it was not run")?.map(drop)
+    let (allocator, stream) = with_stream("")?;
+    count(|| blocks(&allocator, &stream, number, 2 << 20))?.map(drop)
 }
 
 fn dropped_streams(number: u32) -> Result<(), Stopped> {
     let (_, allocator) = on(CAPACITY, "")?;
-    let made = count(|| {
+    count(|| {
         for _ in 0..number {
             drop(allocator.allocate(SMALL, &allocator.create_stream()?)?);
         }
-        Ok::<_, Stopped>(())
-    });
-    made.ok_or("it was not run")?
+        Ok(())
+    })?
 }
 
 fn live_streams(number: u32, text: &str) -> Result<(), Stopped> {
     // No more than they need, since each elastic segment reserves addresses for a part of it.
     let (_, allocator) = on(64 << 30, text)?;
-    let made = count(|| {
+    count(|| {
         let use_new = |_| {
             let stream = allocator.create_stream()?;
             let memory = allocator.allocate(SMALL, &stream)?;
             Ok::<_, Stopped>((memory, stream))
         };
         (0..number).map(use_new).collect::<Result<Vec<_>, _>>()
-    });
-    made.ok_or("it was not run")?.map(drop)
+    })?
+    .map(drop)
 }
 
 fn pools(number: u32) -> Result<(), Stopped> {
-    let (_, allocator) = on(CAPACITY, "")?;
-    let stream = allocator.create_stream()?;
-    let made = count(|| {
+    let (allocator, stream) = with_stream("")?;
+    count(|| {
         for _ in 0..number {
             drop(allocator.create_pool().allocate(SMALL, &stream)?);
         }
-        Ok::<_, Stopped>(())
-    });
-    made.ok_or("it was not run")?
+        Ok(())
+    })?
 }
 
 fn pools_in_use(number: u32) -> Result<(), Stopped> {
-    let (_, allocator) = on(CAPACITY, DIRECT)?;
-    let stream = allocator.create_stream()?;
+    let (allocator, stream) = with_stream(DIRECT)?;
     let pools: Vec<Pool> = (0..number).map(|_| allocator.create_pool()).collect();
     let _memory = pools.iter().map(|pool| pool.allocate(SMALL, &stream)).collect::<Result<Vec<_>, _>>()?;
-    count(|| drop(pools));
-    Ok(())
+    count(|| drop(pools))
 }
 
 fn events(number: u32) -> Result<(), Stopped> {
-    let (_, allocator) = on(CAPACITY, "")?;
-    let stream = allocator.create_stream()?;
+    let (allocator, stream) = with_stream("")?;
     drop(allocator.allocate(SMALL, &stream)?);
     allocator.record_history(HistoryOptions::new().stacks(false).max_entries(u64::from(number)));
     let recorded = count(|| {
@@ -213,19 +209,17 @@ fn events(number: u32) -> Result<(), Stopped> {
         }
         Ok::<_, Stopped>(allocator.snapshot())
     });
-    recorded.ok_or("it was not run")?.map(drop)
+    recorded?.map(drop)
 }
 
 fn checkpoints(number: u32) -> Result<(), Stopped> {
-    let (_, allocator) = on(CAPACITY, "")?;
-    let stream = allocator.create_stream()?;
+    let (allocator, stream) = with_stream("")?;
     let pool = allocator.create_pool();
     {
         let _inside = pool.enter(&stream)?;
         raw_blocks(&allocator, &stream, number, SMALL)?;
     }
-    let restored = count(|| pool.restore(&pool.checkpoint()?));
-    restored.ok_or("it was not run")??;
+    count(|| pool.restore(&pool.checkpoint()?))??;
     Ok(())
 }
 
@@ -235,14 +229,12 @@ fn exports(number: u32) -> Result<(), Stopped> {
     let allocator = Allocator::new(Arc::new(host) as AnyDevice);
     let stream = allocator.create_stream()?;
     let blocks = blocks(&allocator, &stream, number, SMALL)?;
-    let shared = count(|| blocks.iter().map(|block| allocator.share(block)).collect::<Result<Vec<_>, _>>().map(drop));
-    Ok(shared.ok_or("it was not run")??)
+    Ok(count(|| blocks.iter().map(|block| allocator.share(block)).collect::<Result<Vec<_>, _>>().map(drop))??)
 }
 
 fn captures(number: u32) -> Result<(), Stopped> {
-    let (_, allocator) = on(CAPACITY, "")?;
-    let stream = allocator.create_stream()?;
-    let captured = count(|| {
+    let (allocator, stream) = with_stream("")?;
+    count(|| {
         let pool = allocator.create_capture_pool();
         let capture = |_| {
             let capture = pool.begin_capture(&stream, CaptureMode::Relaxed)?;
@@ -250,6 +242,5 @@ fn captures(number: u32) -> Result<(), Stopped> {
             Ok::<_, Stopped>(capture.end()?)
         };
         (0..number).map(capture).collect::<Result<Vec<_>, _>>().map(drop)
-    });
-    captured.ok_or("it was not run")?
+    })?
 }

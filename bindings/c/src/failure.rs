@@ -76,34 +76,34 @@ impl From<Error> for Failure {
     }
 }
 
-impl From<hal::Error> for Failure {
-    fn from(error: hal::Error) -> Self {
-        Self::new(status_of(error.kind()), error.to_string())
-    }
+/// Declares how errors become failures with their own text: the status of each.
+macro_rules! failures {
+    ($($kind:ty: |$error:ident| $status:expr;)*) => {$(
+        impl From<$kind> for Failure {
+            fn from($error: $kind) -> Self {
+                Self::new($status, $error.to_string())
+            }
+        }
+    )*};
 }
 
-impl From<hal::Missing> for Failure {
-    fn from(missing: hal::Missing) -> Self {
-        Self::new(Status::Unsupported, missing.to_string())
-    }
-}
-
-impl From<ConfigError> for Failure {
-    fn from(error: ConfigError) -> Self {
-        Self::new(Status::InvalidConfig, error.to_string())
-    }
-}
-
-impl From<cachette_dlpack::Error> for Failure {
-    fn from(error: cachette_dlpack::Error) -> Self {
-        Self::argument(error.to_string())
-    }
-}
-
-impl From<SourceError> for Failure {
-    fn from(error: SourceError) -> Self {
-        Self::new(Status::Source, error.to_string())
-    }
+failures! {
+    hal::Error: |error| status_of(error.kind());
+    hal::Missing: |missing| Status::Unsupported;
+    ConfigError: |error| Status::InvalidConfig;
+    cachette_dlpack::Error: |error| Status::InvalidArgument;
+    SourceError: |error| Status::Source;
+    SaveError: |error| match &error {
+        SaveError::Format { .. } => Status::InvalidArgument,
+        _ => Status::File,
+    };
+    OpenError: |error| match &error {
+        OpenError::UnknownBackend { .. } | OpenError::BadOrdinal { .. } => Status::InvalidArgument,
+        OpenError::NotCompiled { .. } | OpenError::Load { .. } => Status::NoBackend,
+        OpenError::NoSuchDevice { .. } | OpenError::NoneUsable { .. } => Status::NoDevice,
+        OpenError::Driver { error, .. } => status_of(error.kind()),
+        _ => Status::Other,
+    };
 }
 
 impl From<NamedError> for Failure {
@@ -112,29 +112,6 @@ impl From<NamedError> for Failure {
             NamedError::Source(error) => error.into(),
             _ => Self::argument(error.to_string()),
         }
-    }
-}
-
-impl From<SaveError> for Failure {
-    fn from(error: SaveError) -> Self {
-        let status = match &error {
-            SaveError::Format { .. } => Status::InvalidArgument,
-            _ => Status::File,
-        };
-        Self::new(status, error.to_string())
-    }
-}
-
-impl From<OpenError> for Failure {
-    fn from(error: OpenError) -> Self {
-        let status = match &error {
-            OpenError::UnknownBackend { .. } | OpenError::BadOrdinal { .. } => Status::InvalidArgument,
-            OpenError::NotCompiled { .. } | OpenError::Load { .. } => Status::NoBackend,
-            OpenError::NoSuchDevice { .. } | OpenError::NoneUsable { .. } => Status::NoDevice,
-            OpenError::Driver { error, .. } => status_of(error.kind()),
-            _ => Status::Other,
-        };
-        Self::new(status, error.to_string())
     }
 }
 

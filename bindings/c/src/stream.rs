@@ -1,9 +1,8 @@
 //! Streams, for programs that do not use the vendor's library.
 
 use std::ffi::c_void;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cachette::hal::{Device, StreamRef};
+use cachette::hal::{Device, Guarded, StreamRef};
 use cachette::{Allocator, Stream};
 
 use crate::allocator::AllocatorHandle;
@@ -18,7 +17,7 @@ use crate::status::Status;
 /// the next call that creates one.
 #[derive(Debug, Default)]
 pub(crate) struct OwnStreams {
-    lists: Mutex<Lists>,
+    lists: Guarded<Lists>,
 }
 
 /// No stream is in both.
@@ -30,10 +29,10 @@ struct Lists {
 
 impl OwnStreams {
     fn create(&self, allocator: &Allocator) -> Result<StreamRef, Failure> {
-        let idle = self.lock().idle.pop();
+        let idle = self.lists.lock().idle.pop();
         let stream = idle.map_or_else(|| allocator.create_stream(), Ok)?;
         let raw = stream.handle();
-        self.lock().used.push(stream);
+        self.lists.lock().used.push(stream);
         Ok(raw)
     }
 
@@ -43,7 +42,7 @@ impl OwnStreams {
             Failure::new(Status::ForeignStream, text)
         })?;
         let idle = stream.synchronize();
-        let mut lists = self.lock();
+        let mut lists = self.lists.lock();
         if idle.is_ok() {
             lists.idle.push(stream);
         } else {
@@ -53,14 +52,9 @@ impl OwnStreams {
     }
 
     fn take_used(&self, raw: StreamRef) -> Option<Stream> {
-        let used = &mut self.lock().used;
+        let used = &mut self.lists.lock().used;
         let at = used.iter().position(|stream| stream.handle() == raw)?;
         Some(used.swap_remove(at))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Lists> {
-        // Every change is a single operation, so a panic leaves the lists consistent.
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

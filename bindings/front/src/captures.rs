@@ -10,11 +10,10 @@
 use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{mem, ptr};
 
 use cachette::Pool;
-use cachette::hal::{CaptureId, CaptureStatus, Device, StreamRef};
+use cachette::hal::{CaptureId, CaptureStatus, Device, Guarded, StreamRef};
 use cachette::pool::Filter;
 
 use crate::served::{self, Served};
@@ -47,15 +46,15 @@ struct Ended {
     unfreed: Vec<u64>,
 }
 
-static BEGUN: Mutex<Vec<Begun>> = Mutex::new(Vec::new());
+static BEGUN: Guarded<Vec<Begun>> = Guarded::new(Vec::new());
 /// How many there are. Relaxed: a program orders the begin of a capture and the calls in it.
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 /// The pools whose graphs are gone, which no work uses.
-static ENDED: Mutex<Vec<Ended>> = Mutex::new(Vec::new());
+static ENDED: Guarded<Vec<Ended>> = Guarded::new(Vec::new());
 /// The memory that live graphs allocate and do not free.
-static UNFREED: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+static UNFREED: Guarded<BTreeSet<u64>> = Guarded::new(BTreeSet::new());
 /// Streams on which the driver has left a capture that ended without a graph.
-static LEFT: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+static LEFT: Guarded<BTreeSet<usize>> = Guarded::new(BTreeSet::new());
 
 /// Begins a capture by `start`, and leads its requests to a pool. After a failure the capture is ended by `stop`, and its
 /// graph destroyed by `discard`: the program must not go on with a capture whose memory could be reused.
@@ -111,7 +110,7 @@ pub(crate) unsafe fn end_by(
                 }
             });
         } else {
-            locked(&ENDED).push(ended);
+            ENDED.lock().push(ended);
         }
     }
     if status == SUCCESS { Ok(()) } else { Err(Refusal::Status(status)) }
@@ -124,13 +123,13 @@ pub(crate) fn cancel(
     stop: impl FnOnce(*mut *mut c_void) -> Status,
     discard: impl FnOnce(*mut c_void) -> Status,
 ) -> bool {
-    let is_left = locked(&LEFT).remove(&stream.raw());
+    let is_left = LEFT.lock().remove(&stream.raw());
     let Some(begun) = take(|begun| begun.stream == stream) else { return is_left };
     let mut graph = ptr::null_mut();
     if stop(&raw mut graph) == SUCCESS {
         let _ = discard(graph);
     }
-    locked(&ENDED).extend(begun.end());
+    ENDED.lock().extend(begun.end());
     true
 }
 
@@ -151,29 +150,29 @@ unsafe fn begin(served: &'static Served, stream: StreamRef) -> Result<(), Refusa
     // SAFETY: 1. is the caller's promise.
     let CaptureStatus::Active(id) = unsafe { capture.capture_status(stream) }? else { return Ok(()) };
     // One of an earlier stream with this handle cannot be under way.
-    locked(&ENDED).extend(take(|begun| begun.stream == stream).and_then(Begun::end));
-    locked(&LEFT).remove(&stream.raw());
+    ENDED.lock().extend(take(|begun| begun.stream == stream).and_then(Begun::end));
+    LEFT.lock().remove(&stream.raw());
     let pool = reuse(served, stream).unwrap_or_else(|| {
         let pool = served.allocator.create_capture_pool();
         pool.keep();
         pool
     });
     served.allocator.begin_allocate_to_pool(pool.id(), Filter::Capture(id))?;
-    locked(&BEGUN).push(Begun { served, stream, id, pool });
+    BEGUN.lock().push(Begun { served, stream, id, pool });
     UNDER_WAY.fetch_add(1, Relaxed);
     Ok(())
 }
 
 /// Ends the route of the capture that `stream` began, if it is over after an end with `status`.
 fn end(stream: StreamRef, status: Status) -> Option<Ended> {
-    let served = locked(&BEGUN).iter().find(|begun| begun.stream == stream)?.served;
+    let served = BEGUN.lock().iter().find(|begun| begun.stream == stream)?.served;
     let capture = served.allocator.device().capture().ok()?;
     // SAFETY: 1. the caller has just ended the capture of this stream.
     let now = unsafe { capture.capture_status(stream) };
     // HIP leaves a capture that ended without a graph on the stream.
     let is_over = matches!(status, SUCCESS | CAPTURE_BROKEN | CAPTURE_UNJOINED);
     if is_over && now != Ok(CaptureStatus::Idle) {
-        locked(&LEFT).insert(stream.raw());
+        LEFT.lock().insert(stream.raw());
     }
     if !is_over && matches!(now, Ok(CaptureStatus::Active(_))) {
         return None;
@@ -194,7 +193,7 @@ impl Begun {
 
 /// Takes a capture out of those under way.
 fn take(is_it: impl Fn(&Begun) -> bool) -> Option<Begun> {
-    let mut all = locked(&BEGUN);
+    let mut all = BEGUN.lock();
     let at = all.iter().position(is_it)?;
     UNDER_WAY.fetch_sub(1, Relaxed);
     Some(all.swap_remove(at))
@@ -202,7 +201,7 @@ fn take(is_it: impl Fn(&Begun) -> bool) -> Option<Begun> {
 
 /// A pool of an earlier capture of the same stream.
 fn reuse(served: &Served, stream: StreamRef) -> Option<Pool> {
-    let mut all = locked(&ENDED);
+    let mut all = ENDED.lock();
     let is_it = |ended: &Ended| ended.stream == stream && device_of(&ended.pool) == served.device;
     let at = all.iter().position(is_it)?;
     Some(all.swap_remove(at).pool)
@@ -219,17 +218,17 @@ fn serves_now(served: &Served, stream: StreamRef) -> bool {
     let Ok(capture) = served.allocator.device().capture() else { return false };
     // SAFETY: 1. it is a stream of the caller.
     let Ok(CaptureStatus::Active(now)) = (unsafe { capture.capture_status(stream) }) else { return false };
-    locked(&BEGUN).iter().any(|begun| begun.id == now)
+    BEGUN.lock().iter().any(|begun| begun.id == now)
 }
 
 /// Whether a live graph allocates the memory at an address and does not free it.
 pub(crate) fn is_left_to_free(address: u64) -> bool {
-    locked(&UNFREED).contains(&address)
+    UNFREED.lock().contains(&address)
 }
 
 /// Keeps a pool until the driver calls the destructor that `attach` is given; for good if it cannot.
 fn keep(ended: Ended, attach: impl FnOnce(*mut c_void, Destructor) -> Status) {
-    locked(&UNFREED).extend(&ended.unfreed);
+    UNFREED.lock().extend(&ended.unfreed);
     let ended = Box::into_raw(Box::new(ended));
     // What the driver refuses to attach is kept: the graph may use the memory as long as the process lives.
     let _ = attach(ended.cast(), graph_is_gone);
@@ -244,12 +243,12 @@ fn keep(ended: Ended, attach: impl FnOnce(*mut c_void, Destructor) -> Status) {
 unsafe extern "C" fn graph_is_gone(ended: *mut c_void) {
     // SAFETY: 1. it came from a box, and the driver calls this once.
     let ended = unsafe { Box::from_raw(ended.cast::<Ended>()) };
-    let mut unfreed = locked(&UNFREED);
+    let mut unfreed = UNFREED.lock();
     for address in &ended.unfreed {
         unfreed.remove(address);
     }
     drop(unfreed);
-    locked(&ENDED).push(*ended);
+    ENDED.lock().push(*ended);
 }
 
 /// Frees the memory of graphs that are gone, which may wait for the device. Returns whether there was any.
@@ -261,9 +260,9 @@ pub(crate) fn release_ended() -> bool {
         // SAFETY: 1. the front keeps the streams that have memory.
         capture.is_ok_and(|capture| unsafe { capture.capture_status(ended.stream) } == Ok(CaptureStatus::Idle))
     };
-    let mut ended = mem::take(&mut *locked(&ENDED));
+    let mut ended = mem::take(&mut *ENDED.lock());
     let released: Vec<_> = ended.extract_if(.., is_free).collect();
-    locked(&ENDED).extend(ended);
+    ENDED.lock().extend(ended);
     let any = !released.is_empty();
     for Ended { pool, .. } in released {
         if served::is_reset(device_of(&pool)) {
@@ -288,9 +287,4 @@ fn abandon(pool: Pool) {
 
 fn device_of(pool: &Pool) -> u32 {
     pool.allocator().device_info().ordinal.0
-}
-
-fn locked<T>(list: &'static Mutex<T>) -> MutexGuard<'static, T> {
-    // Each change is one step, so a panic leaves it whole.
-    list.lock().unwrap_or_else(PoisonError::into_inner)
 }

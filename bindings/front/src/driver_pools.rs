@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_ushort, c_void};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cachette::hal::Guarded;
 
 use crate::entry::Thread;
 use crate::served::Served;
@@ -46,7 +47,7 @@ struct Pools {
     chosen: BTreeMap<u32, usize>,
 }
 
-static POOLS: Mutex<Pools> = Mutex::new(Pools { known: BTreeMap::new(), chosen: BTreeMap::new() });
+static POOLS: Guarded<Pools> = Guarded::new(Pools { known: BTreeMap::new(), chosen: BTreeMap::new() });
 /// Counts changes of the list. Relaxed: a program that destroys a pool orders its requests before.
 static CHANGES: AtomicU64 = AtomicU64::new(1);
 /// The devices whose plain requests use a pool of the driver, one bit for each. Relaxed: a program orders the choice of a
@@ -60,7 +61,7 @@ pub(crate) fn changed() {
 
 /// Notes who serves a pool.
 pub(crate) fn note(pool: usize, device: Option<u32>) {
-    pools().known.insert(pool, device);
+    POOLS.lock().known.insert(pool, device);
     changed();
 }
 
@@ -72,7 +73,7 @@ pub(crate) fn is_left(device: u32) -> bool {
 
 /// Notes the pool that a device uses for plain requests.
 pub(crate) fn choose(device: u32, pool: usize, default_of: impl Fn(u32) -> Option<usize>) {
-    let mut pools = pools();
+    let mut pools = POOLS.lock();
     pools.chosen.insert(device, pool);
     pools.refresh(default_of);
 }
@@ -88,7 +89,7 @@ pub(crate) struct Right {
 
 /// Leaves a pool to the driver if another device than its own gets access.
 pub(crate) fn grant(pool: usize, rights: &[Right], default_of: impl Fn(u32) -> Option<usize>) {
-    let mut pools = pools();
+    let mut pools = POOLS.lock();
     let device = pools.device_of(pool, &default_of);
     let is_own = |right: &Right| u32::try_from(right.location).ok() == device;
     if !rights.iter().all(is_own) {
@@ -100,7 +101,7 @@ pub(crate) fn grant(pool: usize, rights: &[Right], default_of: impl Fn(u32) -> O
 
 /// Forgets a pool that is destroyed. A device that used it uses its default pool again.
 pub(crate) fn forget(pool: usize, default_of: impl Fn(u32) -> Option<usize>) {
-    let mut pools = pools();
+    let mut pools = POOLS.lock();
     pools.known.remove(&pool);
     pools.chosen.retain(|_, chosen| *chosen != pool);
     pools.refresh(default_of);
@@ -142,15 +143,10 @@ pub(crate) fn served(
     if last == pool && changes == now {
         return served.ok_or(Refusal::Driver);
     }
-    let device = pools().device_of(pool, default_of);
+    let device = POOLS.lock().device_of(pool, default_of);
     let served = device.ok_or(Refusal::Driver).and_then(open);
     thread.pool.set((pool, now, served.ok()));
     served
-}
-
-fn pools() -> MutexGuard<'static, Pools> {
-    // Each change is one step, so a panic leaves it whole.
-    POOLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -9,10 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cachette::Allocator;
-use cachette::hal::StreamRef;
+use cachette::hal::{Guarded, StreamRef};
 use cachette_process as process;
 
 use crate::served;
@@ -36,8 +35,8 @@ struct Streams {
     gone: BTreeMap<usize, Kind>,
 }
 
-static STREAMS: Mutex<Streams> =
-    Mutex::new(Streams { live: BTreeMap::new(), kept: BTreeMap::new(), gone: BTreeMap::new() });
+static STREAMS: Guarded<Streams> =
+    Guarded::new(Streams { live: BTreeMap::new(), kept: BTreeMap::new(), gone: BTreeMap::new() });
 
 /// The number of streams that the program has destroyed. A handle may have another meaning since then. Relaxed: a
 /// program orders the end of a stream and the next use of its handle.
@@ -51,7 +50,7 @@ pub(crate) fn destroyed() -> u64 {
 
 /// Whether the program has destroyed a stream, which is kept.
 pub(crate) fn is_gone(stream: StreamRef) -> bool {
-    streams().gone.contains_key(&stream.raw())
+    STREAMS.lock().gone.contains_key(&stream.raw())
 }
 
 /// Creates a stream by `create`, or gives a kept one of this kind whose work is over, which `is_idle` asks.
@@ -74,7 +73,7 @@ pub(crate) unsafe fn create(
         SUCCESS => {
             // SAFETY: 1. the driver has written it.
             let made = unsafe { stream.read() };
-            streams().live.insert(made.expose_provenance(), kind);
+            STREAMS.lock().live.insert(made.expose_provenance(), kind);
             Ok(())
         }
         status => Err(Refusal::Status(status)),
@@ -85,18 +84,18 @@ pub(crate) unsafe fn create(
 /// device is served, if its device was reset, or if the front did not see it made and Cachette has no memory of it.
 pub(crate) fn destroy(stream: *mut c_void, end_capture: impl FnOnce()) -> Result<(), Refusal> {
     let handle = stream.addr();
-    if streams().gone.contains_key(&handle) {
+    if STREAMS.lock().gone.contains_key(&handle) {
         return Err(Refusal::Stream);
     }
     DESTROYED.fetch_add(1, Relaxed);
-    let kind = streams().live.remove(&handle);
+    let kind = STREAMS.lock().live.remove(&handle);
     let is_kept = |kind: &Kind| served::any_open() && !served::is_reset(kind.device);
     if let Some(kind) = kind.filter(is_kept) {
         end_capture();
         keep(handle, kind);
     } else if let Some(kind) = unknown_kind(StreamRef::from_raw(handle)) {
         end_capture();
-        streams().gone.insert(handle, kind);
+        STREAMS.lock().gone.insert(handle, kind);
     } else {
         return Err(Refusal::Driver);
     }
@@ -114,11 +113,11 @@ fn unknown_kind(stream: StreamRef) -> Option<Kind> {
 
 /// One try, with the stream that was destroyed first: its work is the most likely to be over.
 fn reuse(kind: Kind, is_idle: impl FnOnce(*mut c_void) -> bool) -> Option<*mut c_void> {
-    let handle = streams().kept.get_mut(&kind)?.pop_front()?;
+    let handle = STREAMS.lock().kept.get_mut(&kind)?.pop_front()?;
     let stream = ptr::with_exposed_provenance_mut(handle);
     // No lock is held: other threads may create and destroy streams meanwhile.
     let is_idle = is_idle(stream);
-    let mut streams = streams();
+    let mut streams = STREAMS.lock();
     // A reset may have destroyed it.
     if !streams.gone.contains_key(&handle) {
         return None;
@@ -133,22 +132,17 @@ fn reuse(kind: Kind, is_idle: impl FnOnce(*mut c_void) -> bool) -> Option<*mut c
 }
 
 fn keep(handle: usize, kind: Kind) {
-    let mut streams = streams();
+    let mut streams = STREAMS.lock();
     streams.kept.entry(kind).or_default().push_back(handle);
     streams.gone.insert(handle, kind);
 }
 
 /// Forgets the streams of a device, which a reset destroys.
 pub(crate) fn forget(device: u32) {
-    let Streams { live, kept, gone } = &mut *streams();
+    let Streams { live, kept, gone } = &mut *STREAMS.lock();
     live.retain(|_, kind| kind.device != device);
     kept.retain(|kind, _| kind.device != device);
     gone.retain(|_, kind| kind.device != device);
-}
-
-fn streams() -> MutexGuard<'static, Streams> {
-    // Each change is one step, so a panic leaves it whole.
-    STREAMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! The backend of the process, its configuration, and an allocator for every device.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 
 use cachette::backends::OpenError;
 use cachette::config::ConfigError;
-use cachette::hal::{AnyDevice, Backend, Ordinal};
+use cachette::hal::{AnyDevice, Backend, Guarded, Ordinal};
 use cachette::history::HistoryOptions;
 use cachette::snapshot::SnapshotOptions;
 use cachette::{Allocator, Backends, Config, OutOfMemory, Snapshot, TraceEvent};
@@ -27,8 +27,8 @@ static DEVICES: [OnceLock<Allocator>; MOST_DEVICES] = [const { OnceLock::new() }
 static PLACES: AtomicUsize = AtomicUsize::new(0);
 static PROCESS: OnceLock<Process> = OnceLock::new();
 /// Devices are opened under this lock, so that every device gets all callbacks.
-static WATCHED: Mutex<Watched> = Mutex::new(Watched { callbacks: Vec::new(), history: None, config: None });
-static LAST_EXHAUSTION: Mutex<Option<Arc<OutOfMemory>>> = Mutex::new(None);
+static WATCHED: Guarded<Watched> = Guarded::new(Watched { callbacks: Vec::new(), history: None, config: None });
+static LAST_EXHAUSTION: Guarded<Option<Arc<OutOfMemory>>> = Guarded::new(None);
 
 /// Registers a callback on the allocator of a device.
 type Register = dyn Fn(u32, &Allocator) + Send + Sync;
@@ -160,7 +160,7 @@ fn open(device: u32) -> Result<&'static Allocator, Error> {
     }
     let allocator = Allocator::with_config(made, &current(process()?, Some(&watched)));
     // This comes before the other callbacks, which may read it.
-    allocator.on_out_of_memory(|report| *last_exhaustion() = Some(Arc::new(report.clone())));
+    allocator.on_out_of_memory(|report| *LAST_EXHAUSTION.lock() = Some(Arc::new(report.clone())));
     for register in &watched.callbacks {
         register(device, &allocator);
     }
@@ -297,15 +297,10 @@ pub fn records_history() -> bool {
 /// The last request that ran out of memory, on any device and thread.
 #[must_use]
 pub fn last_out_of_memory() -> Option<Arc<OutOfMemory>> {
-    if fork::is_forked() { None } else { last_exhaustion().clone() }
+    if fork::is_forked() { None } else { LAST_EXHAUSTION.lock().clone() }
 }
 
 /// What every device has; `None` in a forked child, where a thread of the parent may hold the lock for ever.
 fn watched() -> Option<MutexGuard<'static, Watched>> {
-    // Each change is one step, so a panic leaves the state valid.
-    (!fork::is_forked()).then(|| WATCHED.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
-fn last_exhaustion() -> MutexGuard<'static, Option<Arc<OutOfMemory>>> {
-    LAST_EXHAUSTION.lock().unwrap_or_else(PoisonError::into_inner)
+    (!fork::is_forked()).then(|| WATCHED.lock())
 }

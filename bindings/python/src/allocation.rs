@@ -1,7 +1,8 @@
 //! Device memory that Python owns.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use cachette::hal::Guarded;
 use cachette::{Allocation, Allocator};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -19,18 +20,17 @@ use crate::view::PyView;
 #[pyclass(module = "cachette", name = "Allocation", frozen)]
 pub(crate) struct PyAllocation {
     /// `None` after the free.
-    inner: Mutex<Option<Arc<Memory>>>,
+    inner: Guarded<Option<Arc<Memory>>>,
 }
 
 impl PyAllocation {
     pub(crate) fn new(allocator: Allocator, allocation: Allocation) -> Self {
-        Self { inner: Mutex::new(Some(Arc::new(Memory { allocator, allocation }))) }
+        Self { inner: Guarded::new(Some(Arc::new(Memory { allocator, allocation }))) }
     }
 
     /// The memory, unless it was freed.
     fn memory(&self) -> PyResult<Arc<Memory>> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.clone().ok_or_else(|| error::error("this memory was already freed"))
+        self.inner.lock().clone().ok_or_else(|| error::error("this memory was already freed"))
     }
 
     /// Calls `question` with the allocation, unless it was freed.
@@ -113,7 +113,7 @@ impl PyAllocation {
 
     /// Frees the memory; a second call does nothing.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
-        let taken = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let taken = self.inner.lock().take();
         calls::detached(py, || drop(taken))
     }
 

@@ -8,13 +8,13 @@ use cachette::hal::Device;
 use cachette::snapshot::SnapshotOptions;
 use cachette::{Allocator, Backends};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::PyDict;
 
 use crate::allocation::PyAllocation;
 use crate::history::{Actions, Asked};
 use crate::pinned::PyPinned;
 use crate::pool::PyPool;
-use crate::report::Figures;
+use crate::report::{Figures, FrameEntry};
 use crate::sleep::{self, SleptEntry};
 use crate::stream::{Named, PyStream};
 use crate::{calls, config, error, history, metrics, pool, snapshot, stats};
@@ -35,7 +35,7 @@ impl PyAllocator {
     fn new(py: Python<'_>, device: &str, config: Option<&str>) -> PyResult<Self> {
         let config = config::read(config)?;
         let opened = py.detach(|| Backends::open(device));
-        let opened = opened.map_err(|why| error::of_open(&why))?;
+        let opened = opened.map_err(|why| error::error(why.to_string()))?;
         Ok(Self { device: device.to_owned(), inner: Allocator::with_config(opened, &config) })
     }
 
@@ -241,9 +241,9 @@ impl PyAllocator {
     }
 
     /// The stack of the allocation at `address`; `None` if the history has none.
-    fn allocation_traceback<'py>(&self, py: Python<'py>, address: u64) -> PyResult<Option<Bound<'py, PyList>>> {
+    fn allocation_traceback(&self, py: Python<'_>, address: u64) -> Option<Vec<FrameEntry>> {
         let stack = py.detach(|| self.inner.allocation_stack(address));
-        stack.map(|stack| history::frames(py, &stack)).transpose()
+        stack.map(|stack| history::frames(&stack))
     }
 
     fn __repr__(&self) -> String {

@@ -4,8 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 
+use cachette::hal::Guarded;
 use cachette::history::Frame;
 use pyo3::prelude::*;
 
@@ -18,7 +19,7 @@ use crate::torch_frames;
 /// Every stack source holds a reference. When the last one ends, the locations and their code objects are dropped.
 #[derive(Default)]
 pub(crate) struct Places {
-    table: PerProcess<Mutex<LocationTable>>,
+    table: PerProcess<Guarded<LocationTable>>,
 }
 
 /// The stack of a thread, as numbers of locations.
@@ -60,11 +61,11 @@ thread_local! {
 }
 
 /// The value that the histories of a process share, while any of them lives.
-pub(crate) type Slot<T> = PerProcess<Mutex<Weak<T>>>;
+pub(crate) type Slot<T> = PerProcess<Guarded<Weak<T>>>;
 
 /// The value of `slot` if it is alive, and no `fresh` one is requested; otherwise a new one.
 pub(crate) fn shared<T: Send + Sync>(slot: &Slot<T>, fresh: bool, make: impl FnOnce() -> T) -> Arc<T> {
-    let mut slot = slot.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let mut slot = slot.get().lock();
     slot.upgrade().filter(|_| !fresh).unwrap_or_else(|| {
         let new = Arc::new(make());
         *slot = Arc::downgrade(&new);
@@ -86,8 +87,7 @@ impl Places {
         if LIVE.load(Relaxed) == 0 {
             return None;
         }
-        let shared = SHARED.get().lock().unwrap_or_else(PoisonError::into_inner);
-        shared.upgrade()
+        SHARED.get().lock().upgrade()
     }
 
     /// Returns the stack of this thread; empty if it never ran Python, or if it already walks its stack.
@@ -111,7 +111,7 @@ impl Places {
     /// No Python code runs while it is held.
     fn table(&self) -> MutexGuard<'_, LocationTable> {
         // Entries are added completely, so a panic leaves the table valid.
-        self.table.get().lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.get().lock()
     }
 
     fn look(&self) -> Option<Found> {

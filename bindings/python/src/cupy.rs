@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem;
 use std::ptr;
-use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{LazyLock, OnceLock};
 
-use cachette::hal::StreamRef;
 use cachette::hal::load::{Candidate, Library};
+use cachette::hal::{Guarded, StreamRef};
 use cachette::{Allocator, Label};
 use cachette_process::Error;
 use pyo3::ffi;
@@ -27,7 +27,7 @@ static LABEL: LazyLock<Label> = LazyLock::new(|| Label::new("cupy"));
 static CONNECTION: OnceLock<Connection> = OnceLock::new();
 /// The objects of CuPy's streams that have memory, by handle. CuPy destroys a stream with its last object, and a heap
 /// needs its stream as long as the process lives.
-static RETAINED: Mutex<BTreeMap<usize, Py<PyAny>>> = Mutex::new(BTreeMap::new());
+static RETAINED: Guarded<BTreeMap<usize, Py<PyAny>>> = Guarded::new(BTreeMap::new());
 
 /// The name of the capsule, which Cython makes of the types of its function.
 const SIGNATURE: &CStr = c"intptr_t (void)";
@@ -162,8 +162,7 @@ fn current_stream(py: Python<'_>) -> PyResult<StreamRef> {
 
 /// Keeps CuPy's current stream alive if it has this handle; nothing happens in a program without CuPy.
 pub(crate) fn retain_current(py: Python<'_>, stream: StreamRef) {
-    let retained = || RETAINED.lock().unwrap_or_else(PoisonError::into_inner);
-    if stream == StreamRef::DEFAULT || retained().contains_key(&stream.raw()) {
+    if stream == StreamRef::DEFAULT || RETAINED.lock().contains_key(&stream.raw()) {
         return;
     }
     let find = || -> PyResult<Option<Py<PyAny>>> {
@@ -177,7 +176,7 @@ pub(crate) fn retain_current(py: Python<'_>, stream: StreamRef) {
     };
     // Without the object, that the stream stays live is the caller's promise.
     if let Ok(Some(current)) = find() {
-        retained().insert(stream.raw(), current);
+        RETAINED.lock().insert(stream.raw(), current);
     }
 }
 

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 /// One backend; `reason` is why it cannot be used, or `None`.
-#[derive(IntoPyObject)]
+#[derive(Default, IntoPyObject)]
 pub(crate) struct BackendEntry {
     backend: &'static str,
     reason: Option<String>,
@@ -57,32 +57,22 @@ pub(crate) fn why_unusable(py: Python<'_>, backend: &str) -> Option<String> {
 }
 
 fn of_backend(found: Found) -> BackendEntry {
-    let mut entry = BackendEntry {
-        backend: found.name,
-        reason: None,
-        vendor: None,
-        version: None,
-        library: None,
-        emulated: false,
-        devices: Vec::new(),
-    };
+    let entry = BackendEntry { backend: found.name, ..BackendEntry::default() };
     let backend = match found.backend {
         Ok(backend) => backend,
-        Err(why) => {
-            entry.reason = Some(why.to_string());
-            return entry;
-        }
+        Err(why) => return BackendEntry { reason: Some(why.to_string()), ..entry },
     };
     let info = backend.info();
-    entry.vendor = Some(info.vendor.to_string());
-    entry.version = Some(info.version.to_string());
-    entry.library = Some(info.library.clone());
-    entry.emulated = info.emulated;
-    match of_devices(found.name, &backend) {
-        Ok(devices) => entry.devices = devices,
-        Err(why) => entry.reason = Some(why.to_string()),
+    let devices = of_devices(found.name, &backend);
+    BackendEntry {
+        reason: devices.as_ref().err().map(ToString::to_string),
+        vendor: Some(info.vendor.to_string()),
+        version: Some(info.version.to_string()),
+        library: Some(info.library.clone()),
+        emulated: info.emulated,
+        devices: devices.unwrap_or_default(),
+        ..entry
     }
-    entry
 }
 
 fn of_devices(name: &str, backend: &Arc<dyn Backend>) -> hal::Result<Vec<DeviceEntry>> {

@@ -1,6 +1,5 @@
 //! Errors as Python exceptions.
 
-use cachette::backends::OpenError;
 use cachette::config::ConfigError;
 use cachette::{Error, hal};
 use cachette_process::StartError;
@@ -81,17 +80,12 @@ pub(crate) fn of_process(why: cachette_process::Error) -> PyErr {
     }
 }
 
-/// The exception for a device that could not be opened.
-pub(crate) fn of_open(why: &OpenError) -> PyErr {
-    error(why.to_string())
-}
-
 /// The exception for an invalid configuration.
 pub(crate) fn of_config(why: &ConfigError) -> PyErr {
     raised(|kinds| &kinds.config, why.to_string())
 }
 
 /// The exception for invalid history options.
-pub(crate) fn of_history(text: &str) -> PyErr {
-    raised(|kinds| &kinds.history, text.to_owned())
+pub(crate) fn of_history(text: impl Into<String>) -> PyErr {
+    raised(|kinds| &kinds.history, text.into())
 }

@@ -3,9 +3,9 @@
 use cachette::Allocator;
 use cachette::history::{self, HistoryOptions, Level, ResolvedStack};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
 
-use crate::error;
+use crate::error::of_history;
+use crate::report::FrameEntry;
 use crate::sequence::AtMost;
 use crate::stacks::PythonStacks;
 
@@ -26,25 +26,24 @@ impl Asked<'_> {
     /// Returns the options; `None` if the history is to be stopped.
     pub(crate) fn options(&self) -> PyResult<Option<HistoryOptions>> {
         let entries = match self.enabled {
-            Some("all") => cachette_torch::history_entries(self.max_entries).map_err(|why| wrong(&why.to_string()))?,
+            Some("all") => {
+                cachette_torch::history_entries(self.max_entries).map_err(|why| of_history(why.to_string()))?
+            }
             Some("state") | None => 1,
-            Some(_) => return Err(wrong("expected state to be 'state', 'all', or None")),
+            Some(_) => return Err(of_history("expected state to be 'state', 'all', or None")),
         };
         let level = match self.context {
             None => Level::None,
             Some("state") => Level::State,
             Some("alloc") => Level::Alloc,
             Some("all") => Level::All,
-            Some(_) => {
-                let text = "expected context to be 'state', 'alloc', 'all', or None";
-                return Err(wrong(text));
-            }
+            Some(_) => return Err(of_history("expected context to be 'state', 'alloc', 'all', or None")),
         };
         let source = match self.stacks {
             // A cleared history needs none of the earlier stacks.
             "python" => PythonStacks::new(false, self.clear_history),
             "all" => PythonStacks::new(true, self.clear_history),
-            _ => return Err(wrong("expected stacks to be 'python', or 'all'")),
+            _ => return Err(of_history("expected stacks to be 'python', or 'all'")),
         };
         let options = HistoryOptions::new()
             .level(level)
@@ -52,13 +51,9 @@ impl Asked<'_> {
             .clear(self.clear_history)
             .stack_source(source)
             .skip_named(self.skip_actions.0.iter().map(String::as_str))
-            .map_err(|why| wrong(&why.to_string()))?;
+            .map_err(|why| of_history(why.to_string()))?;
         Ok(self.enabled.is_some().then_some(options))
     }
-}
-
-fn wrong(text: &str) -> PyErr {
-    error::of_history(text)
 }
 
 /// Starts or stops the history of an allocator.
@@ -70,16 +65,8 @@ pub(crate) fn switch(allocator: &Allocator, options: Option<HistoryOptions>) {
 }
 
 /// A stack in PyTorch's form: a list of dictionaries, innermost first.
-pub(crate) fn frames<'py>(py: Python<'py>, stack: &ResolvedStack) -> PyResult<Bound<'py, PyList>> {
-    let list = PyList::empty(py);
-    for frame in &stack.frames {
-        let dict = PyDict::new(py);
-        dict.set_item("name", &frame.name)?;
-        dict.set_item("filename", &frame.file)?;
-        dict.set_item("line", frame.line)?;
-        list.append(dict)?;
-    }
-    Ok(list)
+pub(crate) fn frames(stack: &ResolvedStack) -> Vec<FrameEntry> {
+    stack.frames.iter().map(FrameEntry::of).collect()
 }
 
 /// Sets the metadata of this thread's events.

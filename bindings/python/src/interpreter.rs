@@ -1,9 +1,9 @@
 //! The Python stack of the current thread.
 
 use std::ffi::{c_int, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{mem, ptr};
 
+use cachette::hal::Guarded;
 use cachette::history::Frame;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -13,6 +13,11 @@ use crate::per_process::PerProcess;
 
 /// The most frames of a stack; outer ones are dropped.
 const DEEPEST: usize = 64;
+
+/// The objects to drop. No Python code runs while the lock is held.
+static BURIED: PerProcess<Guarded<Vec<Py<PyAny>>>> = PerProcess::new();
+/// The exceptions to raise. The GIL is held by all that use it.
+static RAISINGS: Guarded<Vec<PyErr>> = Guarded::new(Vec::new());
 
 /// A location in Python code: the code object and the instruction.
 pub(crate) struct Place {
@@ -93,7 +98,7 @@ pub(crate) fn callers(py: Python<'_>) -> PyResult<Vec<Place>> {
 
 /// Drops objects later, on the main thread and outside all locks, since their destructors may run Python code.
 pub(crate) fn drop_later(objects: Vec<Py<PyAny>>) {
-    buried().extend(objects);
+    BURIED.get().lock().extend(objects);
     // SAFETY: it may be called at any time.
     if unsafe { ffi::Py_IsInitialized() } != 0 {
         // SAFETY: any thread may call it, with or without the GIL; the function needs no argument. If the queue is full
@@ -103,16 +108,10 @@ pub(crate) fn drop_later(objects: Vec<Py<PyAny>>) {
 }
 
 extern "C" fn drop_buried(_: *mut c_void) -> c_int {
-    let objects = mem::take(&mut *buried());
+    let objects = mem::take(&mut *BURIED.get().lock());
     // The GIL is held. This tells PyO3 so, which would otherwise defer the drop.
     Python::try_attach(|_| drop(objects));
     0
-}
-
-/// The objects to drop. No Python code runs while the lock is held.
-fn buried() -> MutexGuard<'static, Vec<Py<PyAny>>> {
-    static BURIED: PerProcess<Mutex<Vec<Py<PyAny>>>> = PerProcess::new();
-    BURIED.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether this thread is the one that Python delivers signals to.
@@ -124,22 +123,16 @@ pub(crate) fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
 
 /// Raises an exception in the main thread, before it runs its next function or loop.
 pub(crate) fn raise_later(raised: PyErr) {
-    raisings().push(raised);
+    RAISINGS.lock().push(raised);
     // SAFETY: any thread may call it; the function needs no argument. If the queue is full it fails, and the next call
     // also raises this exception.
     unsafe { ffi::Py_AddPendingCall(Some(raise_now), ptr::null_mut()) };
 }
 
 extern "C" fn raise_now(_: *mut c_void) -> c_int {
-    let Some(raised) = raisings().pop() else { return 0 };
+    let Some(raised) = RAISINGS.lock().pop() else { return 0 };
     // The GIL is held.
     Python::try_attach(|py| raised.restore(py)).map_or(0, |()| -1)
-}
-
-/// The exceptions to raise. The GIL is held by all that use it.
-fn raisings() -> MutexGuard<'static, Vec<PyErr>> {
-    static RAISINGS: Mutex<Vec<PyErr>> = Mutex::new(Vec::new());
-    RAISINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A pending exception, saved: memory may be freed while an exception unwinds through its owner.

@@ -4,10 +4,10 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::LazyLock;
 
 use cachette::Label;
-use cachette::hal::StreamRef;
+use cachette::hal::{Guarded, StreamRef};
 use cachette_process::{Error, guarded};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -22,7 +22,7 @@ const DEVICES: usize = 16;
 /// The label of ONNX Runtime's memory.
 static LABEL: LazyLock<Label> = LazyLock::new(|| Label::new("onnxruntime"));
 /// The text of the last failure of each device: ONNX Runtime itself says only that there is no memory.
-static LAST_ERRORS: PerProcess<Mutex<[Option<String>; DEVICES]>> = PerProcess::new();
+static LAST_ERRORS: PerProcess<Guarded<[Option<String>; DEVICES]>> = PerProcess::new();
 
 /// `void *(*)(size_t size)`.
 type Allocate = unsafe extern "C" fn(size: usize) -> *mut c_void;
@@ -64,7 +64,7 @@ fn addresses(device: usize) -> PyResult<(usize, usize, usize)> {
 /// The text of the last failure on a device; `None` if there was none.
 #[pyfunction]
 fn last_error(device: usize) -> Option<String> {
-    last_errors().get(device)?.clone()
+    LAST_ERRORS.get().lock().get(device)?.clone()
 }
 
 /// Releases the unused memory of a device; returns the number of bytes.
@@ -108,10 +108,5 @@ unsafe extern "C" fn empty_cache<const N: usize>() {
 
 #[cold]
 fn keep<const N: usize>(why: &Error) {
-    last_errors()[N] = Some(why.to_string());
-}
-
-fn last_errors() -> MutexGuard<'static, [Option<String>; DEVICES]> {
-    // Each change is one step, so a panic leaves the table whole.
-    LAST_ERRORS.get().lock().unwrap_or_else(PoisonError::into_inner)
+    LAST_ERRORS.get().lock()[N] = Some(why.to_string());
 }

@@ -1,8 +1,8 @@
 //! Pinned host memory.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use cachette::hal::DevicePtr;
+use cachette::hal::{DevicePtr, Guarded};
 use cachette::pinned::TimeStat;
 use cachette::{Allocator, PinnedAllocation, PinnedStats};
 use pyo3::prelude::*;
@@ -24,7 +24,7 @@ impl PyPinned {
         let allocated = py.detach(|| self.allocator.pinned().allocate(bytes));
         Ok(PyPinnedAllocation {
             allocator: self.allocator.clone(),
-            held: Arc::new(Mutex::new(Held { allocation: Some(allocated.map_err(error::of_allocator)?), views: 0 })),
+            held: Arc::new(Guarded::new(Held { allocation: Some(allocated.map_err(error::of_allocator)?), views: 0 })),
         })
     }
 
@@ -53,9 +53,10 @@ impl PyPinned {
 #[pyclass(module = "cachette", name = "PinnedAllocation", frozen)]
 pub(crate) struct PyPinnedAllocation {
     allocator: Allocator,
-    held: Arc<Mutex<Held>>,
+    held: Arc<Guarded<Held>>,
 }
 
+/// No Python code runs while it is locked.
 struct Held {
     /// `None` after the free.
     allocation: Option<PinnedAllocation>,
@@ -65,30 +66,25 @@ struct Held {
 
 /// Counts one view of pinned memory, and keeps the memory: the `_owner` of the view.
 #[pyclass(module = "cachette._native", frozen)]
-struct ViewOwner(Arc<Mutex<Held>>);
+struct ViewOwner(Arc<Guarded<Held>>);
 
 impl Drop for ViewOwner {
     fn drop(&mut self) {
-        lock(&self.0).views -= 1;
+        self.0.lock().views -= 1;
     }
-}
-
-/// No Python code runs while it is held.
-fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
-    held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl PyPinnedAllocation {
     /// Calls `question` with the allocation, unless it was freed.
     fn ask<T>(&self, question: impl FnOnce(&PinnedAllocation) -> T) -> PyResult<T> {
-        let answer = lock(&self.held).allocation.as_ref().map(question);
+        let answer = self.held.lock().allocation.as_ref().map(question);
         answer.ok_or_else(freed)
     }
 
     /// Counts a view from now on. Returns the address and the bytes that it shows.
     fn begin_view(&self) -> PyResult<(ViewOwner, usize, usize)> {
         let shown = {
-            let mut held = lock(&self.held);
+            let mut held = self.held.lock();
             let shown = held.allocation.as_ref().map(|it| (it.ptr().addr().get(), it.requested()));
             held.views += usize::from(shown.is_some());
             shown
@@ -162,7 +158,7 @@ impl PyPinnedAllocation {
     /// Frees the memory; a second call does nothing.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         let text = "a view of this memory is still there; release it before the memory is freed";
-        let mut held = lock(&self.held);
+        let mut held = self.held.lock();
         if held.views > 0 {
             drop(held);
             return Err(error::error(text));

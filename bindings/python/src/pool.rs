@@ -1,9 +1,9 @@
 //! Pools, and the threads that have entered them.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use cachette::hal::AnyDevice;
+use cachette::hal::{AnyDevice, Guarded};
 use cachette::pool::PoolGuard;
 use cachette::{Allocator, Pool, PoolOptions};
 use pyo3::prelude::*;
@@ -21,7 +21,7 @@ use crate::{calls, error, source, stats};
 pub(crate) struct PyPool {
     id: (u64, u64),
     /// `None` after the release.
-    inner: Mutex<Option<Arc<Pool>>>,
+    inner: Guarded<Option<Arc<Pool>>>,
 }
 
 /// A pool that this thread has entered.
@@ -48,14 +48,12 @@ impl PyPool {
     pub(crate) fn create(allocator: &Allocator, options: PoolOptions) -> PyResult<Self> {
         let pool = allocator.create_pool_with(options);
         let pool = pool.map_err(error::of_allocator)?;
-        Ok(Self { id: pool.id().pair(), inner: Mutex::new(Some(Arc::new(pool))) })
+        Ok(Self { id: pool.id().pair(), inner: Guarded::new(Some(Arc::new(pool))) })
     }
 
     /// The pool, unless it was released.
     fn pool(&self) -> PyResult<Arc<Pool>> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let pool = inner.as_ref().map(Arc::clone);
-        pool.ok_or_else(|| error::error("this pool was released; create another"))
+        self.inner.lock().clone().ok_or_else(|| error::error("this pool was released; create another"))
     }
 }
 
@@ -113,7 +111,7 @@ impl PyPool {
 
     /// Stops using the pool. Memory that is allocated stays valid; a second call does nothing.
     fn release(&self, py: Python<'_>) {
-        let taken = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let taken = self.inner.lock().take();
         py.detach(|| drop(taken));
     }
 

@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use cachette::PoolId;
 use cachette::snapshot::{Snapshot, SnapshotOptions};
 use pyo3::prelude::*;
-use pyo3::types::PyList;
 
 use crate::history::{self, Actions, Asked};
 use crate::plugin::allocator;
-use crate::report::Figures;
+use crate::report::{Figures, FrameEntry};
 use crate::sleep::{self, SleptEntry};
 use crate::{calls, metrics, snapshot};
 
@@ -65,9 +64,9 @@ fn all(device: Option<u32>, pool: Option<(u64, u64)>, traces: bool) -> Snapshot 
 
 /// The stack of the allocation at `address`, on any device; `None` if the history has none.
 #[pyfunction]
-pub(crate) fn allocation_traceback(py: Python<'_>, address: u64) -> PyResult<Option<Bound<'_, PyList>>> {
+pub(crate) fn allocation_traceback(py: Python<'_>, address: u64) -> Option<Vec<FrameEntry>> {
     let stack = py.detach(|| cachette_process::opened().find_map(|(_, allocator)| allocator.allocation_stack(address)));
-    stack.map(|stack| history::frames(py, &stack)).transpose()
+    stack.map(|stack| history::frames(&stack))
 }
 
 /// The statistics of a device in Prometheus' text format.

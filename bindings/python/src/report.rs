@@ -1,6 +1,7 @@
 //! Out-of-memory reports, as figures and text.
 
 use cachette::OutOfMemory;
+use cachette::history::Frame;
 use pyo3::prelude::*;
 
 /// A request that failed for lack of memory; a dictionary in Python.
@@ -45,11 +46,18 @@ struct HolderEntry {
     frames: Vec<FrameEntry>,
 }
 
+/// A frame with PyTorch's keys.
 #[derive(IntoPyObject)]
-struct FrameEntry {
+pub(crate) struct FrameEntry {
     name: String,
     filename: String,
     line: u32,
+}
+
+impl FrameEntry {
+    pub(crate) fn of(frame: &Frame) -> Self {
+        Self { name: frame.name.clone(), filename: frame.file.clone(), line: frame.line }
+    }
 }
 
 impl Figures {
@@ -97,12 +105,8 @@ fn pools_of(report: &OutOfMemory) -> Vec<PoolEntry> {
 
 fn holders_of(report: &OutOfMemory) -> Vec<HolderEntry> {
     let entries = report.holders.iter().map(|holder| {
-        let frames = holder.frames.iter().map(|frame| FrameEntry {
-            name: frame.name.clone(),
-            filename: frame.file.clone(),
-            line: frame.line,
-        });
-        HolderEntry { bytes: holder.bytes, blocks: holder.blocks, frames: frames.collect() }
+        let frames = holder.frames.iter().map(FrameEntry::of).collect();
+        HolderEntry { bytes: holder.bytes, blocks: holder.blocks, frames }
     });
     entries.collect()
 }

@@ -3,12 +3,12 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLock};
+use std::sync::{Arc, MutexGuard, Once, PoisonError, RwLock};
 
 use cachette::history::{Frame, RawStack, StackSource};
 use cachette::snapshot::{BlockState, SnapshotOptions};
 use cachette::{TraceAction, TraceEvent};
-use cachette_hal::Use;
+use cachette_hal::{Guarded, Use};
 use cachette_sanitizer::{
     AllocatorWaits, EventId, GraphUses, Language, Marks, Options, Sanitizer, Site, StreamId, Text,
 };
@@ -36,7 +36,7 @@ pub(crate) struct PySanitizer(Arc<Shared>);
 type Addresses = AtMost<{ 1 << 20 }, u64>;
 
 struct Shared {
-    state: PerProcess<Mutex<State>>,
+    state: PerProcess<Guarded<State>>,
     stacks: Arc<PythonStacks>,
 }
 
@@ -277,7 +277,7 @@ fn stream_of(device: u32, handle: u64) -> StreamId {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // Each report is complete in itself, so a panic leaves the state valid.
-        self.state.get().lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.get().lock()
     }
 
     /// The place of this thread's operator, or of the caller. The lock is not held: a capture may wait for the GIL.

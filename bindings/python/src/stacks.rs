@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use cachette::hal::Guarded;
 use cachette::history::{Callers, Frame, RawStack, ResolvedStack, StackSource};
 
 use crate::code_locations::{self, Found, Places, Slot};
@@ -29,10 +30,10 @@ pub(crate) struct PythonStacks {
 /// Histories hold references; the last one drops the table.
 struct Known {
     places: Arc<Places>,
-    table: PerProcess<Mutex<StackTable>>,
+    table: PerProcess<Guarded<StackTable>>,
 }
 
-/// Stacks by content and by number.
+/// Stacks by content and by number. Entries are added completely.
 #[derive(Default)]
 struct StackTable {
     numbers: HashMap<Arc<Stack>, u32>,
@@ -65,11 +66,6 @@ impl PythonStacks {
 }
 
 impl Known {
-    fn table(&self) -> MutexGuard<'_, StackTable> {
-        // Entries are added completely, so a panic leaves the table valid.
-        self.table.get().lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn words_of(&self, stack: &Stack) -> ResolvedStack {
         let mut frames = stack.native.map_or_else(Vec::new, |raw| {
             let resolved = Callers::shared().resolve(&[raw]).into_iter().next();
@@ -103,12 +99,12 @@ impl StackSource for PythonStacks {
         if python.is_empty() && native.is_none() {
             return None;
         }
-        self.known.table().number_of(Stack { python, native })
+        self.known.table.get().lock().number_of(Stack { python, native })
     }
 
     fn resolve(&self, stacks: &[RawStack]) -> Vec<ResolvedStack> {
         let found: Vec<Option<Arc<Stack>>> = {
-            let table = self.known.table();
+            let table = self.known.table.get().lock();
             let find = |stack: &RawStack| table.stacks.get(stack.0.get() as usize - 1).cloned();
             stacks.iter().map(find).collect()
         };

@@ -121,6 +121,11 @@ pub(crate) fn of_memory(allocator: &Allocator, error: cachette::Error) -> Error 
     Error::Memory { vendor: info.vendor, error, processes }
 }
 
+/// The result of an allocator, with its vendor in an error.
+pub(crate) fn with_vendor<T>(allocator: &Allocator, result: Result<T, cachette::Error>) -> Result<T, Error> {
+    result.map_err(|error| of_memory(allocator, error))
+}
+
 /// Counts and logs a failed free, since a destructor cannot return an error.
 #[cold]
 pub(crate) fn tell_of_free(error: &Error) {

@@ -8,7 +8,7 @@ use cachette::{Allocator, PoolId};
 use cachette_process as process;
 
 use crate::counters::{FAILED_RELEASES, UNKNOWN_USES};
-use crate::entry::{allocator_of, guarded, number_of, of_memory, or_raise, pointer};
+use crate::entry::{allocator_of, guarded, number_of, of_memory, or_raise, pointer, with_vendor};
 use crate::error::Error;
 use crate::pools;
 use crate::std_function::StdFunction;
@@ -62,8 +62,7 @@ pub extern "C-unwind" fn cachette_torch_reset() {
 pub extern "C-unwind" fn cachette_torch_memory_fraction(fraction: f64, device: c_int) {
     or_raise(|| {
         let allocator = allocator_of(device)?;
-        let set = allocator.set_memory_fraction(fraction);
-        set.map_err(|error| of_memory(allocator, error))
+        with_vendor(allocator, allocator.set_memory_fraction(fraction))
     });
 }
 

@@ -6,24 +6,19 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use cachette::hal::Guarded;
 use cachette::{ImportedMemory, SharedMemory};
 use cachette_process as process;
 
 use crate::arguments::User;
-use crate::entry::{allocator_of, ask_owner, of_memory, or_raise, pointer};
+use crate::entry::{allocator_of, ask_owner, or_raise, pointer, with_vendor};
 use crate::error::Error;
 
 /// Allocations that other processes can open, by address, until they are freed. Importers keep the memory longer.
-static EXPORTED: Mutex<Option<HashMap<u64, SharedMemory>>> = Mutex::new(None);
+static EXPORTED: Guarded<Option<HashMap<u64, SharedMemory>>> = Guarded::new(None);
 /// Whether anything was ever exported. Relaxed: the thread that frees an allocation has seen its export.
 static ANY: AtomicBool = AtomicBool::new(false);
-
-fn exported() -> MutexGuard<'static, Option<HashMap<u64, SharedMemory>>> {
-    // Each change is one step, so a panic leaves the table valid.
-    EXPORTED.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Withdraws the export of an allocation that is about to be freed, if there is one.
 ///
@@ -50,7 +45,7 @@ fn withdraw_exported(address: u64) {
     if process::is_forked() {
         return;
     }
-    let withdrawn = exported().as_mut().and_then(|all| all.remove(&address));
+    let withdrawn = EXPORTED.lock().as_mut().and_then(|all| all.remove(&address));
     // Without the lock, as the drop may free memory.
     drop(withdrawn);
 }
@@ -80,12 +75,12 @@ fn share(address: u64) -> Result<Vec<u8>, Error> {
     if process::is_forked() {
         return Err(process::Error::Forked.into());
     }
-    if let Some(known) = exported().as_ref().and_then(|all| all.get(&address)) {
+    if let Some(known) = EXPORTED.lock().as_ref().and_then(|all| all.get(&address)) {
         return Ok(known.handle());
     }
     let shared = ask_owner(|allocator| allocator.share_raw(address))?;
     ANY.store(true, Relaxed);
-    let mut all = exported();
+    let mut all = EXPORTED.lock();
     match all.get_or_insert_default().entry(address) {
         // Another thread was faster, and its handle is in use. The new one is dropped without the lock.
         Entry::Occupied(known) => Ok(known.get().handle()),
@@ -113,8 +108,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_open_shared(
             _ => unsafe { slice::from_raw_parts(handle, bytes) },
         };
         let allocator = allocator_of(device)?;
-        let opened = allocator.open_shared(handle);
-        Ok(Some(opened.map_err(|error| of_memory(allocator, error))?))
+        with_vendor(allocator, allocator.open_shared(handle)).map(Some)
     });
     let Some(opened) = opened else { return ptr::null_mut() };
     // SAFETY: 2. is the caller's promise.

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cachette::hal::StreamRef;
+use cachette::hal::{Guarded, StreamRef};
 use cachette::pool::{Filter, PoolProblem};
 use cachette::{Allocator, Pool, PoolId, PoolOptions};
 use cachette_process as process;
 
-use crate::entry::of_memory;
+use crate::entry::with_vendor;
 use crate::error::Error;
 use crate::std_function::Owned;
 
@@ -17,7 +16,7 @@ use crate::std_function::Owned;
 type Name = (u32, PoolId);
 
 /// One handle for every begin that has no release yet.
-static USERS: Mutex<BTreeMap<Name, Vec<Pool>>> = Mutex::new(BTreeMap::new());
+static USERS: Guarded<BTreeMap<Name, Vec<Pool>>> = Guarded::new(BTreeMap::new());
 
 /// Returns a new identifier for an internal pool. PyTorch counts its own from one and never reaches it.
 #[must_use]
@@ -32,17 +31,16 @@ pub fn new_pool_id() -> PoolId {
 /// Its memory keeps its addresses until the last user is gone, since graphs contain them.
 pub(crate) fn begin(device: u32, id: PoolId, filter: Option<Owned>) -> Result<(), Error> {
     let allocator = process::allocator(device)?;
-    let failed = |error| of_memory(allocator, error);
     let pool = {
         // Of threads that begin a new pool at once, one creates it.
-        let _users = users();
-        open_or_create(allocator, id, &mut Some(PoolOptions::new())).map_err(failed)?
+        let _users = USERS.lock();
+        open_or_create(allocator, id, &mut Some(PoolOptions::new()))?
     };
     pool.keep();
     let filter = filter.map_or(Filter::All, |filter| by_function(allocator, filter));
     // Without the lock: the pool's source is notified, and after a failure the filter and the pool are dropped.
-    allocator.begin_allocate_to_pool(id, filter).map_err(failed)?;
-    users().entry((device, id)).or_default().push(pool);
+    with_vendor(allocator, allocator.begin_allocate_to_pool(id, filter))?;
+    USERS.lock().entry((device, id)).or_default().push(pool);
     Ok(())
 }
 
@@ -51,9 +49,8 @@ pub(crate) fn join(device: u32, id: PoolId, options: PoolOptions) -> Result<(), 
     let allocator = process::allocator(device)?;
     // If the pool exists, the options are dropped without the lock, since their source may call back.
     let mut options = Some(options);
-    let mut users = users();
-    let pool = open_or_create(allocator, id, &mut options);
-    let pool = pool.map_err(|error| of_memory(allocator, error))?;
+    let mut users = USERS.lock();
+    let pool = open_or_create(allocator, id, &mut options)?;
     users.entry((device, id)).or_default().push(pool);
     Ok(())
 }
@@ -64,27 +61,25 @@ pub(crate) fn users_of(device: u32, id: PoolId) -> u64 {
     if process::is_forked() {
         return 0;
     }
-    users().get(&(device, id)).map_or(0, |all| all.len() as u64)
+    USERS.lock().get(&(device, id)).map_or(0, |all| all.len() as u64)
 }
 
 /// The pool with an identifier.
 pub(crate) fn open(device: u32, id: PoolId) -> Result<Pool, Error> {
     let allocator = process::allocator(device)?;
-    let pool = allocator.open_pool(id);
-    pool.map_err(|error| of_memory(allocator, error))
+    with_vendor(allocator, allocator.open_pool(id))
 }
 
 /// Ends the route to a pool; its users stay.
 pub(crate) fn end(device: u32, id: PoolId) -> Result<(), Error> {
     let allocator = process::allocator(device)?;
-    let ended = allocator.end_allocate_to_pool(id);
-    ended.map_err(|error| of_memory(allocator, error))
+    with_vendor(allocator, allocator.end_allocate_to_pool(id))
 }
 
 /// Removes a user of a pool.
 pub(crate) fn release(device: u32, id: PoolId) -> Result<(), Error> {
     let user = {
-        let mut users = users();
+        let mut users = USERS.lock();
         let of_pool = users.get_mut(&(device, id));
         let user = of_pool.and_then(Vec::pop);
         users.retain(|_, handles| !handles.is_empty());
@@ -99,17 +94,14 @@ pub(crate) fn release(device: u32, id: PoolId) -> Result<(), Error> {
 }
 
 /// Programs depend on the size of the segments of PyTorch's pools.
-fn open_or_create(
-    allocator: &Allocator,
-    id: PoolId,
-    options: &mut Option<PoolOptions>,
-) -> Result<Pool, cachette::Error> {
-    match allocator.open_pool(id) {
+fn open_or_create(allocator: &Allocator, id: PoolId, options: &mut Option<PoolOptions>) -> Result<Pool, Error> {
+    let opened = match allocator.open_pool(id) {
         Err(cachette::Error::Pool { why: PoolProblem::Unknown, .. }) => {
             allocator.create_pool_with(options.take().unwrap_or_default().id(id).whole_segments(true))
         }
         opened => opened,
-    }
+    };
+    with_vendor(allocator, opened)
 }
 
 /// A filter that calls PyTorch's.
@@ -125,9 +117,4 @@ fn can_tell(allocator: &Allocator, stream: StreamRef) -> bool {
         // SAFETY: 1. a caller that allocates in a stream keeps it alive.
         unsafe { capture.capture_status(stream) }.is_ok()
     })
-}
-
-fn users() -> MutexGuard<'static, BTreeMap<Name, Vec<Pool>>> {
-    // Each change of the table is one step, so a panic leaves it valid.
-    USERS.lock().unwrap_or_else(PoisonError::into_inner)
 }

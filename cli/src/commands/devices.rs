@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 
 use self::listing::Listing;
 use crate::error::CliError;
+use crate::json::write_to;
 use crate::stdout;
 
 /// Lists backends and devices, with supported features and the reason for each missing one
@@ -31,10 +32,7 @@ impl Devices {
         let listing = Listing::gather();
         stdout::print(|out| match self.format {
             ListFormat::Text => write!(out, "{}", stdout::wrap(&listing.to_string())),
-            ListFormat::Json => {
-                serde_json::to_writer_pretty(&mut *out, &listing)?;
-                writeln!(out)
-            }
+            ListFormat::Json => write_to(out, &listing),
         })?;
         Ok(())
     }

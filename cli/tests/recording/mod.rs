@@ -1,8 +1,6 @@
 //! Snapshots for the program to read.
 
-use cachette_snapshot::{
-    Block, BlockState, Event, Frame, PoolId, Segment, SegmentKind, Snapshot, StackId, TextId, Trace, TraceAction,
-};
+use cachette_snapshot::{Block, BlockState, Event, Frame, PoolId, Segment, Snapshot, StackId, Trace, TraceAction};
 
 use crate::scratch::Scratch;
 
@@ -29,18 +27,7 @@ fn events(stack: StackId) -> Vec<Event> {
     let mut events = Vec::new();
     let mut happened = |action, address, bytes| {
         time_us += 500_000;
-        events.push(Event {
-            address,
-            bytes,
-            stream: 0,
-            time_us,
-            stack,
-            forward_stack: StackId::NONE,
-            metadata: TextId::NONE,
-            context: TextId::NONE,
-            pool: 0,
-            action,
-        });
+        events.push(Event { address, bytes, time_us, stack, action, ..Event::default() });
     };
     for place in 1..=3 {
         let (address, bytes) = (place * 100 * MIB, place * 10 * MIB);
@@ -57,18 +44,8 @@ fn events(stack: StackId) -> Vec<Event> {
 
 fn segment(order: u64, address: u64, bytes: u64, used: bool, stack: StackId) -> Segment {
     let (state, requested) = if used { (BlockState::Allocated, bytes) } else { (BlockState::Free, 0) };
-    Segment {
-        device: 0,
-        address,
-        bytes,
-        stream: 0,
-        kind: SegmentKind::Large,
-        pool: 0,
-        elastic: false,
-        order,
-        stack: StackId::NONE,
-        blocks: vec![Block { address, bytes, requested, state, stack, label: TextId::NONE }],
-    }
+    let block = Block { address, bytes, requested, state, stack, ..Block::default() };
+    Segment { address, bytes, order, blocks: vec![block], ..Segment::default() }
 }
 
 /// The snapshot as a pickle in a file.

@@ -1,22 +1,19 @@
 //! Files that a test makes.
 
-use std::env::temp_dir;
 use std::fs;
 use std::path::PathBuf;
-use std::process;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A path that nothing else uses; what is there goes when dropped.
+use tempfile::{TempDir, tempdir};
+
+/// A path that nothing else uses, and its folder; what is there goes when dropped.
 #[derive(Debug)]
-pub(crate) struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf, #[expect(dead_code, reason = "its drop removes the folder")] TempDir);
 
 impl Scratch {
     /// A path with nothing there.
     pub(crate) fn new(ending: &str) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("cachette-cli-{}-{number}{ending}", process::id());
-        Self(temp_dir().join(name))
+        let folder = tempdir().expect("there is room for a folder");
+        Self(folder.path().join(format!("cachette-cli-file{ending}")), folder)
     }
 
     /// A file that holds `content`.
@@ -34,12 +31,5 @@ impl Scratch {
     pub(crate) fn json(&self) -> serde_json::Value {
         let text = fs::read_to_string(&self.0).expect("the file is there");
         serde_json::from_str(&text).expect("the file is JSON")
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Where nothing was made there is nothing to remove.
-        let _ = fs::remove_file(&self.0);
     }
 }

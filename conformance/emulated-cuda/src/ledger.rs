@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cachette_emulated::Recordings;
-use cachette_hal::Backing;
+use cachette_hal::{Backing, Guarded};
 
 use crate::prelude::*;
 
@@ -16,21 +15,21 @@ const FIRST_HANDLE: usize = 0x1000;
 #[derive(Default)]
 pub(crate) struct Ledger {
     /// Device memory by its start.
-    pub(crate) ranges: Locked<BTreeMap<u64, Range>>,
+    pub(crate) ranges: Guarded<BTreeMap<u64, Range>>,
     /// Physical memory by its handle.
-    pub(crate) backings: Locked<BTreeMap<u64, Physical>>,
-    pub(crate) recordings: Locked<Recordings>,
+    pub(crate) backings: Guarded<BTreeMap<u64, Physical>>,
+    pub(crate) recordings: Guarded<Recordings>,
     /// Handles of the streams whose capture is being ended.
-    pub(crate) ending: Locked<BTreeSet<usize>>,
-    pub(crate) launching: Locked<BTreeSet<usize>>,
+    pub(crate) ending: Guarded<BTreeSet<usize>>,
+    pub(crate) launching: Guarded<BTreeSet<usize>>,
     /// Contexts that the program made, by handle, with the indices of their devices.
-    pub(crate) contexts: Locked<BTreeMap<usize, usize>>,
+    pub(crate) contexts: Guarded<BTreeMap<usize, usize>>,
     /// Streams of such contexts.
-    pub(crate) context_of: Locked<BTreeMap<usize, usize>>,
-    pub(crate) priorities: Locked<BTreeMap<usize, c_int>>,
-    pub(crate) tokens: Locked<BTreeSet<[u8; 64]>>,
+    pub(crate) context_of: Guarded<BTreeMap<usize, usize>>,
+    pub(crate) priorities: Guarded<BTreeMap<usize, c_int>>,
+    pub(crate) tokens: Guarded<BTreeSet<[u8; 64]>>,
     /// Pairs of devices, the first of which reaches the second.
-    pub(crate) reached: Locked<BTreeSet<(usize, usize)>>,
+    pub(crate) reached: Guarded<BTreeSet<(usize, usize)>>,
     handles: AtomicUsize,
 }
 
@@ -83,15 +82,5 @@ impl Ledger {
     pub(crate) fn next_handle(&self) -> usize {
         // Relaxed: only that no two calls get the same matters.
         FIRST_HANDLE + self.handles.fetch_add(1, Ordering::Relaxed)
-    }
-}
-
-/// Data behind a lock, consistent even after a panic, because no holder panics halfway.
-#[derive(Default)]
-pub(crate) struct Locked<T>(Mutex<T>);
-
-impl<T> Locked<T> {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

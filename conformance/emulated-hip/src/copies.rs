@@ -54,6 +54,13 @@ pub(crate) fn is_known(machine: &Machine, address: u64, bytes: u64) -> Answer<bo
     Ok(is_in_tables || machine.has_bad_pool || !state.recordings.are_empty() || !state.opened.is_empty())
 }
 
+/// Waits for the work of a stream.
+fn wait_for(machine: &Machine, stream: StreamHandle) -> Answer {
+    let (_, device, beneath) = machine.stream(stream)?;
+    // SAFETY: 1. the table has it.
+    unsafe { device.synchronize(beneath) }.map_err(status_of)
+}
+
 /// Copies on the host, behind the work of a stream.
 ///
 /// # Safety
@@ -66,9 +73,7 @@ unsafe fn copy_on_host(
     bytes: usize,
     stream: StreamHandle,
 ) -> Answer {
-    let (_, device, beneath) = machine.stream(stream)?;
-    // SAFETY: 1. the table has it.
-    unsafe { device.synchronize(beneath) }.map_err(status_of)?;
+    wait_for(machine, stream)?;
     // SAFETY: 1. is the caller's promise; the ranges of a copy may not overlap, but `copy` does not mind.
     unsafe { ptr::copy(from.cast::<u8>(), to.cast::<u8>(), bytes) };
     Ok(())
@@ -87,9 +92,7 @@ unsafe fn copy_between_devices(
     places: [Place; 2],
     stream: StreamHandle,
 ) -> Answer {
-    let (_, device, beneath) = machine.stream(stream)?;
-    // SAFETY: 1. the table has it.
-    unsafe { device.synchronize(beneath) }.map_err(status_of)?;
+    wait_for(machine, stream)?;
     let mut between = vec![0_u8; bytes];
     let at = |address: usize| DevicePtr::new(address as u64).ok_or(INVALID_VALUE);
     if let Place::Device(position) = places[1] {
@@ -158,6 +161,20 @@ unsafe fn copy(
     })
 }
 
+/// Declares copies whose names tell the direction, which the addresses tell too.
+macro_rules! by_address {
+    ($($name:ident)*) => {
+        abi! {$(
+            fn $name(machine; to: *mut c_void, from: *const c_void, bytes: usize) {
+                // SAFETY: 1. is the caller's promise.
+                at_once(machine, || unsafe { copy(machine, to, from, bytes, BY_ADDRESS, 0) })
+            }
+        )*}
+    };
+}
+
+by_address! { hipMemcpyHtoD hipMemcpyDtoH hipMemcpyDtoD }
+
 /// Does something in the default stream, which waits for the blocking streams, and waits until it is done.
 ///
 /// Any capture forbids it.
@@ -198,24 +215,7 @@ abi! {
     ) {
         // SAFETY: 1. is the caller's promise.
         unsafe { copy(machine, to, from, bytes, kind, stream) }?;
-        let (_, device, beneath) = machine.stream(stream)?;
-        // SAFETY: 1. the table has it.
-        unsafe { device.synchronize(beneath) }.map_err(status_of)
-    }
-
-    fn hipMemcpyHtoD(machine; to: *mut c_void, from: *const c_void, bytes: usize) {
-        // SAFETY: 1. is the caller's promise.
-        at_once(machine, || unsafe { copy(machine, to, from, bytes, BY_ADDRESS, 0) })
-    }
-
-    fn hipMemcpyDtoH(machine; to: *mut c_void, from: *const c_void, bytes: usize) {
-        // SAFETY: 1. is the caller's promise.
-        at_once(machine, || unsafe { copy(machine, to, from, bytes, BY_ADDRESS, 0) })
-    }
-
-    fn hipMemcpyDtoD(machine; to: *mut c_void, from: *const c_void, bytes: usize) {
-        // SAFETY: 1. is the caller's promise.
-        at_once(machine, || unsafe { copy(machine, to, from, bytes, BY_ADDRESS, 0) })
+        wait_for(machine, stream)
     }
 
     fn hipMemset(machine; to: Address, value: c_int, bytes: Bytes) {

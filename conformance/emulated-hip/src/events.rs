@@ -1,7 +1,7 @@
 //! Events.
 
 use std::ffi::c_uint;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use cachette_hal::{Device, Event, Progress};
 
@@ -79,7 +79,7 @@ abi! {
         check_stream(machine, event)?;
         let lock = machine.event_lock(event)?;
         // As long as another thread waits for the event, a query blocks.
-        let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = lock.lock();
         // SAFETY: 1. the table has it.
         match unsafe { device.poll(&Event::from_raw(event)) }.map_err(|error| refused(machine, event, status_of(error)))? {
             Progress::Done => Ok(()),
@@ -91,7 +91,7 @@ abi! {
         let (_, device) = machine.event(event)?;
         check_stream(machine, event)?;
         let lock = machine.event_lock(event)?;
-        let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = lock.lock();
         // SAFETY: 1. the table has it.
         unsafe { device.wait(&Event::from_raw(event)) }.map_err(|error| refused(machine, event, status_of(error)))
     }

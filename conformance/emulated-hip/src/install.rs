@@ -5,7 +5,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process;
-use std::sync::{Mutex, PoisonError};
+
+use cachette_hal::Guarded;
 
 use crate::personality::Personality;
 
@@ -17,8 +18,8 @@ const LIBRARY: &str = "libcachette_emulated_hip.so";
 /// soname, so that an ordinary loader finds it by `LD_LIBRARY_PATH`.
 pub fn install(personality: Personality) -> io::Result<PathBuf> {
     // One thread of a process at a time; the names of unfinished files differ between processes.
-    static LOCK: Mutex<()> = Mutex::new(());
-    let _locked = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    static LOCK: Guarded<()> = Guarded::new(());
+    let _locked = LOCK.lock();
     let built = find()?;
     let beside = built.parent().unwrap_or(Path::new("."));
     let folder = beside.join("emulated-hip").join(personality.name());

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::{env, process};
 
 use cachette_emulated::Recordings;
-use cachette_hal::{AnyDevice, Backend, Ordinal, StreamRef};
+use cachette_hal::{AnyDevice, Backend, Guarded, Ordinal, StreamRef};
 use cachette_hal_hip::status::{CONTEXT_IS_DESTROYED, DEINITIALIZED, INVALID_HANDLE, NO_DEVICE};
 use cachette_hal_hip::types::{EventHandle, Status, StreamHandle};
 use cachette_hal_host::{HostBackend, HostConfig};
@@ -48,7 +48,7 @@ pub(crate) struct State {
     pub(crate) destroyed: HashSet<StreamHandle>,
     pub(crate) stream_kinds: HashMap<StreamHandle, (c_uint, c_int)>,
     /// Each with its device, and with a lock that a thread holds while it waits for the event.
-    pub(crate) events: HashMap<EventHandle, (usize, Arc<Mutex<()>>)>,
+    pub(crate) events: HashMap<EventHandle, (usize, Arc<Guarded<()>>)>,
     /// The stream of the last record of each event.
     pub(crate) recorded_in: HashMap<EventHandle, StreamHandle>,
     pub(crate) captures: Captures,
@@ -83,7 +83,7 @@ pub(crate) struct Machine {
     process: u32,
     pub(crate) personality: Personality,
     pub(crate) devices: Vec<AnyDevice>,
-    state: Mutex<State>,
+    state: Guarded<State>,
     /// Calls left before the devices vanish; `None` if they stay.
     calls_left: Option<AtomicI64>,
     /// Maps that fail inside.
@@ -166,7 +166,7 @@ impl Machine {
             devices,
             captures_stay: number("CACHETTE_EMULATED_CAPTURES_STAY") == Some(1),
             has_bad_pool: is_bad && personality.has_mapped_pool(),
-            state: Mutex::default(),
+            state: Guarded::default(),
             maps: Refusals::every("CACHETTE_EMULATED_REFUSED_MAPS"),
             rights: Refusals::every("CACHETTE_EMULATED_REFUSED_RIGHTS"),
             ranges: Refusals::every("CACHETTE_EMULATED_REFUSED_RANGES"),
@@ -176,7 +176,7 @@ impl Machine {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Gives memory back that begins at an address and is of the right kind, or fails with `unknown`.
@@ -251,7 +251,7 @@ impl Machine {
         Ok((position, &self.devices[position]))
     }
 
-    pub(crate) fn event_lock(&self, event: EventHandle) -> Answer<Arc<Mutex<()>>> {
+    pub(crate) fn event_lock(&self, event: EventHandle) -> Answer<Arc<Guarded<()>>> {
         self.state().events.get(&event).cloned().map(|(_, lock)| lock).ok_or(INVALID_HANDLE)
     }
 }

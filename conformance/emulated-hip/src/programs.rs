@@ -98,19 +98,32 @@ pub(crate) fn wait_for_blocking_streams(machine: &Machine, device: &AnyDevice, p
     Ok(())
 }
 
+/// Declares functions that call another one with fewer or other arguments.
+macro_rules! short_forms {
+    ($($name:ident($($argument:ident: $kind:ty),*) => $full:ident($($passed:expr),*);)*) => {
+        abi! {$(
+            fn $name(_machine; $($argument: $kind),*) {
+                // SAFETY: the arguments are the caller's.
+                answer(unsafe { $full($($passed),*) })
+            }
+        )*}
+    };
+}
+
+short_forms! {
+    hipEventCreate(event: *mut EventHandle) => hipEventCreateWithFlags(event, 0);
+    hipStreamCreate(stream: *mut StreamHandle) => hipStreamCreateWithFlags(stream, 0);
+    hipHostAlloc(at: *mut *mut c_void, bytes: usize, flags: c_uint) => hipHostMalloc(at, bytes, flags);
+    hipMallocHost(at: *mut *mut c_void, bytes: usize) => hipHostMalloc(at, bytes, 0);
+    hipFreeHost(at: *mut c_void) => hipHostFree(at);
+    hipGraphInstantiate(
+        exec: *mut GraphExecHandle, graph: GraphHandle, _failed: *mut NodeHandle, _text: *mut c_char, _room: usize
+    ) => hipGraphInstantiateWithFlags(exec, graph, 0);
+}
+
 abi! {
     fn hipDeviceGet(machine; device: *mut c_int, ordinal: c_int) => device {
         Ok(number(position(machine, ordinal)?))
-    }
-
-    fn hipEventCreate(_machine; event: *mut EventHandle) {
-        // SAFETY: the argument is the caller's.
-        answer(unsafe { hipEventCreateWithFlags(event, 0) })
-    }
-
-    fn hipStreamCreate(_machine; stream: *mut StreamHandle) {
-        // SAFETY: the argument is the caller's.
-        answer(unsafe { hipStreamCreateWithFlags(stream, 0) })
     }
 
     /// A priority that is out of range is the nearest one in it.
@@ -169,33 +182,6 @@ abi! {
             drop(unsafe { Box::from_raw(called) });
         }
         answer(status)
-    }
-
-    fn hipHostAlloc(_machine; at: *mut *mut c_void, bytes: usize, flags: c_uint) {
-        // SAFETY: the arguments are the caller's.
-        answer(unsafe { hipHostMalloc(at, bytes, flags) })
-    }
-
-    fn hipMallocHost(_machine; at: *mut *mut c_void, bytes: usize) {
-        // SAFETY: the arguments are the caller's.
-        answer(unsafe { hipHostMalloc(at, bytes, 0) })
-    }
-
-    fn hipFreeHost(_machine; at: *mut c_void) {
-        // SAFETY: the argument is the caller's.
-        answer(unsafe { hipHostFree(at) })
-    }
-
-    fn hipGraphInstantiate(
-        _machine;
-        exec: *mut GraphExecHandle,
-        graph: GraphHandle,
-        _failed: *mut NodeHandle,
-        _text: *mut c_char,
-        _room: usize,
-    ) {
-        // SAFETY: the arguments are the caller's.
-        answer(unsafe { hipGraphInstantiateWithFlags(exec, graph, 0) })
     }
 
     fn hipMemGetAllocationPropertiesFromHandle(

@@ -7,10 +7,10 @@
 use std::collections::HashMap;
 use std::ffi::{c_uint, c_void};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use cachette_hal::{AnyDevice, CaptureNode, Device, DevicePtr, Graph, Result};
+use cachette_hal::{AnyDevice, CaptureNode, Device, DevicePtr, Graph, Guarded, Result};
 
 use crate::capture::relaxed;
 use crate::status::{Answer, INVALID_VALUE, refuse_if};
@@ -23,14 +23,14 @@ pub struct Recording {
     graph: Option<Graph>,
     memory: Vec<Arc<GraphMemory>>,
     /// What is destroyed after it.
-    objects: Mutex<Vec<UserObject>>,
+    objects: Guarded<Vec<UserObject>>,
 }
 
 impl Recording {
     /// The graph of a capture of `device` that has ended, with its memory.
     #[must_use]
     pub fn new(device: &AnyDevice, graph: Graph, memory: Vec<Arc<GraphMemory>>) -> Arc<Self> {
-        let (device, objects) = (Arc::clone(device), Mutex::default());
+        let (device, objects) = (Arc::clone(device), Guarded::default());
         Arc::new(Self { device, graph: Some(graph), memory, objects })
     }
 
@@ -188,7 +188,7 @@ impl Recordings {
         refuse_if(count != 1 || flags != 1, INVALID_VALUE)?;
         let recording = self.graph(graph)?;
         let object = self.objects.remove(&object).ok_or(INVALID_VALUE)?;
-        recording.objects.lock().unwrap_or_else(PoisonError::into_inner).push(object);
+        recording.objects.lock().push(object);
         Ok(())
     }
 

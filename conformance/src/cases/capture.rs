@@ -147,8 +147,7 @@ fn a_launch_waits_in_a_held_stream(on: &Subject) -> Verdict {
     event.record(&stream)?;
     settle();
     ensure!(!event.poll()?.is_done(), "the launch did not wait")?;
-    gate.release();
-    stream.synchronize()?;
+    gate.release_and_wait(&stream)?;
     on.expect_byte(area.span(), 7, "what the launch wrote")
 }
 
@@ -179,8 +178,7 @@ fn a_destroyed_graph_still_runs_what_was_launched(on: &Subject) -> Verdict {
     let gate = on.hold_warm(&stream)?;
     graph.launch(&stream)?;
     graph.close()?;
-    gate.release();
-    stream.synchronize()?;
+    gate.release_and_wait(&stream)?;
     on.expect_byte(area.span(), 7, "what the destroyed graph was to write")
 }
 

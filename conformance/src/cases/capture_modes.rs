@@ -53,10 +53,7 @@ fn free(on: &Subject, ptr: DevicePtr) -> Result<()> {
 
 fn allocate_elsewhere(on: &Subject) -> Result<()> {
     let elsewhere = thread::scope(|scope| scope.spawn(|| on.device.allocate(MIB)).join());
-    let ptr = match elsewhere {
-        Ok(ptr) => ptr?,
-        Err(panic) => std::panic::resume_unwind(panic),
-    };
+    let ptr = elsewhere.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     let _relaxed = RelaxedCapture::enter(&on.device)?;
     free(on, ptr)
 }
@@ -64,44 +61,26 @@ fn allocate_elsewhere(on: &Subject) -> Result<()> {
 fn allocating_on_another_thread_is_forbidden(on: &Subject) -> Verdict {
     let stream = on.stream()?;
     let capturing = Capturing::begin(on, &stream, CaptureMode::Global)?;
-    let allocated = allocate_elsewhere(on);
-    let ended = capturing.end();
-    refuse(allocated, &[ErrorKind::CaptureForbids], "an allocation on another thread")?;
-    refuse(ended, &[ErrorKind::CaptureBroken], "the end of the broken capture").map(drop)
+    capturing.break_by(|| allocate_elsewhere(on), "an allocation on another thread")
 }
 
 fn a_thread_local_capture_leaves_other_threads_alone(on: &Subject) -> Verdict {
-    let (area, stream) = (on.filled(64 * KIB, 1)?, on.stream()?);
-    let capturing = Capturing::begin(on, &stream, CaptureMode::ThreadLocal)?;
-    on.fill(area.span(), 7, &stream)?;
-    allocate_elsewhere(on)?;
-    let graph = capturing.end()?;
-    run(&graph, &stream)?;
-    on.expect_byte(area.span(), 7, "what the graph wrote")
+    on.expect_whole(CaptureMode::ThreadLocal, |_| Ok(allocate_elsewhere(on)?))
 }
 
 fn a_relaxed_capture_forbids_nothing(on: &Subject) -> Verdict {
-    let (area, stream, other) = (on.filled(64 * KIB, 1)?, on.stream()?, on.stream()?);
-    let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
-    on.fill(area.span(), 7, &stream)?;
-    free(on, on.device.allocate(MIB)?)?;
-    other.synchronize()?;
-    let graph = capturing.end()?;
-    run(&graph, &stream)?;
-    on.expect_byte(area.span(), 7, "what the graph wrote")
+    let other = on.stream()?;
+    on.expect_whole(CaptureMode::Relaxed, |_| {
+        free(on, on.device.allocate(MIB)?)?;
+        Ok(other.synchronize()?)
+    })
 }
 
 fn a_relaxed_thread_may_allocate(on: &Subject) -> Verdict {
-    let (area, stream) = (on.filled(64 * KIB, 1)?, on.stream()?);
-    let capturing = Capturing::begin(on, &stream, CaptureMode::Global)?;
-    on.fill(area.span(), 7, &stream)?;
-    {
+    on.expect_whole(CaptureMode::Global, |_| {
         let _relaxed = RelaxedCapture::enter(&on.device)?;
-        free(on, on.device.allocate(MIB)?)?;
-    }
-    let graph = capturing.end()?;
-    run(&graph, &stream)?;
-    on.expect_byte(area.span(), 7, "what the graph wrote")
+        Ok(free(on, on.device.allocate(MIB)?)?)
+    })
 }
 
 fn a_relaxed_thread_may_poll(on: &Subject) -> Verdict {
@@ -147,8 +126,7 @@ fn threads_begin_in_global_mode(on: &Subject) -> Verdict {
     ensure_eq!(mode_here(on)?, CaptureMode::Global, "a new thread's mode")?;
     let _relaxed = RelaxedCapture::enter(&on.device)?;
     let elsewhere = thread::scope(|scope| scope.spawn(|| mode_here(on)).join());
-    let elsewhere = elsewhere.map_err(|_| Stop::failed("the thread panicked"))?;
-    ensure_eq!(elsewhere?, CaptureMode::Global, "another new thread's mode")
+    ensure_eq!(joined(elsewhere, "the thread")??, CaptureMode::Global, "another new thread's mode")
 }
 
 fn a_relaxed_guard_restores_the_mode(on: &Subject) -> Verdict {

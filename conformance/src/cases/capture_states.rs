@@ -42,6 +42,9 @@ cases! { capture:
     it_ends_while_others_wait_elsewhere(Capture, HostCalls);
 }
 
+/// The errors of a begin or an end where the stream is in another state.
+const MISPLACED: [ErrorKind; 2] = [ErrorKind::InvalidValue, ErrorKind::CaptureForbids];
+
 fn id_of(on: &Subject, stream: &Stream) -> Verdict<CaptureId> {
     match on.capture_status(stream)? {
         CaptureStatus::Active(id) => Ok(id),
@@ -131,8 +134,7 @@ fn beginning_twice_is_refused(on: &Subject) -> Verdict {
     let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
     // SAFETY: 1. the stream's owner lives.
     let again = unsafe { on.device.capture()?.begin_capture(stream.get(), CaptureMode::Relaxed) };
-    let kinds = [ErrorKind::InvalidValue, ErrorKind::CaptureForbids];
-    refuse(again, &kinds, "a capture in a capture")?;
+    refuse(again, &MISPLACED, "a capture in a capture")?;
     drop(capturing);
     stream.synchronize()?;
     Ok(())
@@ -143,29 +145,30 @@ fn ending_what_was_not_begun_is_refused(on: &Subject) -> Verdict {
     let capture = on.device.capture()?;
     // SAFETY: 1. the stream's owner lives.
     let ended = unsafe { capture.end_capture(stream.get()) };
-    let kinds = [ErrorKind::InvalidValue, ErrorKind::CaptureForbids];
-    refuse(ended, &kinds, "the end of no capture")?;
+    refuse(ended, &MISPLACED, "the end of no capture")?;
     ensure_eq!(on.capture_status(&stream)?, CaptureStatus::Idle, "the stream")?;
     Ok(stream.synchronize()?)
 }
 
 fn a_stream_not_joined_back_breaks_it(on: &Subject) -> Verdict {
-    let area = on.filled(64 * KIB, 1)?;
-    let (origin, stray, fork) = (on.stream()?, on.stream()?, on.event()?);
-    let capturing = Capturing::begin(on, &origin, CaptureMode::Relaxed)?;
-    link(&fork, &origin, &stray)?;
-    on.fill(area.span(), 7, &stray)?;
-    refuse(capturing.end(), &[ErrorKind::CaptureBroken], "a stream left behind")?;
+    let (origin, stray) = (on.stream()?, on.stream()?);
+    leave_behind(on, &origin, &stray)?;
     work_again(on, &[&origin, &stray])
+}
+
+/// Captures a stream, and ends its capture while `stray` is joined and has work.
+fn leave_behind(on: &Subject, origin: &Stream, stray: &Stream) -> Verdict {
+    let (area, fork) = (on.filled(64 * KIB, 1)?, on.event()?);
+    let capturing = Capturing::begin(on, origin, CaptureMode::Relaxed)?;
+    link(&fork, origin, stray)?;
+    on.fill(area.span(), 7, stray)?;
+    refuse(capturing.end(), &[ErrorKind::CaptureBroken], "a stream left behind").map(drop)
 }
 
 fn synchronizing_with_a_captured_stream_is_forbidden(on: &Subject) -> Verdict {
     let stream = on.stream()?;
     let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
-    let synchronized = stream.synchronize();
-    let ended = capturing.end();
-    refuse(synchronized, &[ErrorKind::CaptureForbids], "waiting for a captured stream")?;
-    refuse(ended, &[ErrorKind::CaptureBroken], "the end of the broken capture")?;
+    capturing.break_by(|| stream.synchronize(), "waiting for a captured stream")?;
     Ok(stream.synchronize()?)
 }
 
@@ -182,10 +185,7 @@ fn host_functions_are_forbidden(on: &Subject) -> Verdict {
 
 /// Breaks a global capture by waiting for the device, and ends it.
 fn break_it(on: &Subject, capturing: Capturing<'_>) -> Verdict {
-    let forbidden = on.device.synchronize_device();
-    let ended = capturing.end();
-    refuse(forbidden, &[ErrorKind::CaptureForbids], "waiting for the device")?;
-    refuse(ended, &[ErrorKind::CaptureBroken], "the end of the broken capture").map(drop)
+    capturing.break_by(|| on.device.synchronize_device(), "waiting for the device")
 }
 
 fn joined_streams_work_after_a_broken_capture(on: &Subject) -> Verdict {
@@ -205,29 +205,21 @@ fn a_joined_stream_may_break_it(on: &Subject) -> Verdict {
     let capturing = Capturing::begin(on, &origin, CaptureMode::Relaxed)?;
     link(&fork, &origin, &joined)?;
     on.fill(area.span(), 7, &joined)?;
-    let synchronized = joined.synchronize();
-    let ended = capturing.end();
-    refuse(synchronized, &[ErrorKind::CaptureForbids], "waiting for a joined stream")?;
-    refuse(ended, &[ErrorKind::CaptureBroken], "the end of the broken capture")?;
+    capturing.break_by(|| joined.synchronize(), "waiting for a joined stream")?;
     work_again(on, &[&joined, &origin])
 }
 
 fn ending_twice_is_refused(on: &Subject) -> Verdict {
-    let area = on.filled(64 * KIB, 1)?;
-    let (stream, stray, fork) = (on.stream()?, on.stream()?, on.event()?);
+    let (stream, stray) = (on.stream()?, on.stream()?);
     let again = || {
         // SAFETY: 1. the stream's owner lives.
         let ended = unsafe { on.device.capture()?.end_capture(stream.get()) };
-        let kinds = [ErrorKind::InvalidValue, ErrorKind::CaptureForbids];
-        refuse(ended, &kinds, "the second end")
+        refuse(ended, &MISPLACED, "the second end")
     };
     let capturing = Capturing::begin(on, &stream, CaptureMode::Global)?;
     break_it(on, capturing)?;
     again()?;
-    let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
-    link(&fork, &stream, &stray)?;
-    on.fill(area.span(), 7, &stray)?;
-    refuse(capturing.end(), &[ErrorKind::CaptureBroken], "a stream left behind")?;
+    leave_behind(on, &stream, &stray)?;
     again()?;
     work_again(on, &[&stream, &stray])
 }
@@ -246,21 +238,19 @@ fn of_two_ends_at_once_one_is_refused(on: &Subject) -> Verdict {
             start.wait();
             (capturing.end(), other.join())
         });
-        let other = other.map_err(|_| Stop::failed("the end panicked"))?;
-        let (one, other) = match (one, other) {
+        let (one, other) = match (one, joined(other, "the end")?) {
             (Ok(graph), refused) | (refused, Ok(graph)) => (graph, refused),
             (Err(error), Err(_)) => return Err(error.into()),
         };
         one.close()?;
-        let kinds = [ErrorKind::InvalidValue, ErrorKind::CaptureForbids];
-        refuse(other, &kinds, "the second end")?;
+        refuse(other, &MISPLACED, "the second end")?;
     }
     work_again(on, &[&stream])
 }
 
 fn it_ends_while_others_use_it(on: &Subject) -> Verdict {
     let area = on.filled(64 * KIB, 1)?;
-    let (stream, joined, event) = (on.stream()?, on.stream()?, on.event()?);
+    let (stream, waiter, event) = (on.stream()?, on.stream()?, on.event()?);
     let uses: [(&str, &(dyn Fn() -> hal::Result<()> + Sync)); 7] = [
         ("a fill", &|| on.fill(area.span(), 7, &stream)),
         ("a record", &|| event.record(&stream)),
@@ -268,7 +258,7 @@ fn it_ends_while_others_use_it(on: &Subject) -> Verdict {
         ("a wait for the event", &|| event.wait()),
         ("a wait for the stream", &|| stream.synchronize()),
         ("a wait for the device", &|| on.device.synchronize_device()),
-        ("a wait of another stream", &|| event.hold_back(&joined)),
+        ("a wait of another stream", &|| event.hold_back(&waiter)),
     ];
     for (what, use_it) in uses.iter().cycle().take(32 * uses.len()) {
         let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
@@ -285,14 +275,14 @@ fn it_ends_while_others_use_it(on: &Subject) -> Verdict {
         });
         // The other thread was first, or the end was.
         let kinds = [ErrorKind::CaptureForbids, ErrorKind::CaptureBroken, ErrorKind::InvalidValue];
-        if let Err(error) = outcome.map_err(|_| Stop::failed("the other thread panicked"))? {
+        if let Err(error) = joined(outcome, "the other thread")? {
             refuse::<()>(Err(error), &kinds, what)?;
         }
         if let Err(error) = ended {
             refuse::<()>(Err(error), &[ErrorKind::CaptureBroken], "the end")?;
         }
     }
-    work_again(on, &[&stream, &joined])
+    work_again(on, &[&stream, &waiter])
 }
 
 fn it_ends_while_others_wait_elsewhere(on: &Subject) -> Verdict {
@@ -310,7 +300,7 @@ fn it_ends_while_others_wait_elsewhere(on: &Subject) -> Verdict {
     ended?;
     ensure!(!waited, "the end waited for another stream")?;
     for wait in waits {
-        wait.map_err(|_| Stop::failed("a wait panicked"))??;
+        joined(wait, "a wait")??;
     }
     Ok(())
 }

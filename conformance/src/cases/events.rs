@@ -203,10 +203,7 @@ fn one_recorded_in_a_destroyed_stream_passes(on: &Subject) -> Verdict {
         let early = progress.is_done() && !gate.has_passed();
         gate.release();
         ensure!(!early, "the event passed while its stream was held")?;
-        match waiter.join() {
-            Ok(closed) => Ok(closed?),
-            Err(_) => Err(Stop::failed("the destruction panicked")),
-        }
+        Verdict::Ok(joined(waiter.join(), "the destruction")??)
     })?;
     event.wait()?;
     ensure_eq!(event.poll()?, Progress::Done, "the event after its work")

@@ -103,8 +103,7 @@ fn queueing_does_not_wait_for_the_function(on: &Subject) -> Verdict {
     event.record(&stream)?;
     ensure_eq!(count.load(Ordering::Relaxed), 0, "how many ran behind the held one")?;
     ensure!(!event.poll()?.is_done(), "the stream was not held any more")?;
-    gate.release();
-    stream.synchronize()?;
+    gate.release_and_wait(&stream)?;
     ensure_eq!(count.load(Ordering::Relaxed), 8, "how many ran afterwards")
 }
 

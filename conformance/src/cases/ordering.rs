@@ -55,8 +55,7 @@ fn a_writer_waits_for_a_reader(on: &Subject) -> Verdict {
     hand_over(on, &reader, &writer)?;
     on.fill(x.span(), 9, &writer)?;
     settle();
-    gate.release();
-    writer.synchronize()?;
+    gate.release_and_wait(&writer)?;
     on.expect_byte(y.span(), 1, "what the reader copied")?;
     on.expect_byte(x.span(), 9, "what the writer wrote")
 }
@@ -71,8 +70,7 @@ fn a_chain_of_three_streams_holds(on: &Subject) -> Verdict {
     hand_over(on, &second, &third)?;
     on.copy(z.span(), y.span(), &third)?;
     settle();
-    gate.release();
-    third.synchronize()?;
+    gate.release_and_wait(&third)?;
     on.expect_byte(z.span(), 7, "what came through the chain")
 }
 
@@ -107,8 +105,7 @@ fn fan_in_holds(on: &Subject) -> Verdict {
     }
     on.copy(all.span(), parts.span(), &reader)?;
     settle();
-    gate.release();
-    reader.synchronize()?;
+    gate.release_and_wait(&reader)?;
     on.expect_parts(all.span(), BYTES, 10, "what one writer wrote")
 }
 
@@ -125,8 +122,7 @@ fn a_diamond_holds(on: &Subject) -> Verdict {
     on.copy(end.span(), halves.span(), &top)?;
     on.fill(source.span(), 8, &top)?;
     settle();
-    gate.release();
-    top.synchronize()?;
+    gate.release_and_wait(&top)?;
     on.expect_byte(end.span(), 7, "what joined again")
 }
 

@@ -48,8 +48,7 @@ fn memory_is_usable_behind_held_work(on: &Subject) -> Verdict {
     on.pooled(MIB, &stream)?.free()?;
     let gate = on.hold_warm(&stream)?;
     use_once(on, &stream, &seen)?;
-    gate.release();
-    stream.synchronize()?;
+    gate.release_and_wait(&stream)?;
     on.expect_byte(seen.span(), 5, "what went through the memory")
 }
 
@@ -95,8 +94,7 @@ fn memory_freed_in_a_held_stream_is_not_written_by_another(on: &Subject) -> Verd
     }
     event.record(&other)?;
     settle();
-    gate.release();
-    held.synchronize()?;
+    gate.release_and_wait(&held)?;
     event.wait()?;
     on.expect_byte(seen.span(), 5, "what the held stream still read")
 }
@@ -127,8 +125,7 @@ fn freed_memory_stays_for_earlier_work(on: &Subject) -> Verdict {
     on.fill(next.span(), 9, &stream)?;
     next.free()?;
     settle();
-    gate.release();
-    stream.synchronize()?;
+    gate.release_and_wait(&stream)?;
     on.expect_byte(seen.span(), 5, "what was read before the free")
 }
 

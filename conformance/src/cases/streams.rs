@@ -137,10 +137,7 @@ fn close_held(stream: Stream) -> JoinHandle<Result<()>> {
 
 /// Ends a destruction that [`close_held`] has begun, after the gate was released.
 fn end_close(closing: JoinHandle<Result<()>>) -> Verdict {
-    match closing.join() {
-        Ok(closed) => Ok(closed?),
-        Err(_) => Err(Stop::failed("the destruction panicked")),
-    }
+    Ok(joined(closing.join(), "the destruction")??)
 }
 
 fn synchronize_device_waits_for_a_destroyed_stream(on: &Subject) -> Verdict {

@@ -50,11 +50,7 @@ fn together<T: Send>(act: impl Fn(u8) -> Verdict<T> + Sync) -> Verdict<Vec<T>> {
             })
         };
         let running: Vec<_> = (0..THREADS).map(run).collect();
-        let results = running.into_iter().map(|thread| {
-            let panicked = |_| Stop::failed("a thread panicked");
-            thread.join().map_err(panicked)?
-        });
-        results.collect()
+        running.into_iter().map(|thread| joined(thread.join(), "a thread")?).collect()
     })
 }
 
@@ -222,8 +218,7 @@ fn a_thread_that_has_ended_leaves_its_work(on: &Subject) -> Verdict {
     let (area, stream) = (on.filled(u64::from(THREADS) * KIB, 0xff)?, on.stream()?);
     let gate = on.hold_warm(&stream)?;
     together(|number| Ok(on.fill(area.span().nth(number, KIB), number, &stream)?))?;
-    gate.release();
-    stream.synchronize()?;
+    gate.release_and_wait(&stream)?;
     on.expect_parts(area.span(), KIB, 0, "the part of a thread that has ended")
 }
 

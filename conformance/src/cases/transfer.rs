@@ -132,8 +132,7 @@ fn download_happens_in_stream_order(on: &Subject) -> Verdict {
     on.download_into(&host, 0, area.span(), &stream)?;
     on.fill(area.span(), 8, &stream)?;
     settle();
-    gate.release();
-    stream.synchronize()?;
+    gate.release_and_wait(&stream)?;
     ensure_eq!(read_pinned(&host), vec![7; 64 << 10], "what was downloaded")
 }
 
@@ -147,8 +146,7 @@ fn upload_happens_in_stream_order(on: &Subject) -> Verdict {
     on.copy(copy.span(), area.span(), &stream)?;
     on.fill(area.span(), 9, &stream)?;
     settle();
-    gate.release();
-    stream.synchronize()?;
+    gate.release_and_wait(&stream)?;
     on.expect_pattern(copy.span(), 3, "what was uploaded between two fills")?;
     on.expect_byte(area.span(), 9, "the last fill")
 }
@@ -173,8 +171,7 @@ fn held_work_has_not_happened(on: &Subject) -> Verdict {
     settle();
     on.expect_byte(x.span(), 1, "the target of a held fill")?;
     on.expect_byte(y.span(), 2, "the target of a held copy")?;
-    gate.release();
-    stream.synchronize()?;
+    gate.release_and_wait(&stream)?;
     on.expect_byte(y.span(), 7, "the target of the copy afterwards")
 }
 

@@ -174,8 +174,7 @@ fn a_chunk_moves_behind_work_in_flight(on: &Subject) -> Verdict {
     unsafe { memory.set_access(new.ptr(), chunk, &on.read_write()) }?;
     ensure!(!event.poll()?.is_done(), "the work in flight was waited for")?;
     on.copy(seen.span(), new.span().part(0, 64 * KIB), &stream)?;
-    gate.release();
-    stream.synchronize()?;
+    gate.release_and_wait(&stream)?;
     on.expect_byte(seen.span(), 6, "what the old address was given, read at the new one")
 }
 

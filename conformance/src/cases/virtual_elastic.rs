@@ -55,8 +55,7 @@ fn aliases_are_coherent_between_streams_behind_an_event(on: &Subject) -> Verdict
         on.stream_wait(reader, &event)?;
         on.copy(seen.span().nth(round, PART), read.span().part(0, PART), reader)?;
     }
-    gate.release();
-    first.synchronize()?;
+    gate.release_and_wait(&first)?;
     second.synchronize()?;
     on.expect_parts(seen.span(), PART, 0, "what the other stream saw by the other alias")
 }
@@ -73,8 +72,7 @@ fn unmapping_an_alias_leaves_held_work_through_the_other(on: &Subject) -> Verdic
     // SAFETY: 2. no work that uses this mapping was ever queued.
     unsafe { memory.unmap(idle.ptr(), idle.bytes()) }?;
     ensure!(!event.poll()?.is_done(), "the held stream was waited for")?;
-    gate.release();
-    stream.synchronize()?;
+    gate.release_and_wait(&stream)?;
     on.expect_byte(used.span(), 6, "what was written through the other alias")
 }
 

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 
 use cachette_hal::{CaptureMode, CaptureNode, CaptureStatus, Device, Error, ErrorKind, Result};
 
-use super::{AsStream, Graph, Stream, Subject};
+use super::expect::refuse;
+use super::subject::KIB;
+use super::{AsStream, Graph, Place, Stream, Subject};
 use crate::failure::{Stop, Verdict};
 
 /// A capture that ends with its owner, so that a failed case leaves none behind.
@@ -30,6 +32,15 @@ impl<'s> Capturing<'s> {
         self.finish()
     }
 
+    /// Ends the capture after a forbidden call that breaks it.
+    #[track_caller]
+    pub(crate) fn break_by<T>(self, call: impl FnOnce() -> Result<T>, what: &str) -> Verdict {
+        let forbidden = call();
+        let ended = self.end();
+        refuse(forbidden, &[ErrorKind::CaptureForbids], what)?;
+        refuse(ended, &[ErrorKind::CaptureBroken], "the end of the broken capture").map(drop)
+    }
+
     fn finish(&mut self) -> Result<Graph> {
         self.ended = true;
         // SAFETY: 1. the stream's owner lives. 3 and 4. Cases create what they capture before the graph, and drop in
@@ -48,6 +59,17 @@ impl Drop for Capturing<'_> {
 }
 
 impl Subject {
+    /// Captures a fill and what `act` does, and checks that the graph runs.
+    #[track_caller]
+    pub(crate) fn expect_whole(&self, mode: CaptureMode, act: impl FnOnce(&Stream) -> Verdict) -> Verdict {
+        let (area, stream) = (self.filled(64 * KIB, 1)?, self.stream()?);
+        let capturing = Capturing::begin(self, &stream, mode)?;
+        self.fill(area.span(), 7, &stream)?;
+        act(&stream)?;
+        run(&capturing.end()?, &stream)?;
+        self.expect_byte(area.span(), 7, "what the graph wrote")
+    }
+
     pub(crate) fn capture_status(&self, stream: &impl AsStream) -> Result<CaptureStatus> {
         let capture = self.device.capture()?;
         // SAFETY: 1. the stream lives.

@@ -45,6 +45,15 @@ pub(crate) fn eventually<T: Debug>(what: &str, measure: impl Fn() -> Verdict<(bo
     Err(Stop::failed(format!("{what}: {found:?}")))
 }
 
+/// The result of a thread that was joined; a panic there fails the case.
+#[track_caller]
+pub(crate) fn joined<T>(result: thread::Result<T>, what: &str) -> Verdict<T> {
+    match result {
+        Ok(result) => Ok(result),
+        Err(_) => Err(Stop::failed(format!("{what} panicked"))),
+    }
+}
+
 /// Checks that a call does not return before the gate is released, and returns after.
 pub(crate) fn blocks_until_released(gate: &Gate, call: impl FnOnce() -> Result<()> + Send) -> Verdict {
     thread::scope(|scope| {
@@ -54,9 +63,6 @@ pub(crate) fn blocks_until_released(gate: &Gate, call: impl FnOnce() -> Result<(
         gate.release();
         let result = waiter.join();
         ensure!(!early, "the call returned while the stream was held")?;
-        match result {
-            Ok(result) => Ok(result?),
-            Err(_) => Err(Stop::failed("the call panicked")),
-        }
+        Ok(joined(result, "the call")??)
     })
 }

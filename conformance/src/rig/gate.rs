@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
+use cachette_hal::Result;
+
 use super::{AsStream, Event, Place, Stream, Subject};
 use crate::failure::Verdict;
 
@@ -26,6 +28,12 @@ impl Gate {
     pub(crate) fn release(&self) {
         // It fails if the stream has continued.
         let _ = self.open.send(());
+    }
+
+    /// Releases the gate, and waits for the work of `stream`.
+    pub(crate) fn release_and_wait(&self, stream: &Stream) -> Result<()> {
+        self.release();
+        stream.synchronize()
     }
 
     /// Returns whether the stream has continued: the gate was released, or opened by itself.

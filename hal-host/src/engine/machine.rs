@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use cachette_hal::{Call, DeviceInfo, ErrorKind, Ordinal, Result, Vendor};
+use cachette_hal::{Call, DeviceInfo, ErrorKind, Guarded, Ordinal, Result, Vendor};
 
 use crate::backing::BackingMemory;
-use crate::checks::{check, fail, lock, write};
+use crate::checks::{check, fail, write};
 use crate::config::HostConfig;
 use crate::defect::Defect;
 use crate::engine::Engine;
@@ -39,8 +39,8 @@ pub(crate) struct Unit {
     pub(crate) info: DeviceInfo,
     pub(crate) script: Script,
     pub(crate) physical: Arc<Physical>,
-    pub(crate) backings: Mutex<BTreeMap<usize, Arc<BackingMemory>>>,
-    pub(crate) pool: Mutex<Pool>,
+    pub(crate) backings: Guarded<BTreeMap<usize, Arc<BackingMemory>>>,
+    pub(crate) pool: Guarded<Pool>,
     /// Set once work has made a forbidden access; never cleared.
     fault: AtomicBool,
     pub(crate) pending: AtomicU64,
@@ -123,8 +123,8 @@ impl Unit {
             info,
             script: Script::new(),
             physical: Physical::new(config),
-            backings: Mutex::default(),
-            pool: Mutex::default(),
+            backings: Guarded::default(),
+            pool: Guarded::default(),
             fault: AtomicBool::new(false),
             pending: AtomicU64::new(0),
             captures: AtomicUsize::new(0),
@@ -139,13 +139,5 @@ impl Unit {
     pub(crate) fn raise_fault(&self) {
         // Release: pairs with the acquire in `is_faulty`.
         self.fault.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn backings(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<BackingMemory>>> {
-        lock(&self.backings)
-    }
-
-    pub(crate) fn pool(&self) -> MutexGuard<'_, Pool> {
-        lock(&self.pool)
     }
 }

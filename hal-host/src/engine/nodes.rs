@@ -36,13 +36,9 @@ impl Machine {
         let status = self.status_of(&state, key);
         match status {
             CaptureStatus::Active(_) => nodes.extend(self.frontier_of(&state, key)),
-            CaptureStatus::Broken if self.lies(Defect::BrokenCaptureHasFrontier) => {
-                nodes.push(number(1, 0));
-            }
-            CaptureStatus::Idle if self.lies(Defect::IdleStreamHasFrontier) => {
-                nodes.push(number(1, 0));
-            }
-            _ => {}
+            CaptureStatus::Broken if !self.lies(Defect::BrokenCaptureHasFrontier) => {}
+            CaptureStatus::Idle if !self.lies(Defect::IdleStreamHasFrontier) => {}
+            _ => nodes.push(number(1, 0)),
         }
         if self.lies(Defect::FrontierBreaksCapture)
             && let Some(id) = state.streams.get(&key).and_then(|stream| stream.capture)

@@ -5,7 +5,6 @@ use cachette_hal::{Ordinal, StreamRef};
 use super::State;
 use super::stream::StreamKey;
 use super::work::WorkKind;
-use crate::checks::lock;
 use crate::engine::machine::Machine;
 
 /// One completed step.
@@ -40,7 +39,7 @@ impl State {
 impl Machine {
     /// Runs one piece of work; `None` if none can run, or streams have threads.
     pub(crate) fn step(&self) -> Option<StepRecord> {
-        let _turn = lock(&self.engine.turn);
+        let _turn = self.engine.turn.lock();
         let mut state = self.state();
         let key = state.draw()?;
         let sequence = state.log.len() as u64;

@@ -5,7 +5,6 @@ use std::sync::{Arc, Condvar, PoisonError};
 use std::thread;
 
 use super::stream::{StreamKey, StreamState};
-use crate::checks::lock;
 use crate::engine::machine::Machine;
 
 impl Machine {
@@ -18,7 +17,7 @@ impl Machine {
         let (machine, told) = (Arc::clone(self), Arc::clone(&wake));
         let worker =
             thread::Builder::new().name("cachette-stream".to_owned()).spawn(move || machine.work(key, &told))?;
-        let mut workers = lock(&self.engine.workers);
+        let mut workers = self.engine.workers.lock();
         workers.retain(|worker| !worker.is_finished());
         workers.push(worker);
         stream.wake = Some(wake);
@@ -68,7 +67,7 @@ impl Machine {
         state.streams.values().filter_map(|stream| stream.wake.as_ref()).for_each(|wake| wake.notify_all());
         self.engine.progress.notify_all();
         drop(state);
-        let workers = std::mem::take(&mut *lock(&self.engine.workers));
+        let workers = std::mem::take(&mut *self.engine.workers.lock());
         for worker in workers {
             // A host function may have held the last owner; a thread cannot join itself.
             if worker.thread().id() != thread::current().id() {

@@ -1,11 +1,10 @@
 //! A captured graph with an owner, and the guard that lets a thread call the driver during a capture.
 
 use std::marker::PhantomData;
-use std::sync::{Mutex, PoisonError};
 
 use super::OwnedStream;
 use super::closing::closes;
-use crate::{CaptureMode, Device, Graph, Result, StreamRef};
+use crate::{CaptureMode, Device, Graph, Guarded, Result, StreamRef};
 
 /// A captured graph with an owner.
 #[derive(Debug)]
@@ -14,7 +13,7 @@ pub struct OwnedGraph<D: Device> {
     /// `None` only after [`close`](Self::close).
     graph: Option<Graph>,
     /// Held during a launch.
-    launching: Mutex<()>,
+    launching: Guarded<()>,
 }
 
 impl<D: Device> OwnedGraph<D> {
@@ -28,7 +27,7 @@ impl<D: Device> OwnedGraph<D> {
         let capture = device.capture()?;
         // SAFETY: 1. the caller promises it for the stream.
         let graph = unsafe { capture.end_capture(stream) }?;
-        Ok(Self { device, graph: Some(graph), launching: Mutex::new(()) })
+        Ok(Self { device, graph: Some(graph), launching: Guarded::new(()) })
     }
 
     /// Queues all work of the graph.
@@ -39,8 +38,7 @@ impl<D: Device> OwnedGraph<D> {
     pub fn launch<E: Device>(&self, stream: &OwnedStream<E>) -> Result<()> {
         let graph = self.graph.as_ref().expect("the owner holds its graph until it is dropped");
         let capture = self.device.capture()?;
-        // The lock protects no data of this process, so a panic cannot leave any half changed.
-        let _alone = self.launching.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.launching.lock();
         // SAFETY: 1. both owners are alive, and the lock keeps other launches out. 3 and 4. The caller of `end_capture`
         // promised them.
         unsafe { capture.launch(graph, stream.get()) }

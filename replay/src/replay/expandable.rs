@@ -296,7 +296,7 @@ mod tests {
     }
 
     fn trace(operations: Vec<Operation>) -> Trace {
-        Trace { name: "by hand".into(), operations, slots: 4, streams: 1, peak_requested: 0, recorded: None }
+        Trace { operations, slots: 4, streams: 1, ..Trace::default() }
     }
 
     #[test]

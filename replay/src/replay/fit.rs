@@ -13,7 +13,7 @@ use crate::trace::Trace;
 pub const FIT_STEP: u64 = 2 << 20;
 
 /// How little memory is enough for one pass through a trace.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Fit {
     /// The most bytes live at once, before rounding.
     pub peak_requested: u64,
@@ -48,25 +48,13 @@ pub fn fit_pytorch_expandable(trace: &Trace) -> Fit {
     match expandable::play(trace, None) {
         Some(peak_reserved) => Fit::find(trace, &Modelled { trace, peak_reserved }),
         // It needs more addresses than there are.
-        None => Fit::none(trace),
+        None => Fit { peak_requested: trace.peak_requested, ..Fit::default() },
     }
 }
 
 impl Fit {
-    /// The result before any limit was found.
-    const fn none(trace: &Trace) -> Self {
-        Self {
-            peak_requested: trace.peak_requested,
-            peak_reserved: 0,
-            fit_bytes: None,
-            fit_ratio: None,
-            confirmed: false,
-            error: None,
-        }
-    }
-
     fn find(trace: &Trace, probe: &dyn Probe) -> Self {
-        let mut found = Self::none(trace);
+        let mut found = Self { peak_requested: trace.peak_requested, ..Self::default() };
         let ended = found.search(probe);
         found.error = ended.err();
         found
@@ -204,14 +192,8 @@ mod tests {
         for bytes in sizes {
             operations.extend([allocate(1, *bytes), Operation::Free { slot: 1 }]);
         }
-        Trace {
-            name: "by hand".into(),
-            operations,
-            slots: 2,
-            streams: 1,
-            peak_requested: 100 + sizes.iter().max().unwrap(),
-            recorded: None,
-        }
+        let peak_requested = 100 + sizes.iter().max().unwrap();
+        Trace { operations, slots: 2, streams: 1, peak_requested, ..Trace::default() }
     }
 
     fn found(trace: &Trace, capacity: u64, config: &str) -> Fit {

@@ -11,32 +11,16 @@ const MIB: u64 = 1 << 20;
 /// 10 MiB, freed and asked for again; 100 bytes on another stream, never freed.
 fn trace() -> Trace {
     let allocate = |slot, stream, bytes| Operation::Allocate { slot, stream, bytes };
-    Trace {
-        name: "small".into(),
-        operations: vec![
-            allocate(0, 0, 10 * MIB),
-            Operation::Free { slot: 0 },
-            allocate(0, 0, 10 * MIB),
-            allocate(1, 1, 100),
-        ],
-        slots: 2,
-        streams: 2,
-        peak_requested: 10 * MIB + 100,
-        recorded: None,
-    }
+    let first = allocate(0, 0, 10 * MIB);
+    let operations = vec![first, Operation::Free { slot: 0 }, first, allocate(1, 1, 100)];
+    Trace { operations, slots: 2, streams: 2, peak_requested: 10 * MIB + 100, ..Trace::default() }
 }
 
 /// 2 MiB on one stream, and once they are free as many on another.
 fn handing_over() -> Trace {
     let allocate = |slot, stream| Operation::Allocate { slot, stream, bytes: 2 * MIB };
-    Trace {
-        name: "handing over".into(),
-        operations: vec![allocate(0, 0), Operation::Free { slot: 0 }, allocate(1, 1), Operation::Free { slot: 1 }],
-        slots: 2,
-        streams: 2,
-        peak_requested: 2 * MIB,
-        recorded: None,
-    }
+    let operations = vec![allocate(0, 0), Operation::Free { slot: 0 }, allocate(1, 1), Operation::Free { slot: 1 }];
+    Trace { operations, slots: 2, streams: 2, peak_requested: 2 * MIB, ..Trace::default() }
 }
 
 /// A configuration, with direct segments unless it says otherwise.

@@ -7,7 +7,7 @@ use std::path::Path;
 use flate2::bufread::MultiGzDecoder;
 
 use super::build::Builder;
-use super::{Trace, TraceError, TraceProblem};
+use super::{Trace, TraceError, TraceProblem, name_of};
 
 /// The first bytes of a gzip file.
 const PACKED: [u8; 2] = [0x1F, 0x8B];
@@ -27,15 +27,7 @@ pub(super) fn open(path: &Path) -> Result<Trace, TraceError> {
     if reader.builder.operations.is_empty() {
         return Err(fail(None, TraceProblem::Empty));
     }
-    Ok(reader.builder.finish(name_of(path)))
-}
-
-/// The file's name without folder and endings.
-fn name_of(path: &Path) -> String {
-    let file = path.file_name().unwrap_or(path.as_os_str());
-    let text = file.to_string_lossy();
-    let name = text.strip_suffix(".gz").unwrap_or(&text);
-    name.strip_suffix(".trace").unwrap_or(name).to_owned()
+    Ok(reader.builder.finish(name_of(path, &[".trace"])))
 }
 
 /// What has been read so far.

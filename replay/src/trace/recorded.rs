@@ -6,7 +6,7 @@ use std::path::Path;
 use cachette_snapshot::{BlockState, Event, Snapshot, TraceAction};
 
 use super::build::Builder;
-use super::{Trace, TraceError, TraceProblem};
+use super::{Trace, TraceError, TraceProblem, name_of};
 
 /// The memory that the recorded program's allocator held.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,15 +27,7 @@ pub(super) fn open(path: &Path, device: Option<u32>) -> Result<Trace, TraceError
     let fail = |problem| TraceError { path: path.to_owned(), line: None, problem };
     let snapshot = Snapshot::read(path).map_err(|error| fail(error.problem.into()))?;
     let device = choose(&snapshot, device).map_err(fail)?;
-    trace(&snapshot, device, name_of(path)).map_err(fail)
-}
-
-fn name_of(path: &Path) -> String {
-    let file = path.file_name().unwrap_or(path.as_os_str());
-    let text = file.to_string_lossy();
-    let name = text.strip_suffix(".gz").unwrap_or(&text);
-    let without = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
-    without.unwrap_or(name).to_owned()
+    trace(&snapshot, device, name_of(path, &ENDINGS)).map_err(fail)
 }
 
 /// The device whose history is replayed: the one asked for, or the only one there is.

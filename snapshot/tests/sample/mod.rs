@@ -14,18 +14,7 @@ pub(crate) fn small() -> Snapshot {
     let metadata = snapshot.texts.add("epoch 1");
     let context = snapshot.texts.add("1/0");
     let label = snapshot.texts.add("torch");
-    let event = |action, address, time_us| Event {
-        address,
-        bytes: 1000,
-        stream: 0,
-        time_us,
-        stack,
-        forward_stack: StackId::NONE,
-        metadata: TextId::NONE,
-        context: TextId::NONE,
-        pool: 0,
-        action,
-    };
+    let event = |action, address, time_us| Event { address, bytes: 1000, time_us, stack, action, ..Event::default() };
     let base = 0x7F00_0000_0000;
     snapshot.traces.push(Trace {
         device: 1,

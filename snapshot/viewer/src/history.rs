@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use cachette_snapshot::{Block, BlockState, DeviceParts, Event, Segment, StackId, TextId, TraceAction};
 
 /// Memory that a caller had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Allocation {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
@@ -203,9 +203,7 @@ impl<'a> Walk<'a> {
             stream: segment.stream,
             pool: segment.pool,
             stack: block.stack,
-            forward_stack: StackId::NONE,
-            metadata: TextId::NONE,
-            context: TextId::NONE,
+            ..Allocation::default()
         };
         if self.seen.contains(&block.address) {
             self.begin(allocation);

@@ -6,7 +6,7 @@ use std::ptr;
 use cachette::pool::Checkpoint;
 
 use crate::arguments::User;
-use crate::entry::{number_of, of_memory, or_raise, pointer};
+use crate::entry::{number_of, or_raise, pointer, with_vendor};
 use crate::hooks::MempoolId;
 use crate::pools;
 
@@ -18,8 +18,7 @@ pub type Noted = unsafe extern "C-unwind" fn(user: User, ptr: *mut c_void);
 pub extern "C-unwind" fn cachette_adapter_checkpoint(device: c_int, id: MempoolId) -> *mut Checkpoint {
     let saved = or_raise(|| {
         let pool = pools::open(number_of(device)?, id.into())?;
-        let saved = pool.checkpoint();
-        Ok(Some(saved.map_err(|error| of_memory(pool.allocator(), error))?))
+        with_vendor(pool.allocator(), pool.checkpoint()).map(Some)
     });
     saved.map_or(ptr::null_mut(), |saved| Box::into_raw(Box::new(saved)))
 }
@@ -55,8 +54,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_restore(
         // SAFETY: 1. is the caller's promise.
         let checkpoint = unsafe { &*checkpoint };
         let pool = pools::open(number_of(device)?, checkpoint.pool())?;
-        let restored = pool.restore(checkpoint);
-        restored.map_err(|error| of_memory(pool.allocator(), error))
+        with_vendor(pool.allocator(), pool.restore(checkpoint))
     });
     for address in restored.freed {
         // SAFETY: 2. is the caller's promise.

@@ -5,8 +5,9 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use cachette::hal::Guarded;
 use cachette::history::{Callers, Frame, RawStack, ResolvedStack, StackSource};
 use cachette::snapshot::{Snapshot, StackId};
 
@@ -54,20 +55,20 @@ pub(super) struct ContextStacks {
     stacks: Arc<dyn StackSource>,
     capture: CaptureContext,
     /// The stacks that have contexts.
-    known: Mutex<HashSet<RawStack>>,
+    known: Guarded<HashSet<RawStack>>,
 }
 
 impl ContextStacks {
     pub(super) fn new(capture: CaptureContext) -> Self {
         let stacks = STACKS.get().map_or_else(|| Callers::shared() as Arc<dyn StackSource>, |make| make());
-        Self { stacks, capture, known: Mutex::default() }
+        Self { stacks, capture, known: Guarded::default() }
     }
 }
 
 impl StackSource for ContextStacks {
     fn capture(&self) -> Option<RawStack> {
         let stack = self.stacks.capture()?;
-        let is_new = self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(stack);
+        let is_new = self.known.lock().insert(stack);
         if is_new {
             (self.capture)(stack.0.get());
         }

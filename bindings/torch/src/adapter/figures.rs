@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use cachette::{Allocator, Stat, StatArray, Stats};
 use cachette_process as process;
 
-use crate::entry::{allocator_of, of_memory, or_raise};
+use crate::entry::{allocator_of, or_raise, with_vendor};
 
 /// The statistics of a device, in PyTorch's order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,8 +106,7 @@ pub extern "C-unwind" fn cachette_adapter_memory_fraction(device: c_int) -> f64 
 pub extern "C-unwind" fn cachette_adapter_largest(device: c_int) -> u64 {
     or_raise(|| {
         let allocator = allocator_of(device)?;
-        let largest = allocator.largest_available();
-        largest.map_err(|error| of_memory(allocator, error.into()))
+        with_vendor(allocator, allocator.largest_available().map_err(Into::into))
     })
 }
 
@@ -116,8 +115,7 @@ pub extern "C-unwind" fn cachette_adapter_largest(device: c_int) -> u64 {
 pub extern "C-unwind" fn cachette_adapter_allow_peer(device: c_int, peer: c_int) {
     or_raise(|| {
         let (allocator, peer) = (allocator_of(device)?, allocator_of(peer)?);
-        let allowed = allocator.allow_peer(peer.device());
-        allowed.map_err(|error| of_memory(allocator, error))
+        with_vendor(allocator, allocator.allow_peer(peer.device()))
     });
 }
 

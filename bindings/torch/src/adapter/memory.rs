@@ -5,8 +5,7 @@ use std::ffi::{c_int, c_void};
 use cachette::Allocator;
 use cachette_process as process;
 
-use crate::entry::ask_owner;
-use crate::entry::{guarded, of_memory, tell_of_free};
+use crate::entry::{ask_owner, guarded, of_memory, tell_of_free};
 use crate::error::Error;
 use crate::ipc;
 

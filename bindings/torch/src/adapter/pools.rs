@@ -10,7 +10,7 @@ use cachette::source::{AllocContext, FunctionSource, Source, SourceError};
 use cachette_process as process;
 
 use crate::arguments::User;
-use crate::entry::{number_of, of_memory, or_raise, pointer};
+use crate::entry::{number_of, or_raise, pointer, with_vendor};
 use crate::hooks::MempoolId;
 use crate::pools;
 
@@ -72,11 +72,8 @@ impl PoolSource {
 pub unsafe extern "C-unwind" fn cachette_adapter_use_pool(device: c_int, id: MempoolId, source: *const PoolSource) {
     or_raise(|| {
         // SAFETY: 1. is the caller's promise.
-        let source = unsafe { source.as_ref() }.map(|source| source.open());
-        let mut options = PoolOptions::new();
-        if let Some(source) = source {
-            options = options.source(source);
-        }
+        let source = unsafe { source.as_ref() };
+        let options = source.map_or_else(PoolOptions::new, |source| PoolOptions::new().source(source.open()));
         pools::join(number_of(device)?, id.into(), options)
     });
 }
@@ -133,8 +130,7 @@ pub extern "C-unwind" fn cachette_adapter_empty_pool(id: MempoolId) {
     or_raise(|| {
         for (_, allocator) in process::opened() {
             if let Ok(pool) = allocator.open_pool(id.into()) {
-                let emptied = pool.empty_cache();
-                emptied.map_err(|error| of_memory(allocator, error))?;
+                with_vendor(allocator, pool.empty_cache())?;
             }
         }
         Ok(())

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
 use cachette_torch::{MempoolId, StdFunction};
+use tempfile::TempDir;
 
 /// How the output of a case begins that could not be run.
 pub(crate) const SKIPPED: &str = "skipped: ";
@@ -34,7 +35,7 @@ pub(crate) fn pytorch() -> Option<PathBuf> {
         folder.build_own("libalone.so", "caller.cpp", &[&c10]);
         *built = Some(folder);
     }
-    built.as_ref().map(|folder| folder.0.clone())
+    built.as_ref().map(|folder| folder.0.path().to_owned())
 }
 
 /// Removes what was built.
@@ -43,7 +44,7 @@ pub(crate) fn clear() {
 }
 
 /// A folder for libraries, which goes with its guard.
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Folder(TempDir);
 
 impl Folder {
     /// `None`, after saying so, where no C++ compiler is installed.
@@ -53,15 +54,12 @@ impl Folder {
             eprintln!("{SKIPPED}there is no C++ compiler");
             return None;
         }
-        let name = format!("cachette-torch-{}", std::process::id());
-        let path = env::temp_dir().join(name);
-        fs::create_dir_all(&path).expect("the system has room for a folder");
-        Some(Self(path))
+        Some(Self(tempfile::tempdir().expect("the system has room for a folder")))
     }
 
     /// Builds a shared library of a text.
     pub(crate) fn build(&self, name: &str, text: &str, links: &[&Path]) -> PathBuf {
-        let source = self.0.join(format!("{name}.cpp"));
+        let source = self.0.path().join(format!("{name}.cpp"));
         fs::write(&source, text).expect("the folder can be written");
         self.build_file(name, &source, links)
     }
@@ -73,7 +71,7 @@ impl Folder {
     }
 
     fn build_file(&self, name: &str, source: &Path, links: &[&Path]) -> PathBuf {
-        let built = self.0.join(name);
+        let built = self.0.path().join(name);
         let mut soname = OsString::from("-Wl,-soname,");
         soname.push(name);
         let mut command = Command::new("c++");
@@ -83,13 +81,6 @@ impl Folder {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{name} cannot be built:\n{said}");
         built
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What cannot be removed is the system's to clear.
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

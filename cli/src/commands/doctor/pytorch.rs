@@ -93,12 +93,11 @@ mod tests {
     /// A Python without the package, which says `answer` about PyTorch.
     fn without_package_says(answer: &str) -> Finding {
         use std::os::unix::fs::PermissionsExt;
-        let path = std::env::temp_dir().join(format!("cachette-doctor-{}-{}", std::process::id(), answer.len()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("python");
         std::fs::write(&path, format!("#!/bin/sh\n[ \"$1\" = -m ] && exit 1\n{answer}\n")).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
-        let found = findings(path.to_str().unwrap()).remove(0);
-        std::fs::remove_file(&path).unwrap();
-        found
+        findings(path.to_str().unwrap()).remove(0)
     }
 
     #[test]

@@ -9,23 +9,16 @@ use cachette_replay::{Target, Trace};
 
 use super::named::Named;
 use super::row::{Row, missing, write_failures};
-use crate::commands::progress;
 use crate::stdout;
 
 /// Fits every trace with every configuration.
 pub(super) fn fit_all(target: &Target, traces: &[Trace], configs: &[Named]) -> Vec<Row<Fit>> {
-    let bar = progress::bar((traces.len() * configs.len()) as u64);
-    let mut rows = Vec::new();
-    for trace in traces {
-        bar.set_message(trace.name().to_owned());
-        for named in configs {
-            let found = fit(trace, &target.device, &named.config);
-            rows.push(Row::new(target, trace, named, found));
-            bar.inc(1);
-        }
-    }
-    bar.finish_and_clear();
-    rows
+    let steps = traces.len() * configs.len();
+    Row::of_each(target, traces, configs, steps, |trace, config, bar| {
+        let found = fit(trace, &target.device, config);
+        bar.inc(1);
+        found
+    })
 }
 
 pub(super) fn write(out: &mut dyn Write, rows: &[Row<Fit>]) -> io::Result<()> {

@@ -9,7 +9,6 @@ use cachette_replay::{Target, Trace};
 
 use super::named::Named;
 use super::row::{Row, missing};
-use crate::commands::progress;
 use crate::stdout;
 
 /// Replays every trace with every configuration.
@@ -20,19 +19,10 @@ pub(super) fn replay_all(
     limit: Option<u64>,
 ) -> Vec<Row<Outcome>> {
     let operations: usize = traces.iter().map(|trace| trace.operations().len()).sum();
-    let bar = progress::bar((PASSES * operations * configs.len()) as u64);
-    let mut rows = Vec::new();
-    for trace in traces {
-        bar.set_message(trace.name().to_owned());
-        for named in configs {
-            let mut progress = |more: usize| bar.inc(more as u64);
-            let device = &target.device;
-            let outcome = replay(trace, device, &named.config, limit, &mut progress);
-            rows.push(Row::new(target, trace, named, outcome));
-        }
-    }
-    bar.finish_and_clear();
-    rows
+    let steps = PASSES * operations * configs.len();
+    Row::of_each(target, traces, configs, steps, |trace, config, bar| {
+        replay(trace, &target.device, config, limit, &mut |more: usize| bar.inc(more as u64))
+    })
 }
 
 pub(super) fn write(out: &mut dyn Write, rows: &[Row<Outcome>]) -> io::Result<()> {

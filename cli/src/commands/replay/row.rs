@@ -2,11 +2,14 @@
 
 use std::io::{self, Write};
 
+use cachette::Config;
 use cachette_replay::replay::{Failure, Fit, Outcome};
 use cachette_replay::{Target, Trace};
+use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::named::Named;
+use crate::commands::progress;
 use crate::error::CliError;
 
 /// The result of one trace with one configuration.
@@ -29,7 +32,25 @@ pub(super) struct Row<T> {
 }
 
 impl<T> Row<T> {
-    pub(super) fn new(target: &Target, trace: &Trace, named: &Named, found: T) -> Self {
+    /// The results of `run` for every trace with every configuration. It advances the bar, which has `steps` steps.
+    pub(super) fn of_each(
+        target: &Target,
+        traces: &[Trace],
+        configs: &[Named],
+        steps: usize,
+        run: impl Fn(&Trace, &Config, &ProgressBar) -> T,
+    ) -> Vec<Self> {
+        let bar = progress::bar(steps as u64);
+        let mut rows = Vec::new();
+        for trace in traces {
+            bar.set_message(trace.name().to_owned());
+            rows.extend(configs.iter().map(|named| Self::new(target, trace, named, run(trace, &named.config, &bar))));
+        }
+        bar.finish_and_clear();
+        rows
+    }
+
+    fn new(target: &Target, trace: &Trace, named: &Named, found: T) -> Self {
         Self {
             trace: trace.name().to_owned(),
             backend: target.backend.clone(),

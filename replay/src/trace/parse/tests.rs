@@ -1,39 +1,27 @@
 //! Good traces are read, and every wrong one is refused with its place.
 
-use std::env::temp_dir;
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
-use std::process;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use tempfile::{Builder, NamedTempFile};
 
 use super::*;
 use crate::trace::Operation;
 
 /// A file that goes when dropped.
-struct Scratch(PathBuf);
+struct Scratch(NamedTempFile);
 
 impl Scratch {
     fn new(content: &[u8], ending: &str) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("cachette-trace-{}-{number}{ending}", process::id());
-        let path = temp_dir().join(name);
-        fs::write(&path, content).unwrap();
-        Self(path)
+        let file = Builder::new().prefix("cachette-trace-").suffix(ending).tempfile().unwrap();
+        fs::write(&file, content).unwrap();
+        Self(file)
     }
 
     fn open(&self) -> Result<Trace, TraceError> {
-        Trace::open(&self.0)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        Trace::open(self.0.path())
     }
 }
 
@@ -106,7 +94,7 @@ fn wrong_lines_are_refused_with_their_number_and_what_is_expected() {
     ] {
         let scratch = Scratch::new(format!("a 0 512 0\n{line}\n").as_bytes(), ".trace");
         let message = scratch.open().unwrap_err().to_string();
-        let place = format!("trace '{}', line 2: ", scratch.0.display());
+        let place = format!("trace '{}', line 2: ", scratch.0.path().display());
         assert!(message.starts_with(&place), "{message}");
         assert!(message.contains(&expected), "{line}: {message}");
     }

@@ -1,6 +1,6 @@
 //! Histories are converted to traces.
 
-use cachette_snapshot::{Block, Segment, SegmentKind, StackId, TextId};
+use cachette_snapshot::{Block, Segment};
 
 use super::*;
 use crate::trace::Operation;
@@ -8,18 +8,7 @@ use crate::trace::Operation;
 const MIB: u64 = 1 << 20;
 
 fn event(action: TraceAction, address: u64, bytes: u64, stream: u64) -> Event {
-    Event {
-        address,
-        bytes,
-        stream,
-        time_us: 0,
-        stack: StackId::NONE,
-        forward_stack: StackId::NONE,
-        metadata: TextId::NONE,
-        context: TextId::NONE,
-        pool: 0,
-        action,
-    }
+    Event { address, bytes, stream, action, ..Event::default() }
 }
 
 /// A segment at an address that is a multiple of 100 MiB, with one live block of each size and the rest free.
@@ -29,28 +18,11 @@ fn segment(device: u32, address: u64, bytes: u64, live: &[u64]) -> Segment {
     let rest = bytes - live.iter().sum::<u64>();
     for (index, &bytes) in live.iter().chain([&rest]).enumerate() {
         let state = if index < live.len() { BlockState::Allocated } else { BlockState::Free };
-        blocks.push(Block {
-            address: place,
-            bytes,
-            requested: if state == BlockState::Free { 0 } else { bytes - 1 },
-            state,
-            stack: StackId::NONE,
-            label: TextId::NONE,
-        });
+        let requested = if state == BlockState::Free { 0 } else { bytes - 1 };
+        blocks.push(Block { address: place, bytes, requested, state, ..Block::default() });
         place += bytes;
     }
-    Segment {
-        device,
-        address,
-        bytes,
-        stream: 9,
-        kind: SegmentKind::Large,
-        pool: 0,
-        elastic: false,
-        order: 0,
-        stack: StackId::NONE,
-        blocks,
-    }
+    Segment { device, address, bytes, stream: 9, blocks, ..Segment::default() }
 }
 
 fn snapshot(events: Vec<Event>, segments: Vec<Segment>) -> Snapshot {

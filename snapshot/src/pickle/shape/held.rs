@@ -15,18 +15,7 @@ impl Builder<'_, '_> {
 
     fn segment(&mut self, node: Node, order: u64) -> Made<Segment> {
         let (mut address, mut bytes, mut blocks) = (None, None, Value::None);
-        let mut segment = Segment {
-            device: 0,
-            address: 0,
-            bytes: 0,
-            stream: 0,
-            kind: SegmentKind::Large,
-            pool: 0,
-            elastic: false,
-            order,
-            stack: StackId::NONE,
-            blocks: Vec::new(),
-        };
+        let mut segment = Segment { order, ..Segment::default() };
         for (name, value) in self.tree.entries(node) {
             match self.word(name) {
                 key::DEVICE => segment.device = self.device(value, node)?,

@@ -3,7 +3,7 @@
 use super::super::key;
 use super::super::tree::{Node, Value};
 use super::{Builder, Made, holds};
-use crate::{Annotation, Event, StackId, Stage, TextId, TraceAction};
+use crate::{Annotation, Event, Stage, TraceAction};
 
 impl Builder<'_, '_> {
     pub(super) fn events(&mut self, value: Value, device: u32) -> Made<Vec<Event>> {
@@ -12,18 +12,7 @@ impl Builder<'_, '_> {
 
     fn event(&mut self, node: Node) -> Made<Event> {
         let (mut action, mut address, mut bytes) = (None, None, None);
-        let mut event = Event {
-            address: 0,
-            bytes: 0,
-            stream: 0,
-            time_us: 0,
-            stack: StackId::NONE,
-            forward_stack: StackId::NONE,
-            metadata: TextId::NONE,
-            context: TextId::NONE,
-            pool: 0,
-            action: TraceAction::Alloc,
-        };
+        let mut event = Event::default();
         for (name, value) in self.tree.entries(node) {
             match self.word(name) {
                 key::ACTION => action = Some(self.action(value, node)?),

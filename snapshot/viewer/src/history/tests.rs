@@ -1,22 +1,11 @@
 //! Events become steps whichever of them were recorded.
 
-use cachette_snapshot::{SegmentKind, Snapshot, Trace};
+use cachette_snapshot::{Snapshot, Trace};
 
 use super::*;
 
 fn event(action: TraceAction, address: u64, time_us: i64) -> Event {
-    Event {
-        address,
-        bytes: 512,
-        stream: 0,
-        time_us,
-        stack: StackId(1),
-        forward_stack: StackId::NONE,
-        metadata: TextId::NONE,
-        context: TextId::NONE,
-        pool: 0,
-        action,
-    }
+    Event { address, bytes: 512, time_us, stack: StackId(1), action, ..Event::default() }
 }
 
 fn block(address: u64, state: BlockState) -> Block {
@@ -25,18 +14,8 @@ fn block(address: u64, state: BlockState) -> Block {
 
 fn snapshot(events: &[(TraceAction, u64)], blocks: &[(u64, BlockState)]) -> Snapshot {
     let events = events.iter().zip(10..).map(|(&(action, address), time)| event(action, address, time));
-    let segment = Segment {
-        device: 0,
-        address: 0,
-        bytes: 4096,
-        stream: 0,
-        kind: SegmentKind::Small,
-        pool: 0,
-        elastic: false,
-        order: 0,
-        stack: StackId::NONE,
-        blocks: blocks.iter().map(|&(address, state)| block(address, state)).collect(),
-    };
+    let blocks = blocks.iter().map(|&(address, state)| block(address, state)).collect();
+    let segment = Segment { bytes: 4096, blocks, ..Segment::default() };
     Snapshot {
         segments: vec![segment],
         traces: vec![Trace { device: 0, events: events.collect() }],

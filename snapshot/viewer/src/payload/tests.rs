@@ -2,25 +2,14 @@
 
 use std::io::Read;
 
-use cachette_snapshot::{Event, Frame, StackId, TextId, Trace};
+use cachette_snapshot::{Event, Frame, StackId, Trace};
 use flate2::read::ZlibDecoder;
 use serde_json::{Value, json};
 
 use super::*;
 
 fn event(action: TraceAction, address: u64, bytes: u64, stack: StackId) -> Event {
-    Event {
-        address,
-        bytes,
-        stream: u64::MAX,
-        time_us: 1_700_000_000_000_000,
-        stack,
-        forward_stack: StackId::NONE,
-        metadata: TextId::NONE,
-        context: TextId::NONE,
-        pool: 0,
-        action,
-    }
+    Event { address, bytes, stream: u64::MAX, time_us: 1_700_000_000_000_000, stack, action, ..Event::default() }
 }
 
 fn snapshot() -> Snapshot {

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -33,7 +34,8 @@ pub(crate) struct Chromium {
     messages: Receiver<Value>,
     session: Option<String>,
     calls: u64,
-    profile: PathBuf,
+    /// Removed after the browser has gone.
+    _profile: TempDir,
     /// Exceptions, and what the browser refused.
     complaints: VecDeque<String>,
     /// What the page asked for, itself included.
@@ -44,11 +46,11 @@ impl Chromium {
     /// Starts a browser; `name` tells its files from those of others.
     pub(crate) fn start(name: &str) -> Self {
         let program = installed().expect("looked for before");
-        let profile = std::env::temp_dir().join(format!("cachette-viewer-{}-{name}", std::process::id()));
+        let profile = tempfile::Builder::new().prefix(name).tempdir().expect("room for a folder");
         let script = format!("exec \"$0\" {FLAGS} --user-data-dir=\"$1\" 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null");
         let mut child = Command::new("sh")
             .args(["-c", &script])
-            .args([&program, &profile])
+            .args([program.as_path(), profile.path()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -68,7 +70,8 @@ impl Chromium {
             }
         });
         let (complaints, requests) = (VecDeque::new(), 0);
-        let mut browser = Self { child, input, messages, session: None, calls: 0, profile, complaints, requests };
+        let mut browser =
+            Self { child, input, messages, session: None, calls: 0, _profile: profile, complaints, requests };
         browser.attach();
         browser
     }
@@ -233,6 +236,5 @@ impl Drop for Chromium {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.profile);
     }
 }

@@ -94,7 +94,7 @@ fn a_million() {
     let page = Page::of(&snapshot, "million");
     let mut browser = Chromium::start("million");
     let before = browser.work_s();
-    let opened = browser.open(&page.0, "light");
+    let opened = browser.open(page.path(), "light");
     let work = browser.work_s() - before;
     eprintln!("a million events and {blocks} blocks: {work:.2} s of work, drawn after {opened:.0} ms");
     let (peak, _) = expected::peak(expected::events(&snapshot, 0));

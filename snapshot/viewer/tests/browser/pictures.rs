@@ -132,7 +132,7 @@ fn narrow() {
 fn theme() {
     let page = Page::of(&crate::training::snapshot(3000), "theme");
     let mut browser = Chromium::start("theme");
-    browser.open(&page.0, "dark");
+    browser.open(page.path(), "dark");
     let is_dark = "document.documentElement.classList.contains('dark')";
     assert_eq!(browser.evaluate(is_dark), true);
     let image = browser.text("timeline.canvas.toDataURL()");

@@ -1,31 +1,27 @@
 //! A snapshot shown in a browser, and looks at what is shown.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::BufWriter;
-use std::path::PathBuf;
+use std::path::Path;
 
 use cachette_snapshot::Snapshot;
+use tempfile::{Builder, NamedTempFile};
 
 use crate::chromium::Chromium;
 use crate::training;
 
 /// A page in a temporary file, deleted on drop.
-pub(crate) struct Page(pub(crate) PathBuf);
+pub(crate) struct Page(NamedTempFile);
 
 impl Page {
     pub(crate) fn of(snapshot: &Snapshot, name: &str) -> Self {
-        let file = format!("cachette-viewer-{}-{name}.html", std::process::id());
-        let path = std::env::temp_dir().join(file);
-        let file = File::create(&path).expect("a file among the temporary ones");
-        cachette_viewer::page(snapshot, BufWriter::new(file)).expect("room for the page");
-        Self(path)
+        let mut file = Builder::new().prefix(name).suffix(".html").tempfile().expect("room for a file");
+        cachette_viewer::page(snapshot, BufWriter::new(&mut file)).expect("room for the page");
+        Self(file)
     }
-}
 
-impl Drop for Page {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
     }
 }
 
@@ -40,7 +36,7 @@ pub(crate) fn a_run(name: &str) -> (Snapshot, Chromium) {
 pub(crate) fn shown(snapshot: &Snapshot, name: &str) -> Chromium {
     let page = Page::of(snapshot, name);
     let mut browser = Chromium::start(name);
-    browser.open(&page.0, "light");
+    browser.open(page.path(), "light");
     assert_eq!(browser.requests(), 1, "the page asks for nothing but itself");
     browser
 }

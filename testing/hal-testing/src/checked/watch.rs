@@ -1,23 +1,23 @@
 //! The ledger behind its lock.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::ledger::{Ending, Finding, Key, Ledger};
 use super::misuse::{Misuse, Origin, Resource};
-use cachette_hal::{Call, Error, Result};
+use cachette_hal::{Call, Error, Guarded, Result};
 
 /// The ledger behind its lock, which is never held while the driver runs.
 #[derive(Debug)]
 pub(super) struct Watch {
-    ledger: Mutex<Ledger>,
+    ledger: Guarded<Ledger>,
     /// The last number of an [`Origin`].
     sequence: AtomicU64,
 }
 
 impl Watch {
     pub(super) fn new() -> Self {
-        Self { ledger: Mutex::new(Ledger::new()), sequence: AtomicU64::new(0) }
+        Self { ledger: Guarded::new(Ledger::new()), sequence: AtomicU64::new(0) }
     }
 
     pub(super) fn misuses(&self) -> Vec<Misuse> {
@@ -29,8 +29,7 @@ impl Watch {
     }
 
     pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        // No update of the ledger can panic halfway.
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ledger.lock()
     }
 
     /// The current thread and call stack, with a unique number.

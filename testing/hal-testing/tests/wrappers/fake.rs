@@ -6,9 +6,8 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 
 use cachette_hal::{
-    Call, Capture, Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, HostCalls, HostMemory, Ipc,
-    MemoryInfo, Missing, Ordinal, PeerAccess, Progress, Result, Stream, StreamOrdered, StreamRef, Transfer, Vendor,
-    VirtualMemory,
+    Call, Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, MemoryInfo, Missing, Ordinal, Progress,
+    Result, Stream, StreamRef, Vendor, group_accessors,
 };
 
 /// Makes a call whose promises the fake does not need.
@@ -143,12 +142,10 @@ macro_rules! answers {
 }
 use answers;
 
-/// A method that returns a group, if the device has groups.
-macro_rules! groups {
-    ($($name:ident: $group:ident;)*) => {
-        $(fn $name(&self) -> Result<&dyn $group, Missing> {
-            self.group(Feature::$group).map(|group| group as _)
-        })*
+/// A group, if the device has groups.
+macro_rules! group {
+    ($fake:expr, $accessor:ident, $group:ident) => {
+        $fake.group(Feature::$group).map(|group| group as _)
     };
 }
 
@@ -177,14 +174,5 @@ impl Device for Fake {
         unsafe Wait wait(&Event);
         unsafe StreamWait stream_wait(StreamRef, &Event);
     }
-    groups! {
-        virtual_memory: VirtualMemory;
-        stream_ordered: StreamOrdered;
-        host_memory: HostMemory;
-        ipc: Ipc;
-        capture: Capture;
-        peer_access: PeerAccess;
-        transfer: Transfer;
-        host_calls: HostCalls;
-    }
+    group_accessors!(group);
 }
