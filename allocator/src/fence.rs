@@ -105,7 +105,7 @@ impl<D: Device> Fence<D> {
             return Err(Error::new(ErrorKind::InvalidHandle, "record"));
         }
         // SAFETY: 1. the fence owns the event, and keeps the stream alive.
-        unsafe { self.device().record(self.event(), self.stream.handle()) }
+        unsafe { self.device().record(self.event(), self.stream.handle) }
     }
 
     /// Fails if another thread began a capture just before the event was recorded. The event is then part of a graph
@@ -182,7 +182,7 @@ impl<D: Device> Fence<D> {
             return self.wait();
         }
         // SAFETY: 1. the fence owns the event; the stream state keeps its stream alive.
-        unsafe { stream.shared.device.stream_wait(stream.handle(), self.event()) }
+        unsafe { stream.shared.device.stream_wait(stream.handle, self.event()) }
     }
 
     fn device(&self) -> &D {

@@ -371,7 +371,7 @@ impl<D: Device> AllocatorState<D> {
             Some(heap.number)
         };
         let table = pool.map_or(&self.growables, |pool| &pool.growables);
-        let number = table.get_or_add(stream_state.handle().raw(), make);
+        let number = table.get_or_add(stream_state.handle.raw(), make);
         Ok(number.and_then(|number| self.heaps.get(number)).ok_or(NO_HEAP)?)
     }
 }

@@ -192,7 +192,7 @@ impl<D: Device> Heap<D> {
             action,
             address,
             bytes,
-            stream: self.stream_state.handle(),
+            stream: self.stream_state.handle,
             pool: self.pool_id(),
         })
     }

@@ -255,7 +255,7 @@ impl<'a, D: Device> Retry<'a, D> {
             return Ok(());
         }
         for pool in self.inner.pools.on_oom() {
-            let number = pool.streams.get(self.heap.stream_state.handle().raw());
+            let number = pool.streams.get(self.heap.stream_state.handle.raw());
             if let Some(heap) = number.and_then(|number| self.inner.heaps.get(number))
                 && let Some(allocated) = heap.allocate_after_events(self.wanted.request)?
             {

@@ -29,7 +29,7 @@ impl<D: Device> Stream<D> {
     /// The driver's stream, for queueing work.
     #[must_use]
     pub fn handle(&self) -> StreamRef {
-        self.stream_state.handle()
+        self.stream_state.handle
     }
 
     /// Its device.

@@ -42,7 +42,7 @@ impl<D: Device> AllocatorState<D> {
     /// Finds a block in the pool that the request is routed to, or else in the heap's own pool.
     fn find_by_route(&self, heap: &Arc<Heap<D>>, request: Request) -> Result<FoundBlock<D>, Error> {
         let stream_state = &heap.stream_state;
-        let routed_pool = self.routes.pool_for(stream_state.handle(), || stream_state.capture())?;
+        let routed_pool = self.routes.pool_for(stream_state.handle, || stream_state.capture())?;
         let heap = routed_pool.as_ref().map_or(Ok(heap), |pool| self.heap_of_stream_state(pool, stream_state))?;
         match heap.allocate_after_events(request)? {
             Some(allocated) => Ok(FoundBlock::of(heap, allocated)),
@@ -54,7 +54,7 @@ impl<D: Device> AllocatorState<D> {
     #[cold]
     pub(super) fn serves_graphs(&self, heap: &Heap<D>) -> bool {
         let stream_state = &heap.stream_state;
-        let by_route = || self.routes.pool_for(stream_state.handle(), || stream_state.capture());
+        let by_route = || self.routes.pool_for(stream_state.handle, || stream_state.capture());
         match heap.pool() {
             Some(pool) => pool.keeps(),
             // If the driver query fails, the search for a block returns that error.

@@ -98,7 +98,7 @@ impl<D: Device> Allocator<D> {
     pub fn elastic_segments(&self) -> Vec<ElasticSegment> {
         let heaps = self.inner().heaps.all();
         let segments = heaps.iter().map(|heap| ElasticSegment {
-            stream: heap.stream_state.handle(),
+            stream: heap.stream_state.handle,
             addresses: heap.address_ranges().iter().map(|(_, bytes)| bytes).sum(),
             mapped: heap.reserved(),
         });

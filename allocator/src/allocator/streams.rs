@@ -55,7 +55,7 @@ impl<D: Device> AllocatorState<D> {
     /// Returns the stream of a stream state, with its heap in the default pool.
     pub(super) fn stream_of(&self, stream_state: StreamState<D>) -> Result<Stream<D>, Error> {
         self.shared.origin.check()?;
-        let stream = stream_state.handle();
+        let stream = stream_state.handle;
         // Checked once: if the driver rejects the handle, every later wait for the stream would fail.
         if self.streams.get(stream.raw()).is_none() && stream_state.is_unknown() {
             return Err(Error::UnknownStream { stream });

@@ -167,18 +167,6 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
-    /// Frees a block. Returns `None` if its free takes the slow path, or if another block must be coalesced first.
-    #[inline(always)]
-    pub(crate) fn set_last_freed(&mut self, id: BlockId) -> Option<&Block> {
-        let block = self.blocks.get_mut(id)?;
-        if self.last_freed.is_some() || block.slow_free {
-            return None;
-        }
-        block.state = BlockState::LastFreed;
-        self.last_freed = id;
-        Some(block)
-    }
-
     /// Frees an allocated or pending block.
     #[inline(always)]
     pub(crate) fn free(&mut self, id: BlockId) {

@@ -7,15 +7,10 @@ use crate::size::{SegmentKind, UNIT};
 
 /// Index of a block in its heap's table. The table reuses freed indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct BlockId(u32);
+pub(crate) struct BlockId(pub(crate) u32);
 
 impl BlockId {
     pub(crate) const NONE: Self = Self(u32::MAX);
-
-    #[inline]
-    pub(crate) const fn new(index: u32) -> Self {
-        Self(index)
-    }
 
     #[inline]
     pub(crate) const fn is_some(self) -> bool {
@@ -231,7 +226,7 @@ impl BlockTable {
     /// Returns a block for changes, or `None` for [`BlockId::NONE`].
     #[inline]
     pub(crate) fn get_mut(&mut self, id: BlockId) -> Option<&mut Block> {
-        self.blocks.get_mut(id.index())
+        self.blocks.get_mut(id.0 as usize)
     }
 
     /// Shrinks a block; the rest becomes free, in `rest`. Returns whether there are guards, which the caller copies.

@@ -33,7 +33,7 @@ impl<D: Device> Heap<D> {
             let address = self.state.lock().blocks.block(id).address;
             if let Some(ptr) = DevicePtr::new(address) {
                 // SAFETY: 1. the block is allocated, from its pool's source. The stream state keeps its stream alive.
-                unsafe { source.notify(SourceEvent::StreamRecorded(ptr, stream_state.handle())) };
+                unsafe { source.notify(SourceEvent::StreamRecorded(ptr, stream_state.handle)) };
             }
         }
     }

@@ -116,7 +116,7 @@ impl<D: Device> Heap<D> {
         let before = std::mem::replace(&mut state.history_state, history_state);
         let stacks = if keeps_stacks { Stacks::default() } else { std::mem::take(&mut *state.stacks) };
         if recording.is_none() {
-            for (id, stack) in (0..).map(BlockId::new).zip(&mut state.stacks.blocks).filter(|(_, stack)| **stack != 0) {
+            for (id, stack) in (0..).map(BlockId).zip(&mut state.stacks.blocks).filter(|(_, stack)| **stack != 0) {
                 let block = state.blocks.block_mut(id);
                 // The free of an allocated block removes its stack. That of a pending block does not.
                 if block.state == BlockState::Allocated {
@@ -134,7 +134,7 @@ impl<D: Device> Heap<D> {
 
     pub(crate) fn notes_for(&self, recording: &Arc<Recording>) -> HeapHistory {
         let pool = self.pool_id();
-        let (stream, pool) = (self.stream_state.handle().raw() as u64, recording.pools.number_of(pool));
+        let (stream, pool) = (self.stream_state.handle.raw() as u64, recording.pools.number_of(pool));
         HeapHistory {
             recording: Arc::clone(recording),
             writer: HistoryWriter { stream, pool, ..HistoryWriter::default() },

@@ -141,7 +141,7 @@ impl<D: Device> Heap<D> {
             };
         };
         let _called = pool.call_source();
-        let place = self.place(self.stream_state.handle());
+        let place = self.place(self.stream_state.handle);
         // SAFETY: 1. the stream state keeps its stream alive.
         match unsafe { source.allocate(bytes, &place) } {
             Ok(base) if base.address().is_multiple_of(UNIT) && base.address().checked_add(bytes).is_some() => {
@@ -180,7 +180,7 @@ impl<D: Device> Heap<D> {
         }
         let driver_pool = self.shared.device.stream_ordered()?;
         // SAFETY: 1. the stream state keeps its stream alive.
-        Ok(unsafe { driver_pool.allocate_on(bytes, self.stream_state.handle()) })
+        Ok(unsafe { driver_pool.allocate_on(bytes, self.stream_state.handle) })
     }
 
     /// Frees a segment to the driver's pool, behind the work of the heap's stream and behind `guards`.

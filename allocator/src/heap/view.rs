@@ -37,7 +37,7 @@ impl<D: Device> fmt::Debug for Heap<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Heap")
             .field("number", &self.number)
-            .field("stream", &self.stream_state.handle())
+            .field("stream", &self.stream_state.handle)
             .field("reserved", &self.reserved())
             .field("elastic", &self.elastic.is_some())
             .finish_non_exhaustive()
@@ -73,7 +73,7 @@ impl<D: Device> Heap<D> {
         HeapCopy {
             blocks: copied,
             stacks,
-            stream: self.stream_state.handle(),
+            stream: self.stream_state.handle,
             pool: self.pool_id(),
             reserved,
             last_points,

@@ -61,7 +61,7 @@ impl<D: Device> PinnedCache<D> {
         match stream_state.capture_status() {
             Some(Ok(CaptureStatus::Active(id))) => {
                 let own = Arc::ptr_eq(&stream_state.shared, &self.shared);
-                let routed = || self.routes.pool_for(stream_state.handle(), || Ok(Some(id))).ok()?;
+                let routed = || self.routes.pool_for(stream_state.handle, || Ok(Some(id))).ok()?;
                 let pool = if own { routed() } else { None };
                 pool.map_or(PinnedUser::UnknownGraph, |pool| PinnedUser::Graphs(Arc::clone(&pool)))
             }

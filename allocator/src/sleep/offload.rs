@@ -146,7 +146,7 @@ impl<D: Device> OffloadState<D> {
             }
             if self.saved() > 0 {
                 let transfer = shared.device.transfer()?;
-                self.entries[start..end].iter().try_for_each(|entry| entry.download(transfer, copies.handle()))?;
+                self.entries[start..end].iter().try_for_each(|entry| entry.download(transfer, copies.handle))?;
             }
             let next = if start < end { Some((start..end, Fence::record(&copies)?)) } else { None };
             start = end;
@@ -174,7 +174,7 @@ impl<D: Device> OffloadState<D> {
         let transfer = if self.saved() > 0 { Some(shared.device.transfer()?) } else { None };
         let mut report = self.meter(progress);
         let woken = self.entries.iter_mut().try_for_each(|entry| {
-            entry.restore(memory, transfer, copies.handle(), &mut room)?;
+            entry.restore(memory, transfer, copies.handle, &mut room)?;
             report(entry.chunk.bytes);
             Ok(())
         });

@@ -114,7 +114,7 @@ impl Counters {
         for (counted, by) in
             [(Counted::Allocations, 1), (Counted::AllocatedBytes, bytes), (Counted::RequestedBytes, requested)]
         {
-            let cell = self.cell(counted, kind);
+            let cell = &self.cells[counted as usize][kind as usize];
             cell.total.store(cell.total.load(Relaxed) + by, Relaxed);
             cell.now.store(cell.now.load(Relaxed) + by, Relaxed);
         }
@@ -152,7 +152,7 @@ impl Counters {
 
     #[inline(always)]
     pub(crate) fn lower(&self, counted: Counted, kind: SegmentKind, by: u64) {
-        let now = &self.cell(counted, kind).now;
+        let now = &self.cells[counted as usize][kind as usize].now;
         now.store(now.load(Relaxed).wrapping_sub(by), Relaxed);
     }
 
@@ -225,13 +225,6 @@ impl Counters {
         let seen = high.load(Relaxed).max(self.now(row, counted));
         high.store(seen, Relaxed);
         seen
-    }
-
-    /// Adds the sums of increases of another heap.
-    pub(crate) fn add_totals(&self, other: &Self) {
-        for (cell, other) in self.cells.as_flattened().iter().zip(other.cells.as_flattened()) {
-            cell.total.fetch_add(other.total.load(Relaxed), Relaxed);
-        }
     }
 
     /// Adds the values and the sums of increases of another heap, or subtracts them.
