@@ -159,7 +159,7 @@ impl<D: Device> Fence<D> {
     /// Returns whether the point passes during a short poll. In an idle stream, the device needs some microseconds.
     pub(crate) fn passes_soon(&self) -> Result<bool> {
         let mut budget = PollBudget::of(self.device().info());
-        while budget.take() {
+        while budget.take(Instant::now) {
             if self.poll()?.is_done() {
                 return Ok(true);
             }
@@ -200,7 +200,7 @@ pub(crate) fn passed_soon<D: Device>(fences: &[Fence<D>]) -> Vec<bool> {
     let Some(first) = fences.first() else { return passed };
     let full = || PollBudget::of(first.device().info());
     let mut budget = full();
-    while !passed.iter().all(|passed| *passed) && budget.take() {
+    while !passed.iter().all(|passed| *passed) && budget.take(Instant::now) {
         for (passed, fence) in passed.iter_mut().zip(fences) {
             if !*passed && fence.poll().is_ok_and(Progress::is_done) {
                 (*passed, budget) = (true, full());
@@ -225,11 +225,7 @@ impl PollBudget {
     }
 
     /// Returns whether another poll is allowed.
-    fn take(&mut self) -> bool {
-        self.take_at(Instant::now)
-    }
-
-    fn take_at(&mut self, now: impl FnOnce() -> Instant) -> bool {
+    fn take(&mut self, now: impl FnOnce() -> Instant) -> bool {
         match self {
             Self::Polls(0) => return false,
             Self::Polls(left) => *left -= 1,
@@ -274,19 +270,19 @@ mod tests {
         let device = DeviceInfo::new(Ordinal(0), Vendor::Amd, String::new(), 1, 1);
         let start = Instant::now();
         let mut budget = PollBudget::of(&device);
-        assert!((0..10_000).all(|_| budget.take_at(|| start)), "polls cost no budget");
+        assert!((0..10_000).all(|_| budget.take(|| start)), "polls cost no budget");
         let late = || start + Duration::from_secs(60);
-        assert!(budget.take_at(late), "the last poll comes after the end");
-        assert!(!budget.take_at(late) && !budget.take_at(|| start));
+        assert!(budget.take(late), "the last poll comes after the end");
+        assert!(!budget.take(late) && !budget.take(|| start));
         let mut ending = PollBudget::Until(start);
-        assert!(ending.take_at(|| start) && !ending.take_at(|| start), "the end itself is after the time");
+        assert!(ending.take(|| start) && !ending.take(|| start), "the end itself is after the time");
     }
 
     #[test]
     fn a_host_device_is_polled_a_number_of_times() {
         let device = DeviceInfo::new(Ordinal(0), Vendor::Host, String::new(), 1, 1);
         let mut budget = PollBudget::of(&device);
-        let polls = (0..10_000).filter(|_| budget.take_at(|| panic!("its stepped mode must not depend on time")));
+        let polls = (0..10_000).filter(|_| budget.take(|| panic!("its stepped mode must not depend on time")));
         assert_eq!(polls.count(), HOST_POLLS as usize);
     }
 

@@ -77,7 +77,8 @@ impl<D: Device> Heap<D> {
             waited: HashMap::new(),
             keepalive: None,
             closed: false,
-            redirect: Redirect::default(),
+            routed: false,
+            asleep: false,
             parked: None,
             history_state: None,
             stacks: Box::default(),
@@ -118,8 +119,8 @@ impl<D: Device> Heap<D> {
         state.policy.no_split = self.elastic.is_none() && pool.no_split();
         state.policy.driver_pool = false;
         // A thread that puts the pool to sleep marks the pool first, and then its heaps. So one of both marks this heap.
-        state.redirect.asleep = pool.is_asleep();
-        state.redirect.route = false;
+        state.asleep = pool.is_asleep();
+        state.routed = false;
         Self::note_pool(&mut state, pool.id);
     }
 
@@ -137,7 +138,7 @@ impl<D: Device> Heap<D> {
     pub(crate) fn set_routed(&self, routed: bool) {
         let mut state = self.state.lock();
         // Under the lock, since the heap may get a pool at the same moment.
-        state.redirect.route = routed && self.pool.read().is_none();
+        state.routed = routed && self.pool.read().is_none();
     }
 
     pub(crate) fn set_policy(&self, policy: &HeapPolicy) {
@@ -162,7 +163,7 @@ impl<D: Device> Heap<D> {
             self.shared.peaks.note(&self.counters);
         }
         self.counters.set_split(split.map(|(now, _)| now));
-        blocks.set_watermark(self.counters.split_watermark());
+        blocks.watermark = self.counters.split_watermark();
     }
 
     /// Parks the heap: until its state is locked again, the peak tracker does not look at its counters.
@@ -227,8 +228,10 @@ pub(crate) struct HeapState<D: Device> {
     pub(super) keepalive: Option<Arc<Heap<D>>>,
     /// Whether the allocator is dropped, and only allocations still need the heap.
     pub(super) closed: bool,
-    /// Where requests may be redirected.
-    pub(crate) redirect: Redirect,
+    /// Whether requests may be redirected to another pool, since a route exists.
+    pub(crate) routed: bool,
+    /// Whether requests fail, since the pool sleeps.
+    pub(crate) asleep: bool,
     /// The counters of the heap while the peak tracker has it parked.
     pub(super) parked: Option<Arc<Counters>>,
     /// The history of this heap, while one is recorded.
@@ -248,13 +251,18 @@ impl<D: Device> HeapState<D> {
             && self.keepalive.is_some()
             && !self.closed
             && self.parked.is_none()
-            && !self.redirect.any()
+            && !self.is_redirected()
             && !self.policy.ages
             && !self.policy.driver_pool
             && self.shared.settings.caches.load(Relaxed)
             && !self.shared.callbacks.wants(TraceAction::Alloc)
             && self.shared.totals.max_split == u64::MAX;
         FastPath { last_freed, search: last_freed && !self.pending.has_pending_events() }
+    }
+
+    /// Returns whether a request may have to go to another pool, or to none.
+    pub(super) const fn is_redirected(&self) -> bool {
+        self.routed || self.asleep
     }
 
     /// Ends the parking of the heap: its counters may change now.
@@ -274,20 +282,6 @@ impl<D: Device> HeapState<D> {
             self.stacks.set(id, 0);
         }
         self.uses.remove(&id).filter(|uses| !uses.users.is_empty() || uses.exports > 0)
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Redirect {
-    /// To another pool, if a route exists.
-    pub(crate) route: bool,
-    /// To no heap: the pool sleeps.
-    pub(crate) asleep: bool,
-}
-
-impl Redirect {
-    pub(super) const fn any(self) -> bool {
-        self.route || self.asleep
     }
 }
 

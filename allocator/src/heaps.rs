@@ -14,7 +14,6 @@ const FIRST: usize = 32;
 const PARTS: usize = 24;
 
 /// The heaps of one allocator, of all its pools. Heaps are added and never removed.
-#[derive(Debug)]
 pub(crate) struct Heaps<D: Device> {
     /// The first heaps, without an indirection. Most programs have no more.
     first: [OnceLock<Arc<Heap<D>>>; FIRST],

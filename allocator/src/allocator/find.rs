@@ -27,7 +27,7 @@ impl<D: Device> AllocatorState<D> {
         let request = Request { label: Label::OWNED, ..request };
         let mut found = match allocated {
             Some(allocated) => FoundBlock::of(heap, allocated),
-            None if heap.state.lock().redirect.route => self.find_by_route(heap, request)?,
+            None if heap.state.lock().routed => self.find_by_route(heap, request)?,
             None => self.find_in_pool(heap, request)?,
         };
         self.park_surplus();

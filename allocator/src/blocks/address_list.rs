@@ -26,7 +26,7 @@ pub(crate) use leaf::Slot;
 const ROW: usize = 8;
 
 /// Free blocks in order of [`Block::place`](crate::blocks::Block::place): oldest segment first, then by address.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct AddressList {
     /// The leaves by number.
     leaves: Vec<Leaf>,

@@ -7,7 +7,6 @@ use crate::size::SegmentKind;
 /// The tables of a heap's blocks at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct HeapBlocksCopy {
-    /// In the order of creation after [`sort`](Self::sort).
     pub(crate) segments: Vec<SegmentCopy>,
     pub(crate) blocks: Vec<Block>,
     /// In order of address; empty if the segments are not elastic.
@@ -20,15 +19,11 @@ pub(crate) struct SegmentCopy {
     pub(crate) base: u64,
     pub(crate) kind: SegmentKind,
     pub(crate) order: u64,
-    age: u32,
+    pub(crate) age: u32,
     first: BlockId,
 }
 
 impl HeapBlocksCopy {
-    pub(crate) fn sort(&mut self) {
-        self.segments.sort_unstable_by_key(|segment| segment.age);
-    }
-
     /// The blocks of a segment, by address.
     pub(crate) fn blocks_of(&self, segment: &SegmentCopy) -> impl Iterator<Item = (BlockId, &Block)> {
         chain(&self.blocks, segment.first)

@@ -40,11 +40,11 @@ pub(crate) struct HeapBlocks<G> {
     /// The listed free blocks that are not whole segments, for small and large segments.
     pub(crate) split: [Split; 2],
     /// While `split` is at or below this value, no peak can have been exceeded.
-    watermark: [Split; 2],
+    pub(crate) watermark: [Split; 2],
     /// The highest value of `split` above `watermark`.
     peak_since_flush: [Split; 2],
-    /// Whether `split` was above `watermark`.
-    above_watermark: bool,
+    /// Whether `split` was above `watermark`, so that a peak may have been exceeded.
+    pub(crate) above_watermark: bool,
     /// The guards of every block that is `guarded`.
     pub(crate) guards: HashMap<BlockId, Vec<G>>,
     /// The chunks under the blocks, if the segments are elastic.
@@ -290,12 +290,6 @@ impl<G> HeapBlocks<G> {
         }
     }
 
-    /// Returns whether the free parts of segments may have exceeded a peak.
-    #[inline]
-    pub(crate) const fn is_above_watermark(&self) -> bool {
-        self.above_watermark
-    }
-
     /// Returns the free parts of segments, by kind: the current value, and the highest since the last call.
     pub(crate) fn take_split(&mut self) -> [(Split, Split); 2] {
         self.above_watermark = false;
@@ -306,10 +300,5 @@ impl<G> HeapBlocks<G> {
             let bytes = peak_since_flush[kind].bytes.max(now.bytes);
             (now, Split { blocks, bytes })
         })
-    }
-
-    /// Sets the value up to which the free parts of segments exceed no peak.
-    pub(crate) const fn set_watermark(&mut self, watermark: [Split; 2]) {
-        self.watermark = watermark;
     }
 }

@@ -41,7 +41,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     }
 
     /// Allocates exactly these addresses. Returns `None` if they are not free, or if the tables are full.
-    /// [`recount`](Self::recount) must follow the last call.
+    /// The caller then sets `split` to [`counted_split`](Self::counted_split).
     pub(crate) fn allocate_at(&mut self, walk: &mut Walk, at: u64, bytes: u64) -> Option<BlockId> {
         let (around, block) = self.walk_to(walk, at)?;
         if block.state != BlockState::Free || at + bytes > block.address + block.bytes() {
@@ -86,15 +86,11 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let segment = segments.find(|segment| (segment.base..segment.base + segment.bytes).contains(&at))?;
         self.blocks_of(segment).find(|(_, block)| at < block.address + block.bytes())
     }
-
-    pub(crate) fn recount(&mut self) {
-        self.split = self.counted_split();
-    }
 }
 
 impl<G> HeapBlocks<G> {
     /// The listed free blocks that are parts of their segment, by a walk. Those of elastic segments do not count.
-    pub(super) fn counted_split(&self) -> [Split; 2] {
+    pub(crate) fn counted_split(&self) -> [Split; 2] {
         let mut split = [Split::default(); 2];
         for (_, block) in self.iter() {
             if self.chunk_map.is_none() && block.is_free() && !block.is_whole() {

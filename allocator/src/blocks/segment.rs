@@ -12,7 +12,6 @@ impl SegmentId {
     pub(crate) const FIRST: Self = Self(0);
 }
 
-#[derive(Debug)]
 pub(crate) struct Segment {
     /// Address of the first byte.
     pub(crate) base: u64,
@@ -30,7 +29,7 @@ pub(crate) struct Segment {
     pub(crate) starts: StartIndex,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Segments {
     slots: Vec<Option<Segment>>,
     vacant: Vec<SegmentId>,

@@ -16,7 +16,6 @@
 
 mod free_blocks;
 
-use crate::blocks::segment::Segment;
 use crate::blocks::start_index::StartIndex;
 use crate::blocks::table::Block;
 use crate::blocks::{BlockId, BlockState, Chunk, FreeRange, HeapBlocks, ReuseGuard, SegmentId};
@@ -38,16 +37,8 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 
     /// Adds an elastic segment as one unmapped block. Returns `None` if the tables are full.
     pub(crate) fn add_addresses(&mut self, base: u64, bytes: u64, order: u64) -> Option<SegmentId> {
-        let segment = Segment {
-            base,
-            bytes,
-            kind: SegmentKind::Large,
-            first: BlockId::NONE,
-            age: self.segments.next_age()?,
-            order,
-            starts: StartIndex::parts(),
-        };
-        let (id, first) = self.put_segment(segment)?;
+        let starts = StartIndex::Parts(Vec::new());
+        let (id, first) = self.put_segment(base, bytes, SegmentKind::Large, order, starts)?;
         self.become_unmapped(first);
         Some(id)
     }

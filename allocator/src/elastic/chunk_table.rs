@@ -8,7 +8,7 @@ use crate::blocks::{Chunk, ChunkId};
 use crate::sync::Mutex;
 
 /// The physical memory of every chunk of an allocator, and its total size.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct ChunkTable {
     table: Mutex<ChunkSlots>,
     /// Held [in the turn](crate::elastic::map::in_turn) of a request.
@@ -61,13 +61,12 @@ impl Spending {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct ChunkSlots {
     slots: Vec<Option<Physical>>,
     vacant: Vec<ChunkId>,
 }
 
-#[derive(Debug)]
 struct Physical {
     backing: Backing,
     sharing: Sharing,

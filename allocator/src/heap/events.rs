@@ -95,7 +95,7 @@ impl<D: Device> Heap<D> {
         self.counters.raise(Counted::Pending, kind, 1);
         self.counters.raise(Counted::PendingBytes, kind, bytes);
         if bytes >= self.shared.totals.max_split {
-            self.shared.totals.oversize_allocations.lower();
+            self.shared.totals.oversize_allocations.lock().lower(1);
         }
         state.note_free(TraceAction::FreeRequested, id, address, requested);
         (address, requested)

@@ -214,7 +214,7 @@ impl<D: Device> Heap<D> {
         if allocated.may_be_raw(request) {
             blocks.make_raw(id, request.label);
         }
-        if blocks.is_above_watermark() {
+        if blocks.above_watermark {
             self.flush_stats(blocks);
         }
         drop(state);
@@ -323,7 +323,7 @@ impl<D: Device> Heap<D> {
         }
         self.counters.freed(block.kind, block.bytes(), block.requested);
         blocks.free(id);
-        if blocks.is_above_watermark() {
+        if blocks.above_watermark {
             self.flush_stats(blocks);
         }
         Freed::DONE

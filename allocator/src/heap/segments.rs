@@ -64,7 +64,7 @@ impl<D: Device> Heap<D> {
         self.counters.raise(Counted::Segments, kind, 1);
         self.counters.raise(Counted::ReservedBytes, kind, bytes);
         if bytes >= self.shared.totals.max_split {
-            self.shared.totals.oversize_segments.raise();
+            self.shared.totals.oversize_segments.lock().raise(1);
         }
         Some(id)
     }
@@ -111,7 +111,7 @@ impl<D: Device> Heap<D> {
         let totals = &self.shared.totals;
         totals.reserved.fetch_sub(segment.bytes, Relaxed);
         if segment.bytes >= totals.max_split {
-            totals.oversize_segments.lower();
+            totals.oversize_segments.lock().lower(1);
         }
         Ok(segment.bytes)
     }

@@ -28,7 +28,7 @@ impl<D: Device> Heap<D> {
         } else {
             (state, None)
         };
-        if state.redirect.any() || !self.shared.settings.caches.load(Relaxed) {
+        if state.is_redirected() || !self.shared.settings.caches.load(Relaxed) {
             return None;
         }
         if !state.pending.has_pending_events() {
@@ -66,7 +66,7 @@ impl<D: Device> Heap<D> {
         request: Request,
         choose: impl FnOnce(&mut HeapBlocks<Arc<Fence<D>>>, &HeapPolicy) -> BlockId,
     ) -> Option<Allocated> {
-        if state.redirect.asleep {
+        if state.asleep {
             return None;
         }
         if state.policy.ages {
@@ -75,7 +75,7 @@ impl<D: Device> Heap<D> {
         let HeapState { blocks, policy, .. } = &mut *state;
         let id = choose(blocks, policy);
         let allocated = id.get().map(|id| self.mark_allocated_slow(&mut state, id, request));
-        if state.blocks.is_above_watermark() {
+        if state.blocks.above_watermark {
             self.flush_stats(&mut state.blocks);
         }
         drop(state);
@@ -102,7 +102,7 @@ impl<D: Device> Heap<D> {
             state.blocks.make_raw(id, request.label);
         }
         if allocated.bytes >= self.shared.totals.max_split {
-            self.shared.totals.oversize_allocations.raise();
+            self.shared.totals.oversize_allocations.lock().raise(1);
         }
         state.note_alloc(id, allocated.address, request.requested);
         (allocated, peak)
@@ -169,7 +169,7 @@ impl<D: Device> Heap<D> {
             state.blocks.clock = self.shared.settings.clock.load(Relaxed);
         }
         self.become_free_now(&mut state, id, guards);
-        if state.blocks.is_above_watermark() {
+        if state.blocks.above_watermark {
             self.flush_stats(&mut state.blocks);
         }
         let is_told = self.shared.callbacks.wants(TraceAction::FreeRequested);
@@ -203,7 +203,7 @@ impl<D: Device> Heap<D> {
         let (kind, address, bytes, requested) = (block.kind, block.address, block.bytes(), block.requested);
         self.counters.freed(kind, bytes, requested);
         if bytes >= self.shared.totals.max_split {
-            self.shared.totals.oversize_allocations.lower();
+            self.shared.totals.oversize_allocations.lock().lower(1);
         }
         state.note_free(TraceAction::FreeRequested, id, address, requested);
         state.note_free(TraceAction::FreeCompleted, id, address, requested);

@@ -69,7 +69,8 @@ impl<D: Device> Heap<D> {
         let stacks = Stacks::clone(&state.stacks);
         let (reserved, last_points) = (self.reserved(), state.pending.last_points());
         drop(state);
-        copied.sort();
+        // In the order of creation.
+        copied.segments.sort_unstable_by_key(|segment| segment.age);
         HeapCopy {
             blocks: copied,
             stacks,

@@ -152,7 +152,7 @@ impl<D: Device> Heap<D> {
     /// first address of that memory, and the chunks in order of address, none for a direct segment.
     pub(super) fn begin_export(&self, id: BlockId) -> Result<(Span, u64, Vec<Chunk>), Error> {
         let mut state = self.state.lock();
-        if state.redirect.asleep {
+        if state.asleep {
             return Err(PoolProblem::Asleep.of(self.pool_id()));
         }
         let block = state.blocks.block(id);

@@ -16,7 +16,6 @@ use crate::pool::pool_state::PoolState;
 use crate::stream_state::StreamState;
 use crate::sync::Mutex;
 
-#[derive(Debug)]
 pub(super) enum PinnedUser<D: Device> {
     /// A stream without a fence yet: the block is owned, the driver failed, or a stream that uses it is captured.
     Stream(Arc<StreamState<D>>),
@@ -149,7 +148,7 @@ impl<D: Device> PinnedCache<D> {
 const REST: Duration = Duration::from_micros(100);
 
 /// The background thread of a cache, if it has one. It sleeps while no block is pending, and ends with the allocator.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Worker {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Relaxed: the lock around `thread`, or the end of a rest, orders it.

@@ -262,7 +262,7 @@ impl<D: Device> Heap<D> {
             state.blocks.make_raw(id, label);
             restored.push(block);
         }
-        state.blocks.recount();
+        state.blocks.split = state.blocks.counted_split();
         self.flush_stats(&mut state.blocks);
         drop(state);
         self.shared.peaks.note(&self.counters);

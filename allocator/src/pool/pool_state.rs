@@ -271,7 +271,6 @@ impl Drop for SleepTurn<'_> {
 }
 
 /// The streams in which graphs of one pool were launched.
-#[derive(Debug)]
 pub(crate) struct Launches<D: Device> {
     /// The number of the last launch, which no other has. It reveals a launch during a wait.
     pub(super) last: u64,

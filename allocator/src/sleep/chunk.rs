@@ -70,7 +70,6 @@ pub(super) enum Stage {
     Filled,
 }
 
-#[derive(Debug)]
 pub(super) struct SleepingChunk<D: Device> {
     pub(super) heap: Arc<Heap<D>>,
     pub(super) chunk: Chunk,

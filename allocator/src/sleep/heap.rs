@@ -15,11 +15,11 @@ use crate::stream_state::StreamState;
 impl<D: Device> Heap<D> {
     /// Sets whether the heap rejects requests because its pool sleeps.
     pub(crate) fn set_asleep(&self, asleep: bool) {
-        self.state.lock().redirect.asleep = asleep;
+        self.state.lock().asleep = asleep;
     }
 
     pub(crate) fn is_asleep(&self) -> bool {
-        self.state.lock().redirect.asleep
+        self.state.lock().asleep
     }
 
     /// Bytes of chunks that currently have no memory.

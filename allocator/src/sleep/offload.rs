@@ -17,7 +17,6 @@ use crate::stream_state::StreamState;
 /// Bytes of a batch: enough to keep the copy engine busy while the host unmaps the previous batch.
 const BATCH: u64 = 256 << 20;
 
-#[derive(Debug)]
 pub(crate) struct OffloadState<D: Device> {
     shared: Arc<DeviceState<D>>,
     entries: Vec<SleepingChunk<D>>,

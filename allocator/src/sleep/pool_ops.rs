@@ -192,10 +192,10 @@ impl<D: Device> AllocatorState<D> {
         let pool = heap.pool();
         // A thread that puts the pool to sleep marks the pool first, and then the heap under this lock.
         let mut state = heap.state.lock();
-        if state.redirect.asleep {
+        if state.asleep {
             pool.map_or(Ok(()), |pool| pool.check_awake())?;
             // The heap was created while its pool woke.
-            state.redirect.asleep = false;
+            state.asleep = false;
         }
         Ok(())
     }

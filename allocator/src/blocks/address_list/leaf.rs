@@ -26,7 +26,6 @@ impl Slot {
     }
 }
 
-#[derive(Debug)]
 pub(super) struct Leaf {
     /// The first slot. The blocks store its successors.
     first: Slot,
