@@ -21,8 +21,7 @@ use crate::allocator::allocator_state::AllocatorState;
 use crate::config::Config;
 use crate::device_state::DeviceState;
 use crate::error::Error;
-use crate::heap::{Allocated, FastGuard, Heap, Request};
-use crate::heaps::Heaps;
+use crate::heap::{Allocated, FastGuard, Heap, Heaps, Request};
 #[cfg(feature = "ipc")]
 use crate::ipc::import::IpcState;
 use crate::label::Label;

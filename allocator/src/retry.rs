@@ -21,7 +21,6 @@
 
 #![forbid(unsafe_code)]
 
-mod release;
 mod report;
 mod wait;
 
@@ -42,7 +41,7 @@ use crate::in_flight::Ended;
 use crate::observe::callbacks::waiting;
 use crate::out_of_memory::OutOfMemory;
 use crate::pool::pool_state::PoolState;
-use crate::retry::release::release_whole;
+use crate::retry::wait::release_whole;
 use crate::size::SegmentKind;
 use crate::source::SourceError;
 use crate::stats::{Counted, Row};

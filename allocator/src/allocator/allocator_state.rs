@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cachette_hal::Device;
 
 use crate::device_state::DeviceState;
-use crate::heaps::Heaps;
+use crate::heap::Heaps;
 #[cfg(feature = "ipc")]
 use crate::ipc::import::IpcState;
 use crate::pinned::cache::PinnedCache;

@@ -7,8 +7,7 @@ use cachette_hal::{self as hal, Device, DevicePtr, Progress};
 
 use crate::blocks::{BlockId, BlockState};
 use crate::fence::Fence;
-use crate::heap::ancestors::Ancestors;
-use crate::heap::graph_reuse::Deferred;
+use crate::heap::graph_reuse::{Ancestors, Deferred};
 use crate::heap::pending::Poll;
 use crate::heap::{Heap, HeapGuard, HeapState, StreamUses};
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};

@@ -10,7 +10,7 @@ use cachette_hal::{self as hal, Device, DevicePtr, VirtualMemory};
 use crate::device_state::DeviceState;
 use crate::fence::Fence;
 use crate::heap::Heap;
-use crate::sleep::chunk::{Grant, SavedBytes, SleepingChunk, Stage};
+use crate::sleep::heap::{Grant, SavedBytes, SleepingChunk, Stage};
 use crate::sleep::staging::{StagingBuffer, StagingStore};
 use crate::stream_state::StreamState;
 
