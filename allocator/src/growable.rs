@@ -14,13 +14,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Memory comes in chunks of whole pages, from the same table as that of elastic segments. A commit of many bytes takes
-//! few large chunks; a chunk leaves when all of it is decommitted. So a program that decommits in small steps also
-//! commits in small steps.
-//!
-//! Decommitted memory stays mapped until another request takes it. A commit of the same part before that makes no driver
-//! call. Both are in the order of the stream of the allocation: work that is queued there before a `decommit` may still
-//! use the memory. Work in other streams needs [`Growable::record_stream`].
+//! Memory comes in chunks of whole pages, from the same table as that of elastic segments. `docs/growable.md` says when a
+//! chunk leaves, and what a commit and a decommit cost.
 
 mod problem;
 
@@ -244,7 +239,7 @@ impl<D: Device> Growable<D> {
         let wanted = Wanted { request, place: Some(place) };
         for last in (0..PATIENCE).map(|nth| nth + 1 == PATIENCE) {
             AllocatorState::check_awake(&self.heap)?;
-            let found = Retry::of(inner, &self.heap, wanted).run();
+            let found = Retry::new(inner, &self.heap, wanted).run();
             match found {
                 // Memory that leaves these addresses is in the way, and not a lack of memory.
                 Err(error) if !last && error.is_out_of_memory() && self.heap.wait_for_place(place, request)? => {}

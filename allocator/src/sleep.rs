@@ -22,31 +22,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What holds while a pool sleeps
-//!
-//! * Requests to it fail with [`PoolProblem::Asleep`], and so do captures, launches of its graphs, checkpoints and the
-//!   calls of a [`Buffer`](crate::Buffer) in its memory.
-//! * Memory can be freed. Free memory is neither created nor copied back when the pool wakes, unless graphs may use it.
-//! * Work that the caller queues on an address of the pool faults, as it does after a free.
-//! * `sleep` and `wake` are idempotent.
-//!
-//! # Failures
-//!
-//! `sleep` and `wake` either finish or leave the pool as it was. If memory is short or the limit leaves no room, `wake`
-//! fails; the pool keeps its contents, and a later `wake` may succeed. The pool also stays asleep if a progress
-//! callback panics, or if the driver fails at both an operation and its undoing. [`Pool::wake`] then continues where
-//! it stopped.
-//!
-//! # Progress callbacks
-//!
-//! They run while the pool changes. Calls to other pools work normally. Calls of `sleep` or `wake` on the same pool
-//! fail with [`PoolProblem::Changing`], and requests to it fail with [`PoolProblem::Asleep`]. A callback must not wait
-//! for another thread that calls `sleep` or `wake` on the pool: that thread waits for this call.
-//!
-//! # Tags
-//!
-//! Several pools with the same tag can sleep and wake as one: [`PoolOptions::tag`](crate::PoolOptions::tag),
-//! [`Allocator::sleep_tagged`], [`Allocator::wake_tagged`].
+//! Work that the caller queues on an address of a sleeping pool faults, as it does after a free. `docs/sleep.md` has the
+//! rules: which calls fail with [`PoolProblem::Asleep`], what a failure leaves, and what a progress callback may do.
+//! Several pools with the same [tag](crate::PoolOptions::tag) can sleep and wake as one.
 
 mod heap;
 pub(crate) mod offload;
@@ -82,7 +60,23 @@ impl<D: Device> Pool<D> {
 
     /// Does the same as [`sleep`](Self::sleep), and reports progress.
     pub fn sleep_with(&self, contents: Contents, mut progress: impl FnMut(Progress)) -> Result<SleepStats, Error> {
-        self.allocator().inner().put_to_sleep(&self.state, contents, &mut progress)
+        let (inner, state) = (self.allocator().inner(), &self.state);
+        let _turn = state.turn()?;
+        if state.is_asleep() {
+            return Ok(SleepStats::default());
+        }
+        let _relaxed = inner.shared.relax_capture();
+        inner.check_can_sleep(state)?;
+        inner.drain(state)?;
+        if !state.keeps() {
+            inner.heaps_of(state).iter().try_for_each(|heap| heap.release_idle().map(drop))?;
+        }
+        state.set_asleep(true);
+        let slept = inner.fall_asleep(state, contents, &mut progress);
+        if slept.is_err() {
+            inner.serve_unless_away(state);
+        }
+        slept
     }
 
     /// Restores the memory of the pool at the same addresses, with the contents that were kept. Returns its bytes.
@@ -172,30 +166,6 @@ impl<D: Device> Allocator<D> {
 }
 
 impl<D: Device> AllocatorState<D> {
-    fn put_to_sleep(
-        &self,
-        state: &PoolState,
-        contents: Contents,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<SleepStats, Error> {
-        let _turn = state.turn()?;
-        if state.is_asleep() {
-            return Ok(SleepStats::default());
-        }
-        let _relaxed = self.shared.relax_capture();
-        self.check_can_sleep(state)?;
-        self.drain(state)?;
-        if !state.keeps() {
-            self.heaps_of(state).iter().try_for_each(|heap| heap.release_idle().map(drop))?;
-        }
-        state.set_asleep(true);
-        let slept = self.fall_asleep(state, contents, progress);
-        if slept.is_err() {
-            self.serve_unless_away(state);
-        }
-        slept
-    }
-
     /// Puts a pool to sleep that no longer accepts requests.
     fn fall_asleep(
         &self,

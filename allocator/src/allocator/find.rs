@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cachette_hal::Device;
 
 use crate::allocator::allocator_state::AllocatorState;
+use crate::elastic::Wanted;
 use crate::error::Error;
 use crate::heap::{Allocated, Heap, Request};
 use crate::label::Label;
@@ -69,6 +70,6 @@ impl<D: Device> AllocatorState<D> {
         {
             return Ok(FoundBlock::of(direct, allocated));
         }
-        Retry::new(self, heap, request).run()
+        Retry::new(self, heap, Wanted { request, place: None }).run()
     }
 }

@@ -16,7 +16,7 @@ use crate::blocks::small_bins::SmallBins;
 use crate::blocks::table::{Block, BlockTable};
 use crate::blocks::{BlockId, BlockState, ChunkMap, Segment, SegmentId};
 use crate::heap_policy::HeapPolicy;
-use crate::size::{SegmentKind, UNIT};
+use crate::size::{SegmentKind, UNIT, kind_of};
 
 /// The segments and blocks of one heap.
 ///
@@ -94,7 +94,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             return self.search_elastic(units);
         }
         self.coalesce_inline();
-        let kind = SegmentKind::of(rounded);
+        let kind = kind_of(rounded);
         let id = match kind {
             SegmentKind::Small => self.small.best(units),
             SegmentKind::Large => self.large.best(&self.blocks, units),

@@ -2,7 +2,7 @@
 
 use crate::blocks::table::chain;
 use crate::blocks::{Block, BlockId, BlockState, HeapBlocks, ReuseGuard, SegmentId, Split};
-use crate::size::SegmentKind;
+use crate::size::kind_of;
 
 /// A position in the blocks of a heap. Lookups in ascending order of address together cost one walk.
 pub(crate) struct Walk {
@@ -59,7 +59,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let block = &mut self.blocks[held.block];
         block.state = BlockState::Allocated;
         if elastic {
-            block.kind = SegmentKind::of(bytes);
+            block.kind = kind_of(bytes);
         }
         self.last_found = BlockId::NONE;
         Some(held.block)

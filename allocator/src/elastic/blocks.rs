@@ -19,7 +19,7 @@ mod free_blocks;
 use crate::blocks::start_index::StartIndex;
 use crate::blocks::table::Block;
 use crate::blocks::{BlockId, BlockState, Chunk, FreeRange, HeapBlocks, ReuseGuard, SegmentId};
-use crate::size::{SegmentKind, UNIT};
+use crate::size::{SegmentKind, UNIT, kind_of};
 
 /// A block that a thread holds, and its previous state.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +127,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
         let block = &mut self.blocks[first];
         block.state = BlockState::Allocated;
-        block.kind = SegmentKind::of(block.bytes());
+        block.kind = kind_of(block.bytes());
         self.last_found = BlockId::NONE;
         first
     }
@@ -248,7 +248,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let front = &mut self.blocks[id];
         let (state, label, slow_free, requested) = (front.state, front.label, front.slow_free, front.requested);
         front.requested = bytes;
-        front.kind = SegmentKind::of(bytes);
+        front.kind = kind_of(bytes);
         let rest_block = &mut self.blocks[rest];
         rest_block.state = state;
         rest_block.label = label;

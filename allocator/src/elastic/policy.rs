@@ -7,7 +7,7 @@ use super::Fill;
 use crate::blocks::{BlockId, Chunk, FreeRange};
 use crate::config::ElasticSetting;
 use crate::elastic::chunk_table::Spending;
-use crate::size::{LARGE_SEGMENT, SegmentKind};
+use crate::size::{LARGE_SEGMENT, SegmentKind, kind_of};
 
 /// The largest new chunk, except for very large requests.
 const LARGEST: u64 = 64 << 20;
@@ -119,7 +119,7 @@ impl Plan {
     }
 
     pub(crate) const fn kind(&self) -> SegmentKind {
-        SegmentKind::of(self.request)
+        kind_of(self.request)
     }
 
     pub(crate) fn new_bytes(&self) -> u64 {
@@ -163,7 +163,10 @@ pub(crate) fn decide(facts: &Facts<'_>) -> Result<Plan, Obstacle> {
 /// Decides which chunks fill the unmapped parts of a place.
 fn plan_at(facts: &Facts<'_>, place: &Placement) -> Result<Plan, Obstacle> {
     let mut idle_chunks = Vec::new();
-    let recycles = must_recycle(facts, place.missing);
+    let allowed = facts.peak + facts.peak / 1000 * facts.tuning.slack;
+    let exceeds = facts.held + place.missing > allowed || place.missing > facts.left() / SCARCE;
+    // Whether idle chunks must be used before new ones.
+    let recycles = facts.tuning.recycles && (facts.pressed || exceeds);
     if recycles {
         // A chunk at the place of the block stays there.
         let apart = |chunk: &Chunk| chunk.end() <= place.at || chunk.at >= place.at + facts.request;
@@ -176,13 +179,6 @@ fn plan_at(facts: &Facts<'_>, place: &Placement) -> Result<Plan, Obstacle> {
         return Err(Obstacle::AskOthers);
     }
     if plan.new_bytes() > facts.room { Err(Obstacle::NoMemory) } else { Ok(plan) }
-}
-
-/// Returns whether idle chunks must be used before new ones.
-fn must_recycle(facts: &Facts<'_>, missing: u64) -> bool {
-    let allowed = facts.peak + facts.peak / 1000 * facts.tuning.slack;
-    let needed = facts.pressed || facts.held + missing > allowed || missing > facts.left() / SCARCE;
-    facts.tuning.recycles && needed
 }
 
 /// Fills the unmapped parts of a place with idle chunks while they last, and then with new ones.
@@ -245,7 +241,7 @@ fn largest_new(facts: &Facts<'_>) -> u64 {
 /// requests where the tuning and the device permit that, and a page otherwise.
 fn unit_of(facts: &Facts<'_>, place: &Placement) -> u64 {
     let most = place.missing + LARGE_SEGMENT * place.unmapped.len() as u64;
-    let whole = facts.tuning.whole && SegmentKind::of(facts.request) == SegmentKind::Large && !facts.pressed;
+    let whole = facts.tuning.whole && kind_of(facts.request) == SegmentKind::Large && !facts.pressed;
     if whole && most <= facts.room && LARGE_SEGMENT.is_multiple_of(facts.page) { LARGE_SEGMENT } else { facts.page }
 }
 

@@ -159,7 +159,9 @@ impl Counters {
     /// Returns whether the peak tracker must look for a new peak at the current value `value`.
     #[inline(always)]
     fn passes(&self, counted: Counted, kind: SegmentKind, value: u64) -> bool {
-        let sum = value + self.cell(counted, kind.other()).now.load(Relaxed);
+        let [small, large] = &self.cells[counted as usize];
+        let other = if kind == SegmentKind::Small { large } else { small };
+        let sum = value + other.now.load(Relaxed);
         value > self.limit(kind.into(), counted) || sum > self.limit(Row::All, counted)
     }
 

@@ -49,12 +49,8 @@ impl Callers {
         Some(number)
     }
 
-    fn addresses_of(&self, stack: RawStack) -> Option<Arc<[usize]>> {
-        self.known.lock().stacks.get(stack.0.get() as usize - 1).cloned()
-    }
-
     fn frames_of(&self, stack: RawStack) -> Vec<Frame> {
-        let addresses = self.addresses_of(stack);
+        let addresses = self.known.lock().stacks.get(stack.0.get() as usize - 1).cloned();
         let mut names = self.names.lock();
         let mut known = |address: &usize| names.entry(*address).or_insert_with(|| symbolise(*address)).clone();
         addresses.iter().flat_map(|all| all.iter()).flat_map(&mut known).skip_while(is_own).collect()
