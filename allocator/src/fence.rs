@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use cachette_hal::{Device, DeviceInfo, Error, ErrorKind, Event, Progress, Result, Vendor};
 
 use crate::blocks::ReuseGuard;
-use crate::device_state::DeviceState;
 use crate::stream_state::StreamState;
 
 /// How long a point is polled before its stream counts as busy.
@@ -17,7 +16,7 @@ const HOST_POLLS: u32 = 48;
 
 #[derive(Debug)]
 pub(crate) struct Fence<D: Device> {
-    stream: Arc<StreamState<D>>,
+    pub(crate) stream: Arc<StreamState<D>>,
     /// `None` only during a drop.
     event: Option<Event>,
     /// A later point of the stream has a higher number.
@@ -134,11 +133,6 @@ impl<D: Device> Fence<D> {
         }
         self.record_event()?;
         self.check_not_captured()
-    }
-
-    /// Returns whether the point is of the same allocator. Streams of another may have another driver, and cannot wait.
-    pub(crate) fn is_of(&self, shared: &Arc<DeviceState<D>>) -> bool {
-        Arc::ptr_eq(&self.stream.shared, shared)
     }
 
     /// The number of the stream state, and the number of the point: later points have higher numbers.

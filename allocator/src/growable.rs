@@ -398,7 +398,7 @@ impl<D: Device> Heap<D> {
     /// Splits a block of more than `bytes`. Returns the second part, which has the same users and the same stack.
     fn split_allocated(&self, id: BlockId, bytes: u64) -> hal::Result<Option<BlockId>> {
         let mut state = self.state.lock();
-        if state.blocks.block(id).bytes() <= bytes {
+        if state.blocks.blocks[id].bytes() <= bytes {
             return Ok(None);
         }
         let rest = state.blocks.split_allocated(id, bytes).ok_or(NO_HEAP)?;
@@ -408,7 +408,7 @@ impl<D: Device> Heap<D> {
         }
         let stack = state.stacks.of(id);
         state.stacks.set(rest, stack);
-        self.counters.raise(Counted::Allocations, state.blocks.block(rest).kind, 1);
+        self.counters.raise(Counted::Allocations, state.blocks.blocks[rest].kind, 1);
         drop(state);
         self.shared.peaks.note(&self.counters);
         Ok(Some(rest))

@@ -115,7 +115,7 @@ impl<D: Device> Heap<D> {
             before.heaps.lock().remove(&self.number);
         }
         pool.heaps.lock().insert(self.number);
-        state.policy.no_split = self.elastic.is_none() && pool.no_split();
+        state.policy.no_split = self.elastic.is_none() && pool.no_split.load(Relaxed);
         state.policy.driver_pool = false;
         // A thread that puts the pool to sleep marks the pool first, and then its heaps. So one of both marks this heap.
         state.asleep = pool.is_asleep();
@@ -145,7 +145,7 @@ impl<D: Device> Heap<D> {
         let mut state = self.state.lock();
         let driver_pool = state.policy.driver_pool;
         state.policy = HeapPolicy { driver_pool, ..policy.for_source(self.elastic.is_some()) };
-        state.policy.no_split = self.elastic.is_none() && pool.is_some_and(|pool| pool.no_split());
+        state.policy.no_split = self.elastic.is_none() && pool.is_some_and(|pool| pool.no_split.load(Relaxed));
         // The next search may choose another block than the last-freed one.
         state.blocks.coalesce();
     }
@@ -250,18 +250,14 @@ impl<D: Device> HeapState<D> {
             && self.keepalive.is_some()
             && !self.closed
             && self.parked.is_none()
-            && !self.is_redirected()
+            && !self.routed
+            && !self.asleep
             && !self.policy.ages
             && !self.policy.driver_pool
             && self.shared.settings.caches.load(Relaxed)
             && !self.shared.callbacks.wants(TraceAction::Alloc)
             && self.shared.totals.max_split == u64::MAX;
         FastPath { last_freed, search: last_freed && !self.pending.has_pending_events() }
-    }
-
-    /// Returns whether a request may have to go to another pool, or to none.
-    pub(super) const fn is_redirected(&self) -> bool {
-        self.routed || self.asleep
     }
 
     /// Ends the parking of the heap: its counters may change now.
@@ -274,7 +270,7 @@ impl<D: Device> HeapState<D> {
 
     /// Removes and returns the streams that use a block besides the heap's own; `None` if there are none.
     pub(crate) fn take_uses(&mut self, id: BlockId) -> Option<StreamUses<D>> {
-        if !std::mem::take(&mut self.blocks.block_mut(id).slow_free) {
+        if !std::mem::take(&mut self.blocks.blocks[id].slow_free) {
             return None;
         }
         if self.history_state.is_none() {

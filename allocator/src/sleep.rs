@@ -175,7 +175,7 @@ impl<D: Device> AllocatorState<D> {
     ) -> Result<SleepStats, Error> {
         let heaps = self.heaps_of(state);
         for heap in &heaps {
-            heap.set_asleep(true);
+            heap.state.lock().asleep = true;
         }
         // A request that adds memory to a heap at this moment finishes first; the next one sees that the pool sleeps.
         // The same holds for a thread that moves chunks to another heap or to the device.
@@ -238,7 +238,7 @@ impl<D: Device> AllocatorState<D> {
         }
         state.set_asleep(false);
         for heap in self.heaps_of(state) {
-            heap.set_asleep(false);
+            heap.state.lock().asleep = false;
         }
     }
 

@@ -263,7 +263,7 @@ impl<D: Device> Allocator<D> {
             return Ok(bytes);
         }
         let (heap, id) = self.find(address)?;
-        Ok(read(heap.state.lock().blocks.block(id)))
+        Ok(read(&heap.state.lock().blocks.blocks[id]))
     }
 
     pub(crate) fn find(&self, address: u64) -> Result<(Arc<Heap<D>>, BlockId), Error> {
@@ -271,7 +271,7 @@ impl<D: Device> Allocator<D> {
             let Some(heap) = self.inner().heaps.get(home.heap) else { continue };
             let state = heap.state.lock();
             if let Some(id) = state.blocks.find(home.segment, address) {
-                if state.blocks.block(id).state == BlockState::Allocated {
+                if state.blocks.blocks[id].state == BlockState::Allocated {
                     return Ok((Arc::clone(heap), id));
                 }
                 return Err(Error::InvalidPointer { address, why: PointerProblem::FreedTwice });

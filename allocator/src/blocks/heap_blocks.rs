@@ -251,30 +251,10 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 }
 
 impl<G> HeapBlocks<G> {
-    #[inline]
-    pub(crate) fn block(&self, id: BlockId) -> &Block {
-        &self.blocks[id]
-    }
-
-    /// Returns a block for changes. Callers may change `requested` and `slow_free` only.
-    #[inline]
-    pub(crate) fn block_mut(&mut self, id: BlockId) -> &mut Block {
-        &mut self.blocks[id]
-    }
-
     pub(crate) fn segment_of(&self, id: BlockId) -> Option<&Segment> {
         self.segments.get(self.blocks[id].segment)
     }
-}
 
-/// Free blocks that are only a part of their segment: memory that cannot be released.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Split {
-    pub(crate) blocks: u64,
-    pub(crate) bytes: u64,
-}
-
-impl<G> HeapBlocks<G> {
     /// Counts new free parts of segments.
     #[inline]
     pub(crate) fn split_grows(&mut self, kind: SegmentKind, blocks: u64, bytes: u64) {
@@ -301,4 +281,11 @@ impl<G> HeapBlocks<G> {
             (now, Split { blocks, bytes })
         })
     }
+}
+
+/// Free blocks that are only a part of their segment: memory that cannot be released.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Split {
+    pub(crate) blocks: u64,
+    pub(crate) bytes: u64,
 }

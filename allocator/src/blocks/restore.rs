@@ -28,7 +28,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// is not free at once.
     pub(crate) fn could_hold(&self, walk: &mut Walk, at: u64, bytes: u64, is_used: impl Fn(BlockId) -> bool) -> bool {
         let Some((first, _)) = self.walk_to(walk, at) else { return false };
-        for (id, block) in chain(self.blocks.all(), first) {
+        for (id, block) in chain(&self.blocks.slots, first) {
             let free = matches!(block.state, BlockState::Free | BlockState::Allocated);
             if !free || block.guarded || is_used(id) {
                 return false;
@@ -76,7 +76,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             return None;
         }
         let first = walk.block.get().or_else(|| self.segments.get(id)?.first.get())?;
-        let found = chain(self.blocks.all(), first).find(|(_, block)| at < block.address + block.bytes())?;
+        let found = chain(&self.blocks.slots, first).find(|(_, block)| at < block.address + block.bytes())?;
         walk.block = found.0;
         Some(found)
     }

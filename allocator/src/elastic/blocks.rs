@@ -309,12 +309,6 @@ impl<G> HeapBlocks<G> {
     }
 }
 
-impl Block {
-    pub(crate) const fn end(&self) -> u64 {
-        self.address + self.bytes()
-    }
-}
-
 /// Converts bytes to units. The bytes are at most those of a segment, so the result fits.
 #[expect(clippy::cast_possible_truncation, reason = "a segment has at most 2^32 units")]
 const fn units_of(bytes: u64) -> u32 {

@@ -210,7 +210,7 @@ impl<D: Device> Heap<D> {
         if !id.is_some() {
             return None;
         }
-        let (allocated, peak) = self.mark_allocated(blocks.block_mut(id), id, request);
+        let (allocated, peak) = self.mark_allocated(&mut blocks.blocks[id], id, request);
         if allocated.may_be_raw(request) {
             blocks.make_raw(id, request.label);
         }
@@ -317,7 +317,7 @@ impl<D: Device> Heap<D> {
     #[inline(never)]
     fn free_coalesced(&self, mut state: FastGuard<'_, D>, id: BlockId) -> Freed<D> {
         let Gated { fast_path, state: HeapState { blocks, .. } } = &mut *state;
-        let block = blocks.block(id);
+        let block = &blocks.blocks[id];
         if block.slow_free || !fast_path.last_freed {
             return self.free_slow(HeapGuard::unparked(state), id);
         }

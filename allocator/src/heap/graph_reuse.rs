@@ -191,7 +191,7 @@ mod tests {
         assert!(!reach.covers(&nodes(&[4])) && !reach.covers(&nodes(&[3, 5])));
         follow(&mut reach, 1, &[5]);
         assert!(reach.covers(&nodes(&[1, 2, 3, 4, 5])));
-        assert_eq!(reach.capture(), Some(capture(1)));
+        assert_eq!(reach.capture, Some(capture(1)));
     }
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
         follow(&mut reach, 1, &[2]);
         let failed = reach.follow(capture(1), nodes(&[5]), |_, _| Err(Error::new(ErrorKind::Other, "dependencies")));
         assert!(failed.is_err());
-        assert!(reach.capture().is_none() && !reach.covers(&nodes(&[1])));
+        assert!(reach.capture.is_none() && !reach.covers(&nodes(&[1])));
         assert_eq!(follow(&mut reach, 1, &[5]), 5);
     }
 }

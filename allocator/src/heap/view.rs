@@ -61,7 +61,7 @@ impl<D: Device> Heap<D> {
     /// Copies the heap, after the last-freed block is coalesced.
     pub(crate) fn copy(&self) -> HeapCopy {
         let mut copied = HeapBlocksCopy::default();
-        let length = self.state.lock().blocks.blocks.all().len();
+        let length = self.state.lock().blocks.blocks.slots.len();
         // Other threads may add a few blocks before the lock is taken again.
         copied.blocks.reserve(length + length / 16 + 64);
         let state = self.lock_coalesced();
@@ -111,7 +111,7 @@ impl<D: Device> Heap<D> {
     pub(crate) fn lent(&self) -> Option<u64> {
         let state = self.state.lock();
         let mut lent = state.uses.iter().filter(|(_, uses)| uses.lent);
-        lent.next().map(|(id, _)| state.blocks.block(*id).address)
+        lent.next().map(|(id, _)| state.blocks.blocks[*id].address)
     }
 
     pub(crate) fn chunks(&self) -> Vec<Chunk> {

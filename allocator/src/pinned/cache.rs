@@ -262,9 +262,7 @@ impl<D: Device> PinnedCache<D> {
             }
         }
     }
-}
 
-impl<D: Device> PinnedCache<D> {
     /// Finds a block if none is free: one whose uses have ended, or one from the driver. If the driver has no memory,
     /// it asks again after it has released all free blocks, and after all uses have ended.
     #[cold]

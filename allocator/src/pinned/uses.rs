@@ -26,6 +26,9 @@ pub(super) enum PinnedUser<D: Device> {
     UnknownGraph,
 }
 
+/// The polling interval of the background thread while blocks are pending.
+const REST: Duration = Duration::from_micros(100);
+
 /// A block that its caller freed while streams or graphs still use it.
 pub(super) type PinnedPending<D> = (PinnedPlace, Vec<PinnedUser<D>>);
 
@@ -142,10 +145,38 @@ impl<D: Device> PinnedCache<D> {
         fences.iter().try_for_each(|fence| fence.wait())?;
         Ok(!fences.is_empty())
     }
-}
 
-/// The polling interval of the thread while blocks are pending.
-const REST: Duration = Duration::from_micros(100);
+    /// Notifies the background thread of a pending block, if the thread is configured.
+    pub(super) fn wake(self: &Arc<Self>) {
+        if !self.works_in_background() {
+            return;
+        }
+        let mut thread = self.worker.thread.lock();
+        match &*thread {
+            Some(running) if !running.is_finished() => running.thread().unpark(),
+            _ if self.worker.stopped.load(Relaxed) => {}
+            // Without a thread, requests poll.
+            _ => *thread = (self.spawn)(Arc::clone(self)).ok(),
+        }
+    }
+
+    fn works_in_background(&self) -> bool {
+        self.shared.settings.config().pinned_use_background_threads()
+    }
+
+    fn work(&self) {
+        while !self.worker.stopped.load(Relaxed) && self.works_in_background() {
+            // The next request that processes events returns a failure.
+            let _ = self.process_events();
+            let streams = self.users(|user| (user.stream().is_some() || user.fence().is_some()).then_some(()));
+            if streams.is_empty() {
+                thread::park();
+            } else {
+                thread::park_timeout(REST);
+            }
+        }
+    }
+}
 
 /// The background thread of a cache, if it has one. It sleeps while no block is pending, and ends with the allocator.
 #[derive(Default)]
@@ -166,41 +197,6 @@ impl Worker {
             running.thread().unpark();
             // A thread that panicked needs no further handling.
             let _ = running.join();
-        }
-    }
-}
-
-impl<D: Device> PinnedCache<D> {
-    /// Notifies the background thread of a pending block, if the thread is configured.
-    pub(super) fn wake(self: &Arc<Self>) {
-        if !self.works_in_background() {
-            return;
-        }
-        let mut thread = self.worker.thread.lock();
-        match &*thread {
-            Some(running) if !running.is_finished() => running.thread().unpark(),
-            _ if self.worker.stopped.load(Relaxed) => {}
-            _ => {
-                // Without a thread, requests poll.
-                *thread = (self.spawn)(Arc::clone(self)).ok();
-            }
-        }
-    }
-
-    fn works_in_background(&self) -> bool {
-        self.shared.settings.config().pinned_use_background_threads()
-    }
-
-    fn work(&self) {
-        while !self.worker.stopped.load(Relaxed) && self.works_in_background() {
-            // The next request that processes events returns a failure.
-            let _ = self.process_events();
-            let streams = self.users(|user| (user.stream().is_some() || user.fence().is_some()).then_some(()));
-            if streams.is_empty() {
-                thread::park();
-            } else {
-                thread::park_timeout(REST);
-            }
         }
     }
 }

@@ -278,7 +278,7 @@ impl<D: Device> Heap<D> {
         let mut outcome = CallbackOutcome::default();
         let waits: HashSet<u64> = {
             let state = self.state.lock();
-            let address = |(id, _): &(BlockId, StreamUses<D>)| state.blocks.block(*id).address;
+            let address = |(id, _): &(BlockId, StreamUses<D>)| state.blocks.blocks[*id].address;
             behind.iter().map(address).collect()
         };
         for block in freed {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cachette_hal::{self as hal, Device, ErrorKind, Progress};
 
-use crate::blocks::{Block, BlockId, BlockState, IdleSegment, SegmentCopy};
+use crate::blocks::{Block, BlockId, BlockState, IdleSegment, Segment};
 use crate::device_state::fraction_of;
 use crate::error::sum_all;
 use crate::fence::Fence;
@@ -289,7 +289,7 @@ fn windows(heap: &HeapCopy, at: usize, run: &[(BlockId, &Block)], bytes: u64) ->
 
 /// Returns the pending blocks of every segment that would be idle after their fences have passed.
 fn segments_to_come(heap: &HeapCopy) -> Vec<Vec<BlockId>> {
-    let waiting = |segment: &SegmentCopy| -> Vec<BlockId> {
+    let waiting = |segment: &Segment| -> Vec<BlockId> {
         heap.blocks.blocks_of(segment).map(|(id, _)| id).filter(|id| heap.last_points.contains_key(id)).collect()
     };
     let segments = heap.blocks.segments.iter();
@@ -332,7 +332,7 @@ mod tests {
         };
         blocks.copy_into(&mut heap.blocks);
         for (id, point) in ids.iter().zip(points) {
-            let state = &mut heap.blocks.blocks[id.index()].state;
+            let state = &mut heap.blocks.blocks[id.0 as usize].state;
             match point {
                 None => {}
                 Some(0) => *state = BlockState::Free,

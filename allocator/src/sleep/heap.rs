@@ -148,11 +148,7 @@ impl<D: Device> SleepingChunk<D> {
 }
 
 impl<D: Device> Heap<D> {
-    /// Sets whether the heap rejects requests because its pool sleeps.
-    pub(crate) fn set_asleep(&self, asleep: bool) {
-        self.state.lock().asleep = asleep;
-    }
-
+    /// Returns whether the heap rejects requests because its pool sleeps.
     pub(crate) fn is_asleep(&self) -> bool {
         self.state.lock().asleep
     }
@@ -248,7 +244,7 @@ impl<D: Device> Heap<D> {
     /// 1. The range is one of [`address_ranges`](Self::address_ranges), and nothing is mapped in it.
     pub(crate) unsafe fn lose_addresses(&self, memory: &dyn VirtualMemory, range: (DevicePtr, u64)) -> hal::Result<()> {
         // This comes before the release, since the next reservation may return the range at once.
-        self.shared.chunks.exclude_range(range);
+        self.shared.chunks.wanted.lock().push(range);
         // SAFETY: 1. the caller's promise 1.
         if let Err(error) = unsafe { memory.release(range.0, range.1) } {
             self.shared.chunks.include_range(range);

@@ -123,9 +123,12 @@ impl Counters {
     /// Counts a block that becomes free at once.
     #[inline(always)]
     pub(crate) fn freed(&self, kind: SegmentKind, bytes: u64, requested: u64) {
-        self.lower(Counted::Allocations, kind, 1);
-        self.lower(Counted::AllocatedBytes, kind, bytes);
-        self.lower(Counted::RequestedBytes, kind, requested);
+        for (counted, by) in
+            [(Counted::Allocations, 1), (Counted::AllocatedBytes, bytes), (Counted::RequestedBytes, requested)]
+        {
+            let now = &self.cells[counted as usize][kind as usize].now;
+            now.store(now.load(Relaxed).wrapping_sub(by), Relaxed);
+        }
     }
 
     /// Does the same for the last-freed block, which [`allocated_again`](Self::allocated_again) may count next.
@@ -223,7 +226,7 @@ impl Counters {
 
     /// The highest value that the peak tracker has read, including this read.
     pub(crate) fn high(&self, row: Row, counted: Counted) -> u64 {
-        let high = &self.bound(row, counted).high;
+        let high = &self.bounds[counted as usize][row as usize].high;
         let seen = high.load(Relaxed).max(self.now(row, counted));
         high.store(seen, Relaxed);
         seen
@@ -250,11 +253,11 @@ impl Counters {
     /// The highest value before the peak tracker must run again.
     #[inline(always)]
     pub(crate) fn limit(&self, row: Row, counted: Counted) -> u64 {
-        self.bound(row, counted).limit.load(Relaxed)
+        self.bounds[counted as usize][row as usize].limit.load(Relaxed)
     }
 
     pub(crate) fn set_limit(&self, row: Row, counted: Counted, limit: u64) {
-        let known = &self.bound(row, counted).limit;
+        let known = &self.bounds[counted as usize][row as usize].limit;
         let before = known.load(Relaxed);
         if limit < before {
             self.distrust_freed_last();
@@ -277,11 +280,6 @@ impl Counters {
         donor.set_limit(row, from, donor.limit(row, from) - given);
         self.set_limit(row, counted, limit + given);
         now <= limit + given
-    }
-
-    #[inline(always)]
-    const fn bound(&self, row: Row, counted: Counted) -> &Bound {
-        &self.bounds[counted as usize][row as usize]
     }
 
     #[inline(always)]

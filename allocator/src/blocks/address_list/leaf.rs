@@ -47,10 +47,6 @@ impl Leaf {
         Self { first: Slot((number * SLOTS) as u32), rank: 0, used: 0, classes: Classes::default(), anchors, ids }
     }
 
-    pub(super) const fn is_full(&self) -> bool {
-        self.used == u64::MAX
-    }
-
     pub(super) const fn count(&self) -> usize {
         self.used.count_ones() as usize
     }

@@ -20,17 +20,17 @@ impl<G> HeapBlocks<G> {
     fn index(&mut self, id: BlockId) {
         self.blocks[id].indexed = true;
         let block = &self.blocks[id];
-        if let Some(segment) = self.segments.get_mut(block.segment) {
-            segment.starts.note(&self.blocks, block.offset(), id);
+        if let Some(Some((_, starts))) = self.segments.slots.get_mut(block.segment.0 as usize) {
+            starts.note(&self.blocks, block.offset(), id);
         }
     }
 
     /// The indexed block that may begin at `address` in `segment`. Every raw block is indexed.
     #[inline(always)]
     pub(crate) fn hint(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
-        let record = self.segments.get(segment)?;
+        let (record, starts) = self.segments.slots.get(segment.0 as usize)?.as_ref()?;
         let unit = u32::try_from(address.checked_sub(record.base)? / UNIT).ok()?;
-        Some(record.starts.hint(unit))
+        Some(starts.hint(unit))
     }
 
     /// Returns the block if it is allocated, raw and begins at `address`.

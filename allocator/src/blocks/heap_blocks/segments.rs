@@ -29,7 +29,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let units = u32::try_from(bytes / UNIT).ok().filter(|units| *units > 0)?;
         let age = self.segments.next_age()?;
         let first = self.blocks.claim()?;
-        let Some(segment) = self.segments.add(Segment { base, bytes, kind, first, age, order, starts }) else {
+        let Some(segment) = self.segments.add(Segment { base, bytes, kind, first, age, order }, starts) else {
             self.blocks.remove(first);
             return None;
         };

@@ -33,7 +33,7 @@ fn a_fence_covers_only_earlier_ones_even_if_it_was_listed_last() {
     // One thread records a fence. Another one queues work, and lists its own, later fence first.
     let earlier = Fence::record(user).unwrap();
     earlier.wait().unwrap();
-    let hold = allocator.device().hold(user.handle()).unwrap();
+    let hold = allocator.device().hold(user.handle).unwrap();
     let later = Fence::record(user).unwrap();
     let mut pending = PendingFrees::default();
     pending.push(BlockId(1), vec![later]);
@@ -58,7 +58,7 @@ fn all_fences_that_have_passed_are_found_by_few_polls() {
             pending.push(*block, vec![Fence::record(user).unwrap()]);
         }
         stream.synchronize().unwrap();
-        let hold = allocator.device().hold(user.handle()).unwrap();
+        let hold = allocator.device().hold(user.handle).unwrap();
         for block in &blocks[passed..] {
             pending.push(*block, vec![Fence::record(user).unwrap()]);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cachette_snapshot::{Block, BlockState, PoolId, Segment, Setting, Snapshot, StackId, TextId, Trace};
 
-use crate::blocks::{self, BlockId, SegmentCopy};
+use crate::blocks::{self, BlockId};
 use crate::config::Config;
 use crate::heap::HeapCopy;
 use crate::observe::history::{self, PoolNumbers, RawStack, Recording, Scale, StackSource};
@@ -38,7 +38,7 @@ impl SnapshotBuilder {
     }
 
     /// Adds a segment, or a completely mapped part of one. Does nothing without blocks.
-    fn add_segment(&mut self, heap: &HeapCopy, segment: &SegmentCopy, pool: u32, address: u64, blocks: Vec<Block>) {
+    fn add_segment(&mut self, heap: &HeapCopy, segment: &blocks::Segment, pool: u32, address: u64, blocks: Vec<Block>) {
         let bytes: u64 = blocks.iter().map(|block| block.bytes).sum();
         if bytes == 0 {
             return;
