@@ -125,9 +125,10 @@ impl<D: Device> AllocatorState<D> {
 
     /// Returns the heap of a raw stream. Creates it if there is none yet.
     pub(crate) fn heap_of_raw(&self, stream: StreamRef) -> Result<&Arc<Heap<D>>, Error> {
-        if self.known_heap(stream).is_none() {
-            self.stream_of(StreamState::adopt(Arc::clone(&self.shared), stream))?;
+        if let Some(heap) = self.known_heap(stream) {
+            return Ok(heap);
         }
+        self.stream_of(StreamState::adopt(Arc::clone(&self.shared), stream))?;
         Ok(self.known_heap(stream).ok_or(NO_HEAP)?)
     }
 
