@@ -8,7 +8,6 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -62,13 +61,6 @@ pub(crate) struct Index {
     root: Box<[OnceLock<IndexTable>]>,
     /// Segments at far addresses, and those below the size of a page.
     others: Mutex<BTreeMap<u64, (u64, SegmentRef)>>,
-}
-
-impl fmt::Debug for Index {
-    /// Omits the entries, since the tables are megabytes long.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Index").finish_non_exhaustive()
-    }
 }
 
 impl Default for Index {

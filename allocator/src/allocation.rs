@@ -31,20 +31,15 @@ pub struct Allocation<D: Device = AnyDevice> {
     bytes: u64,
     requested: u64,
     stream: StreamRef,
-    place: BlockPlace,
+    /// The kind of the home; for a heap, the index of the block.
+    place: u64,
     owner: PhantomData<Owner<D>>,
 }
 
-/// The kind of an allocation's home; for a heap, the index of the block.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct BlockPlace(u64);
-
-impl BlockPlace {
-    /// No home: no memory, or already released.
-    const NONE: Self = Self(u64::MAX);
-    /// The home is memory that bypasses the cache.
-    const DEVICE: Self = Self(u64::MAX - 1);
-}
+/// The `place` without a home: no memory, or already released.
+const NOWHERE: u64 = u64::MAX;
+/// The `place` of memory that bypasses the cache.
+const DEVICE: u64 = u64::MAX - 1;
 
 /// The owner of an allocation's memory, decoded from its home and place.
 enum Owner<D: Device> {
@@ -116,9 +111,9 @@ impl<D: Device> Allocation<D> {
 
     #[inline(always)]
     fn owner(&self) -> Owner<D> {
-        if let Ok(number) = u32::try_from(self.place.0) {
-            Owner::Heap(self.home.cast(), BlockId::new(number))
-        } else if self.place == BlockPlace::DEVICE {
+        if let Ok(number) = u32::try_from(self.place) {
+            Owner::Heap(self.home.cast(), BlockId(number))
+        } else if self.place == DEVICE {
             Owner::Device(self.home.cast())
         } else {
             Owner::None
@@ -168,7 +163,7 @@ impl<D: Device> Allocation<D> {
             }
             return Ok(());
         };
-        self.place = BlockPlace::NONE;
+        self.place = NOWHERE;
         // SAFETY: as in `record_stream`; this call frees the block, which is not used after it.
         let heap = unsafe { heap.as_ref() };
         if heap.shared.origin.is_inherited() {
@@ -194,7 +189,7 @@ impl<D: Device> Allocation<D> {
     #[must_use = "the address is the only way to free the memory"]
     pub fn into_raw_as(mut self, label: Label) -> u64 {
         let owner = self.owner();
-        self.place = BlockPlace::NONE;
+        self.place = NOWHERE;
         match owner {
             Owner::Heap(heap, id) => {
                 // SAFETY: as in `record_stream`.
@@ -232,7 +227,7 @@ impl<D: Device> Stream<D> {
 pub(crate) trait Answer<D: Device>: Sized {
     fn empty(stream: StreamRef) -> Self;
 
-    fn of_block(heap: &Arc<Heap<D>>, block: &Allocated, requested: u64, stream: StreamRef) -> Self;
+    fn of_block(heap: &Arc<Heap<D>>, block: &Allocated, requested: u64) -> Self;
 
     fn of_device(memory: Uncached<D>, requested: u64, stream: StreamRef) -> Self;
 }
@@ -245,20 +240,20 @@ impl<D: Device> Answer<D> for Allocation<D> {
             bytes: 0,
             requested: 0,
             stream,
-            place: BlockPlace::NONE,
+            place: NOWHERE,
             owner: PhantomData,
         }
     }
 
     #[inline(always)]
-    fn of_block(heap: &Arc<Heap<D>>, allocated: &Allocated, requested: u64, stream: StreamRef) -> Self {
+    fn of_block(heap: &Arc<Heap<D>>, allocated: &Allocated, requested: u64) -> Self {
         Self {
             home: NonNull::from(&**heap).cast(),
             address: allocated.address,
             bytes: allocated.bytes,
             requested,
-            stream,
-            place: BlockPlace(allocated.id.index() as u64),
+            stream: heap.stream_state.handle,
+            place: allocated.id.0.into(),
             owner: PhantomData,
         }
     }
@@ -270,7 +265,7 @@ impl<D: Device> Answer<D> for Allocation<D> {
             bytes: requested,
             requested,
             stream,
-            place: BlockPlace::DEVICE,
+            place: DEVICE,
             owner: PhantomData,
         }
     }

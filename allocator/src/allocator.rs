@@ -10,6 +10,7 @@ mod streams;
 
 pub use stats::ElasticSegment;
 
+use std::convert::identity;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,8 +22,7 @@ use crate::allocator::allocator_state::AllocatorState;
 use crate::config::Config;
 use crate::device_state::DeviceState;
 use crate::error::Error;
-use crate::heap::{Allocated, FastGuard, Heap, Request};
-use crate::heaps::Heaps;
+use crate::heap::{Allocated, FastGuard, Heap, Heaps, Request};
 use crate::human::Bytes;
 #[cfg(feature = "ipc")]
 use crate::ipc::import::IpcState;
@@ -106,11 +106,6 @@ impl<D: Device> Allocator<D> {
         &self.inner.shared
     }
 
-    /// Returns whether the allocator belongs to a parent process, so that this process must not use it.
-    pub(crate) fn is_inherited(&self) -> bool {
-        self.shared().origin.is_inherited()
-    }
-
     /// The device.
     #[must_use]
     pub fn device(&self) -> &D {
@@ -127,13 +122,13 @@ impl<D: Device> Allocator<D> {
     #[inline]
     pub fn allocate(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
         let heap = &stream.heap;
-        if !Arc::ptr_eq(&heap.shared, self.shared()) {
+        if !Arc::ptr_eq(&heap.shared, &self.inner.shared) {
             return foreign_stream();
         }
         if thread::entered_pools() > 0 {
             self.allocate_inside(bytes, stream)
         } else {
-            self.allocate_fast(bytes, heap, Label::OWNED)
+            self.allocate_fast(bytes, heap, Label::OWNED, identity)
         }
     }
 
@@ -149,48 +144,38 @@ impl<D: Device> Allocator<D> {
         Ok(memory.aligned(align, bytes))
     }
 
-    /// Allocates from a heap of this allocator, for its stream: the fast path.
+    /// Allocates from a heap of this allocator, for its stream: the fast path. Errors are converted.
     #[inline(always)]
-    pub(crate) fn allocate_fast<A: Answer<D>>(
+    pub(crate) fn allocate_fast<A: Answer<D>, E>(
         &self,
         bytes: u64,
         heap: &Arc<Heap<D>>,
         label: Label,
-    ) -> Result<A, Error> {
+        convert: impl FnOnce(Error) -> E,
+    ) -> Result<A, E> {
         let request = Request { requested: bytes, label };
         match heap.allocate_fast(request) {
-            Ok(allocated) => Ok(A::of_block(heap, &allocated, bytes, heap.stream_state.handle())),
-            Err(held) => self.allocate_search(held, request, heap),
+            Ok(allocated) => Ok(A::of_block(heap, &allocated, bytes)),
+            Err(held) => self.allocate_search(held, request, heap, convert),
         }
     }
 
     /// The slow path. It is a separate function, so that the fast path saves no registers.
     #[inline(never)]
-    fn allocate_search<A: Answer<D>>(
+    fn allocate_search<A: Answer<D>, E>(
         &self,
         held: Option<FastGuard<'_, D>>,
         request: Request,
         heap: &Arc<Heap<D>>,
-    ) -> Result<A, Error> {
-        self.search_or_miss(held, request, heap)
-    }
-
-    #[inline(always)]
-    pub(crate) fn search_or_miss<A: Answer<D>>(
-        &self,
-        held: Option<FastGuard<'_, D>>,
-        request: Request,
-        heap: &Arc<Heap<D>>,
-    ) -> Result<A, Error> {
+        convert: impl FnOnce(Error) -> E,
+    ) -> Result<A, E> {
         if request.requested == 0 || request.requested >= TOO_LARGE {
             drop(held);
-            return self.allocate_uncached(request.requested, heap.stream_state.handle());
+            return self.allocate_uncached(request.requested, heap.stream_state.handle).map_err(convert);
         }
         match heap.allocate_search(held, request) {
-            Some(allocated) if !allocated.guarded => {
-                Ok(A::of_block(heap, &allocated, request.requested, heap.stream_state.handle()))
-            }
-            allocated => self.allocate_miss(allocated, request, heap),
+            Some(allocated) if !allocated.guarded => Ok(A::of_block(heap, &allocated, request.requested)),
+            allocated => self.allocate_miss(allocated, request, heap).map_err(convert),
         }
     }
 
@@ -203,14 +188,14 @@ impl<D: Device> Allocator<D> {
         request: Request,
         heap: &Arc<Heap<D>>,
     ) -> Result<A, Error> {
-        let (bytes, stream) = (request.requested, heap.stream_state.handle());
+        let bytes = request.requested;
         let bypasses_cache = allocated.is_none() && !self.shared().settings.caches.load(Relaxed);
         // The memory of graphs does not bypass the cache: it must outlast its owners.
         if bypasses_cache && !self.inner.serves_graphs(heap) {
-            return self.allocate_uncached(bytes, stream);
+            return self.allocate_uncached(bytes, heap.stream_state.handle);
         }
         let FoundBlock { heap, allocated } = self.inner.find_block_slow(heap, request, allocated)?;
-        Ok(A::of_block(&heap, &allocated, bytes, stream))
+        Ok(A::of_block(&heap, &allocated, bytes))
     }
 
     /// Serves requests of no bytes, of more than any device has, and those that bypass the cache.
@@ -252,7 +237,7 @@ impl<D: Device> fmt::Debug for Allocator<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let info = self.device_info();
         let device = format_args!("{} {}, {}", info.vendor, info.ordinal, info.name);
-        if self.is_inherited() {
+        if self.inner.shared.origin.is_inherited() {
             // A thread of the parent process may have held the lock of the figures.
             return f.debug_struct("Allocator").field("device", &device).finish_non_exhaustive();
         }

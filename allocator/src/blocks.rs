@@ -28,7 +28,7 @@ pub(crate) mod table;
 
 pub(crate) use crate::elastic::blocks::ReservedBlock;
 pub(crate) use crate::elastic::chunk_map::{Chunk, ChunkId, ChunkMap, FreeRange};
-pub(crate) use copy::{HeapBlocksCopy, SegmentCopy};
+pub(crate) use copy::HeapBlocksCopy;
 pub(crate) use heap_blocks::{HeapBlocks, IdleSegment, ReuseGuard, Split};
 pub(crate) use segment::{Segment, SegmentId};
 pub(crate) use table::{Block, BlockId, BlockState};

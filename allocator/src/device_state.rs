@@ -1,6 +1,7 @@
 //! The state that all heaps of one allocator share: the device, the totals and the settings.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use cachette_hal::owned::RelaxedCapture;
@@ -26,7 +27,6 @@ const SMALLEST_RANGE: u32 = 6;
 /// The longest range whose units can be numbered.
 const LONGEST_RANGE: u64 = 1 << 40;
 
-#[derive(Debug)]
 pub(crate) struct DeviceState<D: Device> {
     pub(crate) device: D,
     pub(crate) origin: ProcessGuard,
@@ -50,7 +50,6 @@ pub(crate) struct DeviceState<D: Device> {
 }
 
 /// A device that may access the memory.
-#[derive(Debug)]
 struct Peer {
     device: Ordinal,
     /// The number of threads that grant it access to memory that was mapped before.
@@ -145,6 +144,12 @@ impl<D: Device> DeviceState<D> {
     }
 }
 
+impl<D: Device> fmt::Debug for DeviceState<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceState").field("device", self.device.info()).finish_non_exhaustive()
+    }
+}
+
 impl<D: Device> Drop for DeviceState<D> {
     fn drop(&mut self) {
         // A destructor cannot return a failure.
@@ -171,8 +176,8 @@ pub(crate) struct Totals {
     pub(crate) rejections: AtomicU64,
     /// The number of points marked in streams, which orders them.
     pub(crate) points: AtomicU64,
-    pub(crate) oversize_allocations: Oversize,
-    pub(crate) oversize_segments: Oversize,
+    pub(crate) oversize_allocations: Mutex<Stat>,
+    pub(crate) oversize_segments: Mutex<Stat>,
     /// The split limit at the allocator's creation.
     pub(crate) max_split: u64,
 }
@@ -184,24 +189,8 @@ impl Totals {
         for count in [retries, ooms, waits, device_allocs, device_frees, rejections] {
             count.store(0, Relaxed);
         }
-        self.oversize_allocations.0.lock().reset_totals();
-        self.oversize_segments.0.lock().reset_totals();
-    }
-}
-
-/// A figure that changes rarely, so all heaps can share it.
-#[derive(Debug, Default)]
-pub(crate) struct Oversize(pub(crate) Mutex<Stat>);
-
-impl Oversize {
-    pub(crate) fn raise(&self) {
-        self.0.lock().raise(1);
-    }
-
-    pub(crate) fn lower(&self) {
-        let mut stat = self.0.lock();
-        stat.current = stat.current.saturating_sub(1);
-        stat.freed += 1;
+        self.oversize_allocations.lock().reset_totals();
+        self.oversize_segments.lock().reset_totals();
     }
 }
 

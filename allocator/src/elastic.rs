@@ -13,7 +13,6 @@ pub(crate) mod chunk_table;
 pub(crate) mod donors;
 pub(crate) mod grow;
 pub(crate) mod map;
-pub(crate) mod placement;
 pub(crate) mod policy;
 pub(crate) mod unmap;
 

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use cachette_hal::{Device, DeviceInfo, Error, ErrorKind, Event, Progress, Result, Vendor};
 
 use crate::blocks::ReuseGuard;
-use crate::device_state::DeviceState;
 use crate::stream_state::StreamState;
 
 /// How long a point is polled before its stream counts as busy.
@@ -17,7 +16,7 @@ const HOST_POLLS: u32 = 48;
 
 #[derive(Debug)]
 pub(crate) struct Fence<D: Device> {
-    stream: Arc<StreamState<D>>,
+    pub(crate) stream: Arc<StreamState<D>>,
     /// `None` only during a drop.
     event: Option<Event>,
     /// A later point of the stream has a higher number.
@@ -105,7 +104,7 @@ impl<D: Device> Fence<D> {
             return Err(Error::new(ErrorKind::InvalidHandle, "record"));
         }
         // SAFETY: 1. the fence owns the event, and keeps the stream alive.
-        unsafe { self.device().record(self.event(), self.stream.handle()) }
+        unsafe { self.device().record(self.event(), self.stream.handle) }
     }
 
     /// Fails if another thread began a capture just before the event was recorded. The event is then part of a graph
@@ -136,15 +135,6 @@ impl<D: Device> Fence<D> {
         self.check_not_captured()
     }
 
-    pub(crate) const fn stream(&self) -> &Arc<StreamState<D>> {
-        &self.stream
-    }
-
-    /// Returns whether the point is of the same allocator. Streams of another may have another driver, and cannot wait.
-    pub(crate) fn is_of(&self, shared: &Arc<DeviceState<D>>) -> bool {
-        Arc::ptr_eq(&self.stream.shared, shared)
-    }
-
     /// The number of the stream state, and the number of the point: later points have higher numbers.
     pub(crate) fn order_key(&self) -> (u64, u64) {
         (self.stream.number, self.order)
@@ -163,7 +153,7 @@ impl<D: Device> Fence<D> {
     /// Returns whether the point passes during a short poll. In an idle stream, the device needs some microseconds.
     pub(crate) fn passes_soon(&self) -> Result<bool> {
         let mut budget = PollBudget::of(self.device().info());
-        while budget.take() {
+        while budget.take(Instant::now) {
             if self.poll()?.is_done() {
                 return Ok(true);
             }
@@ -186,7 +176,7 @@ impl<D: Device> Fence<D> {
             return self.wait();
         }
         // SAFETY: 1. the fence owns the event; the stream state keeps its stream alive.
-        unsafe { stream.shared.device.stream_wait(stream.handle(), self.event()) }
+        unsafe { stream.shared.device.stream_wait(stream.handle, self.event()) }
     }
 
     fn device(&self) -> &D {
@@ -204,7 +194,7 @@ pub(crate) fn passed_soon<D: Device>(fences: &[Fence<D>]) -> Vec<bool> {
     let Some(first) = fences.first() else { return passed };
     let full = || PollBudget::of(first.device().info());
     let mut budget = full();
-    while !passed.iter().all(|passed| *passed) && budget.take() {
+    while !passed.iter().all(|passed| *passed) && budget.take(Instant::now) {
         for (passed, fence) in passed.iter_mut().zip(fences) {
             if !*passed && fence.poll().is_ok_and(Progress::is_done) {
                 (*passed, budget) = (true, full());
@@ -229,11 +219,7 @@ impl PollBudget {
     }
 
     /// Returns whether another poll is allowed.
-    fn take(&mut self) -> bool {
-        self.take_at(Instant::now)
-    }
-
-    fn take_at(&mut self, now: impl FnOnce() -> Instant) -> bool {
+    fn take(&mut self, now: impl FnOnce() -> Instant) -> bool {
         match self {
             Self::Polls(0) => return false,
             Self::Polls(left) => *left -= 1,
@@ -278,19 +264,19 @@ mod tests {
         let device = DeviceInfo::new(Ordinal(0), Vendor::Amd, String::new(), 1, 1);
         let start = Instant::now();
         let mut budget = PollBudget::of(&device);
-        assert!((0..10_000).all(|_| budget.take_at(|| start)), "polls cost no budget");
+        assert!((0..10_000).all(|_| budget.take(|| start)), "polls cost no budget");
         let late = || start + Duration::from_secs(60);
-        assert!(budget.take_at(late), "the last poll comes after the end");
-        assert!(!budget.take_at(late) && !budget.take_at(|| start));
+        assert!(budget.take(late), "the last poll comes after the end");
+        assert!(!budget.take(late) && !budget.take(|| start));
         let mut ending = PollBudget::Until(start);
-        assert!(ending.take_at(|| start) && !ending.take_at(|| start), "the end itself is after the time");
+        assert!(ending.take(|| start) && !ending.take(|| start), "the end itself is after the time");
     }
 
     #[test]
     fn a_host_device_is_polled_a_number_of_times() {
         let device = DeviceInfo::new(Ordinal(0), Vendor::Host, String::new(), 1, 1);
         let mut budget = PollBudget::of(&device);
-        let polls = (0..10_000).filter(|_| budget.take_at(|| panic!("its stepped mode must not depend on time")));
+        let polls = (0..10_000).filter(|_| budget.take(|| panic!("its stepped mode must not depend on time")));
         assert_eq!(polls.count(), HOST_POLLS as usize);
     }
 

@@ -14,13 +14,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Memory comes in chunks of whole pages, from the same table as that of elastic segments. A commit of many bytes takes
-//! few large chunks; a chunk leaves when all of it is decommitted. So a program that decommits in small steps also
-//! commits in small steps.
-//!
-//! Decommitted memory stays mapped until another request takes it. A commit of the same part before that makes no driver
-//! call. Both are in the order of the stream of the allocation: work that is queued there before a `decommit` may still
-//! use the memory. Work in other streams needs [`Growable::record_stream`].
+//! Memory comes in chunks of whole pages, from the same table as that of elastic segments. `docs/growable.md` says when a
+//! chunk leaves, and what a commit and a decommit cost.
 
 mod problem;
 
@@ -244,7 +239,7 @@ impl<D: Device> Growable<D> {
         let wanted = Wanted { request, place: Some(place) };
         for last in (0..PATIENCE).map(|nth| nth + 1 == PATIENCE) {
             AllocatorState::check_awake(&self.heap)?;
-            let found = Retry::of(inner, &self.heap, wanted).run();
+            let found = Retry::new(inner, &self.heap, wanted).run();
             match found {
                 // Memory that leaves these addresses is in the way, and not a lack of memory.
                 Err(error) if !last && error.is_out_of_memory() && self.heap.wait_for_place(place, request)? => {}
@@ -371,7 +366,7 @@ impl<D: Device> AllocatorState<D> {
             Some(heap.number)
         };
         let table = pool.map_or(&self.growables, |pool| &pool.growables);
-        let number = table.get_or_add(stream_state.handle().raw(), make);
+        let number = table.get_or_add(stream_state.handle.raw(), make);
         Ok(number.and_then(|number| self.heaps.get(number)).ok_or(NO_HEAP)?)
     }
 }
@@ -403,7 +398,7 @@ impl<D: Device> Heap<D> {
     /// Splits a block of more than `bytes`. Returns the second part, which has the same users and the same stack.
     fn split_allocated(&self, id: BlockId, bytes: u64) -> hal::Result<Option<BlockId>> {
         let mut state = self.state.lock();
-        if state.blocks.block(id).bytes() <= bytes {
+        if state.blocks.blocks[id].bytes() <= bytes {
             return Ok(None);
         }
         let rest = state.blocks.split_allocated(id, bytes).ok_or(NO_HEAP)?;
@@ -413,7 +408,7 @@ impl<D: Device> Heap<D> {
         }
         let stack = state.stacks.of(id);
         state.stacks.set(rest, stack);
-        self.counters.raise(Counted::Allocations, state.blocks.block(rest).kind, 1);
+        self.counters.raise(Counted::Allocations, state.blocks.blocks[rest].kind, 1);
         drop(state);
         self.shared.peaks.note(&self.counters);
         Ok(Some(rest))

@@ -1,6 +1,5 @@
 //! A heap: the blocks of one stream in one pool, and their state under one lock.
 
-pub(crate) mod ancestors;
 pub(crate) mod events;
 pub(crate) mod fast_path;
 pub(crate) mod graph_reuse;
@@ -77,7 +76,8 @@ impl<D: Device> Heap<D> {
             waited: HashMap::new(),
             keepalive: None,
             closed: false,
-            redirect: Redirect::default(),
+            routed: false,
+            asleep: false,
             parked: None,
             history_state: None,
             stacks: Box::default(),
@@ -115,11 +115,11 @@ impl<D: Device> Heap<D> {
             before.heaps.lock().remove(&self.number);
         }
         pool.heaps.lock().insert(self.number);
-        state.policy.no_split = self.elastic.is_none() && pool.no_split();
+        state.policy.no_split = self.elastic.is_none() && pool.no_split.load(Relaxed);
         state.policy.driver_pool = false;
         // A thread that puts the pool to sleep marks the pool first, and then its heaps. So one of both marks this heap.
-        state.redirect.asleep = pool.is_asleep();
-        state.redirect.route = false;
+        state.asleep = pool.is_asleep();
+        state.routed = false;
         Self::note_pool(&mut state, pool.id);
     }
 
@@ -137,7 +137,7 @@ impl<D: Device> Heap<D> {
     pub(crate) fn set_routed(&self, routed: bool) {
         let mut state = self.state.lock();
         // Under the lock, since the heap may get a pool at the same moment.
-        state.redirect.route = routed && self.pool.read().is_none();
+        state.routed = routed && self.pool.read().is_none();
     }
 
     pub(crate) fn set_policy(&self, policy: &HeapPolicy) {
@@ -145,7 +145,7 @@ impl<D: Device> Heap<D> {
         let mut state = self.state.lock();
         let driver_pool = state.policy.driver_pool;
         state.policy = HeapPolicy { driver_pool, ..policy.for_source(self.elastic.is_some()) };
-        state.policy.no_split = self.elastic.is_none() && pool.is_some_and(|pool| pool.no_split());
+        state.policy.no_split = self.elastic.is_none() && pool.is_some_and(|pool| pool.no_split.load(Relaxed));
         // The next search may choose another block than the last-freed one.
         state.blocks.coalesce();
     }
@@ -162,7 +162,7 @@ impl<D: Device> Heap<D> {
             self.shared.peaks.note(&self.counters);
         }
         self.counters.set_split(split.map(|(now, _)| now));
-        blocks.set_watermark(self.counters.split_watermark());
+        blocks.watermark = self.counters.split_watermark();
     }
 
     /// Parks the heap: until its state is locked again, the peak tracker does not look at its counters.
@@ -192,7 +192,7 @@ impl<D: Device> Heap<D> {
             action,
             address,
             bytes,
-            stream: self.stream_state.handle(),
+            stream: self.stream_state.handle,
             pool: self.pool_id(),
         })
     }
@@ -227,8 +227,10 @@ pub(crate) struct HeapState<D: Device> {
     pub(super) keepalive: Option<Arc<Heap<D>>>,
     /// Whether the allocator is dropped, and only allocations still need the heap.
     pub(super) closed: bool,
-    /// Where requests may be redirected.
-    pub(crate) redirect: Redirect,
+    /// Whether requests may be redirected to another pool, since a route exists.
+    pub(crate) routed: bool,
+    /// Whether requests fail, since the pool sleeps.
+    pub(crate) asleep: bool,
     /// The counters of the heap while the peak tracker has it parked.
     pub(super) parked: Option<Arc<Counters>>,
     /// The history of this heap, while one is recorded.
@@ -248,7 +250,8 @@ impl<D: Device> HeapState<D> {
             && self.keepalive.is_some()
             && !self.closed
             && self.parked.is_none()
-            && !self.redirect.any()
+            && !self.routed
+            && !self.asleep
             && !self.policy.ages
             && !self.policy.driver_pool
             && self.shared.settings.caches.load(Relaxed)
@@ -267,27 +270,13 @@ impl<D: Device> HeapState<D> {
 
     /// Removes and returns the streams that use a block besides the heap's own; `None` if there are none.
     pub(crate) fn take_uses(&mut self, id: BlockId) -> Option<StreamUses<D>> {
-        if !std::mem::take(&mut self.blocks.block_mut(id).slow_free) {
+        if !std::mem::take(&mut self.blocks.blocks[id].slow_free) {
             return None;
         }
         if self.history_state.is_none() {
             self.stacks.set(id, 0);
         }
         self.uses.remove(&id).filter(|uses| !uses.users.is_empty() || uses.exports > 0)
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Redirect {
-    /// To another pool, if a route exists.
-    pub(crate) route: bool,
-    /// To no heap: the pool sleeps.
-    pub(crate) asleep: bool,
-}
-
-impl Redirect {
-    pub(super) const fn any(self) -> bool {
-        self.route || self.asleep
     }
 }
 
@@ -307,5 +296,91 @@ pub(crate) struct StreamUses<D: Device> {
 impl<D: Device> Default for StreamUses<D> {
     fn default() -> Self {
         Self { users: Vec::new(), captured: 0, guarded: false, exports: 0, lent: false }
+    }
+}
+
+/// The number of heaps in `first`. The first part has the same length, and each further part twice the previous length.
+const FIRST: usize = 32;
+const PARTS: usize = 24;
+
+/// The heaps of one allocator, of all its pools. Heaps are added and never removed.
+pub(crate) struct Heaps<D: Device> {
+    /// The first heaps, without an indirection. Most programs have no more.
+    first: [OnceLock<Arc<Heap<D>>>; FIRST],
+    /// The rest, in parts that are created on demand.
+    parts: [OnceLock<HeapPage<D>>; PARTS],
+    /// The number of heaps. The lock is held while one is added.
+    count: Mutex<u32>,
+}
+
+type HeapPage<D> = Box<[OnceLock<Arc<Heap<D>>>]>;
+
+impl<D: Device> Default for Heaps<D> {
+    fn default() -> Self {
+        Self {
+            first: [const { OnceLock::new() }; FIRST],
+            parts: [const { OnceLock::new() }; PARTS],
+            count: Mutex::new(0),
+        }
+    }
+}
+
+impl<D: Device> Heaps<D> {
+    #[inline]
+    pub(crate) fn get(&self, number: u32) -> Option<&Arc<Heap<D>>> {
+        if let Some(slot) = self.first.get(number as usize) {
+            return slot.get();
+        }
+        let (part, place) = place_of(number);
+        self.parts.get(part)?.get()?.get(place)?.get()
+    }
+
+    /// Adds the heap that `make` creates. Returns `None` without room, which takes more streams than any driver has.
+    pub(crate) fn add(&self, make: impl FnOnce(u32) -> Heap<D>) -> Option<&Arc<Heap<D>>> {
+        let mut count = self.count.lock();
+        let number = *count;
+        let heap = self.slot(number)?.get_or_init(|| Arc::new(make(number)));
+        *count += 1;
+        Some(heap)
+    }
+
+    /// The slot of a heap, created on demand.
+    fn slot(&self, number: u32) -> Option<&OnceLock<Arc<Heap<D>>>> {
+        if let Some(slot) = self.first.get(number as usize) {
+            return Some(slot);
+        }
+        let (part, place) = place_of(number);
+        let slots = self.parts.get(part)?.get_or_init(|| (0..FIRST << part).map(|_| OnceLock::new()).collect());
+        slots.get(place)
+    }
+
+    /// Every heap, in order of creation.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Heap<D>>> {
+        let count = *self.count.lock();
+        (0..count).filter_map(|number| self.get(number))
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Heap<D>>> {
+        self.iter().cloned().collect()
+    }
+}
+
+/// The part, and the index in it, of a heap after the first ones.
+const fn place_of(number: u32) -> (usize, usize) {
+    let part = (number as usize / FIRST).ilog2() as usize;
+    (part, number as usize - (FIRST << part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_places_one_after_the_other() {
+        assert_eq!(place_of(32), (0, 0));
+        assert_eq!(place_of(63), (0, 31));
+        assert_eq!(place_of(64), (1, 0));
+        assert_eq!(place_of(127), (1, 63));
+        assert_eq!(place_of(128), (2, 0));
     }
 }

@@ -18,16 +18,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Lifetime
-//!
-//! Each importer keeps a socket open while it uses the memory. The block is not reused while such a socket is open or
-//! the [`SharedMemory`] lives, even if its allocation is freed. The kernel closes the sockets of a process that ends,
-//! even by a crash.
-//!
-//! If the exporter ends, importers keep memory in chunks. Memory of a direct segment depends on the driver:
-//! [`ImportedMemory::is_kept`] returns whether it must be closed.
-//!
-//! # Order
+//! Each importer keeps a socket open while it uses the memory. The kernel closes the sockets of a process that ends, even
+//! by a crash. `docs/sharing.md` says how long the memory lives on both sides.
 //!
 //! Streams are not shared. The writer waits for its stream before another process reads. [`ImportedMemory`] waits for
 //! the device before it closes.

@@ -135,7 +135,6 @@ pub mod fork;
 pub mod growable;
 mod heap;
 mod heap_policy;
-mod heaps;
 pub mod human;
 mod in_flight;
 #[cfg(feature = "ipc")]

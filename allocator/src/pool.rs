@@ -33,6 +33,7 @@ mod problem;
 mod registry;
 pub(crate) mod route;
 
+use std::convert::identity;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -216,7 +217,7 @@ impl<D: Device> Pool<D> {
 
     /// Allocates `bytes` bytes from the pool for work in `stream`.
     pub fn allocate(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
-        self.allocator.allocate_fast(bytes, self.heap(stream)?, Label::OWNED)
+        self.allocator.allocate_fast(bytes, self.heap(stream)?, Label::OWNED, identity)
     }
 
     fn heap(&self, stream: &Stream<D>) -> Result<&Arc<Heap<D>>, Error> {
@@ -289,8 +290,9 @@ impl<D: Device> Pool<D> {
 
 impl<D: Device> Drop for Pool<D> {
     fn drop(&mut self) {
-        if self.allocator.is_inherited() {
-            self.inner().shared.origin.keep(&self.state);
+        let origin = &self.inner().shared.origin;
+        if origin.is_inherited() {
+            origin.keep(&self.state);
         } else {
             self.inner().release_pool(&self.state);
         }
@@ -319,7 +321,7 @@ impl<D: Device> Drop for PoolGuard<'_, D> {
     fn drop(&mut self) {
         route::leave(self.ticket);
         let Pool { allocator, state } = self.pool;
-        if !allocator.is_inherited() {
+        if !allocator.inner().shared.origin.is_inherited() {
             state.notify(SourceEvent::Ended(allocator.device_info().ordinal, state.id.pair()));
         }
     }

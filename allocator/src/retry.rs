@@ -21,7 +21,6 @@
 
 #![forbid(unsafe_code)]
 
-mod release;
 mod report;
 mod wait;
 
@@ -36,14 +35,14 @@ use crate::device_state::DeviceState;
 use crate::elastic::{self, ChunkDonors, Wanted};
 use crate::error::Error;
 use crate::fence::Fence;
-use crate::heap::{Allocated, Heap, NewSegment, Request};
+use crate::heap::{Allocated, Heap, NewSegment};
 use crate::heap_policy::HeapPolicy;
 use crate::in_flight::Ended;
 use crate::observe::callbacks::waiting;
 use crate::out_of_memory::OutOfMemory;
 use crate::pool::pool_state::PoolState;
-use crate::retry::release::release_whole;
-use crate::size::SegmentKind;
+use crate::retry::wait::release_whole;
+use crate::size::{SegmentKind, kind_of};
 use crate::source::SourceError;
 use crate::stats::{Counted, Row};
 use crate::stream_state::StreamState;
@@ -89,19 +88,14 @@ pub(crate) struct Retry<'a, D: Device> {
 }
 
 impl<'a, D: Device> Retry<'a, D> {
-    pub(crate) fn new(inner: &'a AllocatorState<D>, heap: &'a Arc<Heap<D>>, request: Request) -> Self {
-        Self::of(inner, heap, Wanted { request, place: None })
-    }
-
-    /// Does the same for a request whose place may be decided.
-    pub(crate) fn of(inner: &'a AllocatorState<D>, heap: &'a Arc<Heap<D>>, wanted: Wanted) -> Self {
+    pub(crate) fn new(inner: &'a AllocatorState<D>, heap: &'a Arc<Heap<D>>, wanted: Wanted) -> Self {
         let policy = heap.policy();
         let rounded = wanted.block_bytes(&policy);
         let segment = match inner.shared.device.virtual_memory() {
             Ok(memory) if heap.elastic.is_some() => rounded.next_multiple_of(elastic::page(memory)),
             _ => policy.segment_bytes(rounded),
         };
-        let kind = SegmentKind::of(rounded);
+        let kind = kind_of(rounded);
         Self { inner, shared: &inner.shared, heap, policy, wanted, rounded, segment, kind, tried: Cell::default() }
     }
 
@@ -255,7 +249,7 @@ impl<'a, D: Device> Retry<'a, D> {
             return Ok(());
         }
         for pool in self.inner.pools.on_oom() {
-            let number = pool.streams.get(self.heap.stream_state.handle().raw());
+            let number = pool.streams.get(self.heap.stream_state.handle.raw());
             if let Some(heap) = number.and_then(|number| self.inner.heaps.get(number))
                 && let Some(allocated) = heap.allocate_after_events(self.wanted.request)?
             {
@@ -328,7 +322,7 @@ impl<'a, D: Device> Retry<'a, D> {
         }
         let heap = self.inner.direct_heap(self.heap)?;
         let _alone = heap.growth.lock();
-        let direct = Retry::new(self.inner, heap, self.wanted.request);
+        let direct = Retry::new(self.inner, heap, self.wanted);
         direct.search()?;
         direct.alloc_segment(false)
     }

@@ -1,5 +1,7 @@
 //! Sizes: how a request is rounded, which kind of segment serves it, and how large that segment is.
 
+pub use cachette_snapshot::SegmentKind;
+
 /// Offsets and sizes of blocks are multiples of this many bytes.
 pub(crate) const UNIT: u64 = 512;
 /// The largest rounded size that a small segment serves.
@@ -14,28 +16,9 @@ pub(crate) const LARGE_SEGMENT: u64 = 20 << 20;
 /// Requests of this size or more fail at once.
 pub(crate) const TOO_LARGE: u64 = 1 << 60;
 
-/// The kind of segment that contains a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SegmentKind {
-    /// Blocks of at most 1 MiB, in segments of 2 MiB.
-    Small,
-    /// All larger blocks.
-    Large,
-}
-
-impl SegmentKind {
-    /// The kind that serves a request of `rounded` bytes.
-    pub(crate) const fn of(rounded: u64) -> Self {
-        if rounded <= SMALL_LIMIT { Self::Small } else { Self::Large }
-    }
-
-    #[inline]
-    pub(crate) const fn other(self) -> Self {
-        match self {
-            Self::Small => Self::Large,
-            Self::Large => Self::Small,
-        }
-    }
+/// The kind of segment that serves a request of `rounded` bytes.
+pub(crate) const fn kind_of(rounded: u64) -> SegmentKind {
+    if rounded <= SMALL_LIMIT { SegmentKind::Small } else { SegmentKind::Large }
 }
 
 /// Rounds a request up to whole units, or to one of `divisions` steps between powers of two.
@@ -119,8 +102,8 @@ mod tests {
 
     #[test]
     fn s7_the_rounded_size_chooses_the_kind() {
-        assert_eq!(SegmentKind::of(round(MIB, 0)), SegmentKind::Small);
-        assert_eq!(SegmentKind::of(round(MIB + 1, 0)), SegmentKind::Large);
+        assert_eq!(kind_of(round(MIB, 0)), SegmentKind::Small);
+        assert_eq!(kind_of(round(MIB + 1, 0)), SegmentKind::Large);
     }
 
     #[test]

@@ -22,45 +22,28 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What holds while a pool sleeps
-//!
-//! * Requests to it fail with [`PoolProblem::Asleep`], and so do captures, launches of its graphs, checkpoints and the
-//!   calls of a [`Buffer`](crate::Buffer) in its memory.
-//! * Memory can be freed. Free memory is neither created nor copied back when the pool wakes, unless graphs may use it.
-//! * Work that the caller queues on an address of the pool faults, as it does after a free.
-//! * `sleep` and `wake` are idempotent.
-//!
-//! # Failures
-//!
-//! `sleep` and `wake` either finish or leave the pool as it was. If memory is short or the limit leaves no room, `wake`
-//! fails; the pool keeps its contents, and a later `wake` may succeed. The pool also stays asleep if a progress
-//! callback panics, or if the driver fails at both an operation and its undoing. [`Pool::wake`] then continues where
-//! it stopped.
-//!
-//! # Progress callbacks
-//!
-//! They run while the pool changes. Calls to other pools work normally. Calls of `sleep` or `wake` on the same pool
-//! fail with [`PoolProblem::Changing`], and requests to it fail with [`PoolProblem::Asleep`]. A callback must not wait
-//! for another thread that calls `sleep` or `wake` on the pool: that thread waits for this call.
-//!
-//! # Tags
-//!
-//! Several pools with the same tag can sleep and wake as one: [`PoolOptions::tag`](crate::PoolOptions::tag),
-//! [`Allocator::sleep_tagged`], [`Allocator::wake_tagged`].
+//! Work that the caller queues on an address of a sleeping pool faults, as it does after a free. `docs/sleep.md` has the
+//! rules: which calls fail with [`PoolProblem::Asleep`], what a failure leaves, and what a progress callback may do.
+//! Several pools with the same [tag](crate::PoolOptions::tag) can sleep and wake as one.
 
-mod chunk;
 mod heap;
 pub(crate) mod offload;
-mod pool_ops;
 pub(crate) mod staging;
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::Device;
+use cachette_hal::{Device, ErrorKind};
 
 use crate::allocator::Allocator;
+use crate::allocator::allocator_state::AllocatorState;
 use crate::error::Error;
+use crate::fence::Fence;
+use crate::heap::Heap;
+use crate::pool::pool_state::PoolState;
 use crate::pool::{Pool, PoolId, PoolProblem};
+use crate::sync::Mutex;
 
 pub(crate) use offload::OffloadState;
 pub use offload::{Contents, Progress, SleepStats};
@@ -77,7 +60,23 @@ impl<D: Device> Pool<D> {
 
     /// Does the same as [`sleep`](Self::sleep), and reports progress.
     pub fn sleep_with(&self, contents: Contents, mut progress: impl FnMut(Progress)) -> Result<SleepStats, Error> {
-        self.allocator().inner().put_to_sleep(&self.state, contents, &mut progress)
+        let (inner, state) = (self.allocator().inner(), &self.state);
+        let _turn = state.turn()?;
+        if state.is_asleep() {
+            return Ok(SleepStats::default());
+        }
+        let _relaxed = inner.shared.relax_capture();
+        inner.check_can_sleep(state)?;
+        inner.drain(state)?;
+        if !state.keeps() {
+            inner.heaps_of(state).iter().try_for_each(|heap| heap.release_idle().map(drop))?;
+        }
+        state.set_asleep(true);
+        let slept = inner.fall_asleep(state, contents, &mut progress);
+        if slept.is_err() {
+            inner.serve_unless_away(state);
+        }
+        slept
     }
 
     /// Restores the memory of the pool at the same addresses, with the contents that were kept. Returns its bytes.
@@ -163,5 +162,168 @@ impl<D: Device> Allocator<D> {
     #[expect(clippy::must_use_candidate, reason = "the figure is for those who want it")]
     pub fn release_contents(&self) -> u64 {
         self.inner().store.clear()
+    }
+}
+
+impl<D: Device> AllocatorState<D> {
+    /// Puts a pool to sleep that no longer accepts requests.
+    fn fall_asleep(
+        &self,
+        state: &PoolState,
+        contents: Contents,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<SleepStats, Error> {
+        let heaps = self.heaps_of(state);
+        for heap in &heaps {
+            heap.state.lock().asleep = true;
+        }
+        // A request that adds memory to a heap at this moment finishes first; the next one sees that the pool sleeps.
+        // The same holds for a thread that moves chunks to another heap or to the device.
+        for heap in &heaps {
+            drop(heap.growth.lock());
+            drop(heap.elastic.as_ref().map(|elastic| elastic.moves.write()));
+        }
+        self.check_can_sleep(state)?;
+        self.drain(state)?;
+        // These include streams that are captured by now, which the drain left out.
+        let mut fences = heaps.iter().flat_map(|heap| [heap.all_fences(), heap.unmap_fences()].concat());
+        fences.try_for_each(|fence| fence.wait())?;
+        // Addresses that stay mapped keep their memory, and cannot be released.
+        heaps.iter().try_for_each(|heap| heap.try_to_unmap_pending().1)?;
+        let offload = OffloadState::plan(&self.shared, &heaps, contents, state.keeps(), &self.store);
+        // The state stays in the table, even if `progress` panics, until the pool has all its memory again.
+        let offload = Arc::new(Mutex::new(offload.ok_or(PoolProblem::NoHostMemory.of(state.id))?));
+        self.offloads.lock().insert(state.id, Arc::clone(&offload));
+        let mut offload = offload.lock();
+        if let Err(error) = offload.offload(&self.store, progress) {
+            // If this fails too, a later wake undoes the rest.
+            let _ = offload.restore(&self.store, &mut |_| {});
+            return Err(error.into());
+        }
+        Ok(SleepStats { released: offload.offloaded_bytes(), saved: offload.saved() })
+    }
+
+    /// Restores the memory of a pool. Returns its bytes.
+    fn wake_up(&self, state: &PoolState, progress: &mut dyn FnMut(Progress)) -> Result<u64, Error> {
+        let _turn = state.turn()?;
+        if !state.is_asleep() {
+            return Ok(0);
+        }
+        let _relaxed = self.shared.relax_capture();
+        self.heaps_of(state).iter().try_for_each(|heap| heap.process_events())?;
+        self.forget_freed(state);
+        let mut bytes = 0;
+        if let Some(offload) = self.offload(state) {
+            let mut offload = offload.lock();
+            bytes = offload.offloaded_bytes();
+            if let Err(error) = offload.restore(&self.store, progress) {
+                return Err(match error.kind() {
+                    ErrorKind::OutOfMemory => PoolProblem::NoMemory { bytes }.of(state.id),
+                    _ => error.into(),
+                });
+            }
+        }
+        self.serve_unless_away(state);
+        Ok(bytes)
+    }
+
+    /// Lets a pool serve requests again, unless some memory or address is missing, or a copy may still run.
+    fn serve_unless_away(&self, state: &PoolState) {
+        if self.offload(state).is_some_and(|offload| offload.lock().is_asleep()) {
+            return;
+        }
+        let offload = self.offloads.lock().remove(&state.id);
+        if let Some(offload) = offload {
+            offload.lock().end(&self.store);
+        }
+        state.set_asleep(false);
+        for heap in self.heaps_of(state) {
+            heap.state.lock().asleep = false;
+        }
+    }
+
+    fn check_can_sleep(&self, state: &PoolState) -> Result<(), Error> {
+        for heap in self.heaps_of(state) {
+            if heap.elastic.is_none() && heap.reserved() > 0 {
+                return Err(PoolProblem::NotElastic.of(state.id));
+            }
+            if heap.is_exporting() {
+                return Err(PoolProblem::Offered.of(state.id));
+            }
+            if let Some(address) = heap.lent() {
+                return Err(PoolProblem::Lent { address }.of(state.id));
+            }
+            // The host cannot wait for the earlier work of a captured stream.
+            for stream_state in std::iter::once(&heap.stream_state).chain(&heap.users()) {
+                if stream_state.ask_capturing()? {
+                    return Err(PoolProblem::Captured.of(state.id));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for all queued work of the allocator, the graphs of a pool, and recorded uses of its memory in any stream.
+    fn drain(&self, state: &PoolState) -> Result<(), Error> {
+        if !self.settle_launches(state, true)? {
+            return Err(PoolProblem::Captured.of(state.id));
+        }
+        let own = self.heaps.all().into_iter().map(|heap| Arc::clone(&heap.stream_state));
+        let users = self.heaps_of(state).into_iter().flat_map(|heap| heap.users());
+        let mut done = HashSet::new();
+        for stream_state in &own.chain(users).collect::<Vec<_>>() {
+            if !done.insert(stream_state.number) {
+                continue;
+            }
+            // Captured work does not run before its graph is launched.
+            if let Some(fence) = Fence::try_record(stream_state)? {
+                fence.wait()?;
+            }
+        }
+        // The work of a stream whose capture has begun since may still use the memory.
+        self.check_can_sleep(state)?;
+        Ok(self.heaps_of(state).iter().try_for_each(|heap| heap.process_events())?)
+    }
+
+    /// Removes the memory of a pool that was freed while it slept. A pool without memory wakes.
+    pub(crate) fn forget_freed_asleep(&self, state: &PoolState) {
+        // A progress callback may call this; a later call then removes the freed blocks.
+        let Ok(_turn) = state.turn() else { return };
+        if state.is_asleep() {
+            self.forget_freed(state);
+            self.serve_unless_away(state);
+        }
+    }
+
+    /// Removes the chunks and contents of a pool that were freed while it slept, unless graphs may use them.
+    fn forget_freed(&self, state: &PoolState) {
+        if let Some(offload) = self.offload(state).filter(|_| !state.is_used()) {
+            offload.lock().settle_unused();
+        }
+        if state.may_release() {
+            for heap in self.heaps_of(state) {
+                heap.forget_idle_chunks();
+            }
+        }
+        if let Some(offload) = self.offload(state) {
+            offload.lock().forget_freed(state.keeps());
+        }
+    }
+
+    fn offload(&self, state: &PoolState) -> Option<Arc<Mutex<OffloadState<D>>>> {
+        self.offloads.lock().get(&state.id).map(Arc::clone)
+    }
+
+    /// Fails if a heap accepts no requests because its pool sleeps.
+    pub(crate) fn check_awake(heap: &Arc<Heap<D>>) -> Result<(), Error> {
+        let pool = heap.pool();
+        // A thread that puts the pool to sleep marks the pool first, and then the heap under this lock.
+        let mut state = heap.state.lock();
+        if state.asleep {
+            pool.map_or(Ok(()), |pool| pool.check_awake())?;
+            // The heap was created while its pool woke.
+            state.asleep = false;
+        }
+        Ok(())
     }
 }

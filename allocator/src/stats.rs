@@ -35,9 +35,10 @@ impl Stat {
         }
     }
 
+    /// Lowers the value. An oversize block that was split is counted once, and its parts may be lowered twice.
     #[inline(always)]
     pub(crate) const fn lower(&mut self, by: u64) {
-        self.current -= by;
+        self.current = self.current.saturating_sub(by);
         self.freed += by;
     }
 

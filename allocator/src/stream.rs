@@ -31,7 +31,7 @@ impl<D: Device> Stream<D> {
     /// The driver's stream, for queueing work.
     #[must_use]
     pub fn handle(&self) -> StreamRef {
-        self.stream_state.handle()
+        self.stream_state.handle
     }
 
     /// Its device.
@@ -63,7 +63,7 @@ impl<D: Device> Stream<D> {
 
     /// Makes later work of this stream wait on the device for the event, which has the same allocator.
     pub fn wait_event(&self, event: &Event<D>) -> Result<(), Error> {
-        self.check(event.fence.is_of(&self.heap.shared))?;
+        self.check(Arc::ptr_eq(&event.fence.stream.shared, &self.heap.shared))?;
         Ok(event.fence.hold_back(&self.stream_state)?)
     }
 
@@ -93,7 +93,7 @@ impl<D: Device> Event<D> {
 
 impl<D: Device> Drop for Event<D> {
     fn drop(&mut self) {
-        self.fence.stream().shared.origin.keep(&self.fence);
+        self.fence.stream.shared.origin.keep(&self.fence);
     }
 }
 
@@ -125,6 +125,6 @@ impl<D: Device> fmt::Debug for Stream<D> {
 
 impl<D: Device> fmt::Debug for Event<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Event").field("stream", &self.fence.stream().handle()).finish_non_exhaustive()
+        f.debug_struct("Event").field("stream", &self.fence.stream.handle).finish_non_exhaustive()
     }
 }

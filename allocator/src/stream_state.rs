@@ -12,7 +12,7 @@ use crate::sync::Mutex;
 #[derive(Debug)]
 pub(crate) struct StreamState<D: Device> {
     pub(crate) shared: Arc<DeviceState<D>>,
-    stream: StreamRef,
+    pub(crate) handle: StreamRef,
     /// Unique among stream states. Streams of two devices may share a handle, such as that of the default stream.
     pub(crate) number: u64,
     /// The handle, if the allocator created the stream and must destroy it.
@@ -37,13 +37,13 @@ impl<D: Device> StreamState<D> {
     }
 
     /// Adopts a stream of the caller, who destroys it after the allocator is dropped.
-    pub(crate) fn adopt(shared: Arc<DeviceState<D>>, stream: StreamRef) -> Self {
+    pub(crate) fn adopt(shared: Arc<DeviceState<D>>, handle: StreamRef) -> Self {
         /// The first is 1: a queue of pending frees that was never polled says 0. Relaxed: only the numbers must differ.
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let (handles, heaps) = (AtomicUsize::new(0), Mutex::default());
         let gone = AtomicBool::new(false);
-        Self { shared, stream, number, owned: None, marking: Mutex::default(), gone, handles, heaps }
+        Self { shared, handle, number, owned: None, marking: Mutex::default(), gone, handles, heaps }
     }
 
     /// Adds a handle. Returns whether it is the only one.
@@ -54,10 +54,6 @@ impl<D: Device> StreamState<D> {
     /// Removes a handle. Returns whether it was the last one of a stream that the allocator owns.
     pub(crate) fn remove_handle(&self) -> bool {
         self.handles.fetch_sub(1, Ordering::Relaxed) == 1 && self.owned.is_some()
-    }
-
-    pub(crate) const fn handle(&self) -> StreamRef {
-        self.stream
     }
 
     /// Returns whether the stream was destroyed at the last query. A driver may crash on any other call for it.
@@ -73,7 +69,7 @@ impl<D: Device> StreamState<D> {
     /// The work of a destroyed stream may still run. So the host waits for the device, and any stream will do.
     pub(crate) fn order_behind(&self) -> hal::Result<StreamRef> {
         if !self.is_gone() {
-            return Ok(self.stream);
+            return Ok(self.handle);
         }
         self.shared.device.synchronize_device()?;
         Ok(StreamRef::DEFAULT)
@@ -81,7 +77,7 @@ impl<D: Device> StreamState<D> {
 
     /// Returns whether the driver reports a stream of the caller as unknown. Not every driver can.
     pub(crate) fn is_unknown(&self) -> bool {
-        if self.owned.is_some() || self.stream == StreamRef::DEFAULT {
+        if self.owned.is_some() || self.handle == StreamRef::DEFAULT {
             return false;
         }
         let invalid = |error: hal::Error| error.kind() == hal::ErrorKind::InvalidHandle;
@@ -110,7 +106,7 @@ impl<D: Device> StreamState<D> {
         let capture = self.shared.device.capture().ok()?;
         // SAFETY: 1. the stream state keeps its stream alive. A caller that enables reuse in captures has promised that
         // one thread at a time uses the streams of a capture.
-        unsafe { capture.frontier(self.stream, nodes) }.ok().and_then(active)
+        unsafe { capture.frontier(self.handle, nodes) }.ok().and_then(active)
     }
 
     /// Idle if the device cannot capture, or if the driver does not recognise the stream. The stream is gone then.
@@ -126,7 +122,7 @@ impl<D: Device> StreamState<D> {
     pub(crate) fn capture_status(&self) -> Option<hal::Result<CaptureStatus>> {
         let capture = self.shared.device.capture().ok()?;
         // SAFETY: 1. the stream state keeps its stream alive, or its creator has promised to.
-        Some(unsafe { capture.capture_status(self.stream) })
+        Some(unsafe { capture.capture_status(self.handle) })
     }
 
     /// Blocks the host until all work queued in the stream so far has ended.
@@ -135,7 +131,7 @@ impl<D: Device> StreamState<D> {
     pub(crate) fn settle(&self) -> Result<(), WaitFailure> {
         let device = &self.shared.device;
         // SAFETY: 1. the stream state keeps its stream alive.
-        let Err(error) = (unsafe { device.synchronize(self.stream) }) else { return Ok(()) };
+        let Err(error) = (unsafe { device.synchronize(self.handle) }) else { return Ok(()) };
         Err(WaitFailure { error, is_over: device.synchronize_device().is_ok() })
     }
 }

@@ -70,10 +70,8 @@ impl<D: Device> Drop for Uncached<D> {
 }
 
 /// All memory of a device that bypasses the cache, by address.
-#[derive(Debug)]
 pub(crate) struct UncachedTable<D: Device>(pub(crate) Mutex<HashMap<u64, Record<D>>>);
 
-#[derive(Debug)]
 pub(crate) struct Record<D: Device> {
     ptr: DevicePtr,
     bytes: u64,

@@ -1,12 +1,13 @@
 //! The state of an allocator.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use cachette_hal::Device;
 
 use crate::device_state::DeviceState;
-use crate::heaps::Heaps;
+use crate::heap::Heaps;
 #[cfg(feature = "ipc")]
 use crate::ipc::import::IpcState;
 use crate::pinned::cache::PinnedCache;
@@ -18,7 +19,6 @@ use crate::sleep::staging::StagingStore;
 use crate::sync::{Mutex, StreamTable};
 
 /// The state of an allocator. [`Allocator`](crate::Allocator) is a handle to it.
-#[derive(Debug)]
 pub(crate) struct AllocatorState<D: Device> {
     pub(crate) shared: Arc<DeviceState<D>>,
     /// Unique among all allocators of the process; never zero.
@@ -42,6 +42,13 @@ pub(crate) struct AllocatorState<D: Device> {
     /// Memory shared with other processes, in both directions.
     #[cfg(feature = "ipc")]
     pub(crate) ipc: IpcState<D>,
+}
+
+impl<D: Device> fmt::Debug for AllocatorState<D> {
+    /// Takes no lock, since a thread of a parent process may hold it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AllocatorState").field("shared", &self.shared).finish_non_exhaustive()
+    }
 }
 
 impl<D: Device> Drop for AllocatorState<D> {

@@ -28,7 +28,7 @@ impl<D: Device> Allocator<D> {
         let _gathered = self.shared().history.gather(Level::All);
         let _relaxed = self.shared().relax_capture();
         let settled = self.inner.wait_for_abandoned_graphs();
-        for pool in self.inner.pools.released() {
+        for pool in self.inner.pools.select(|pool| !pool.is_used()) {
             self.inner.forget_freed_asleep(&pool);
         }
         let mut heaps = self.inner.heaps.all();

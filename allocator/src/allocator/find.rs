@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cachette_hal::Device;
 
 use crate::allocator::allocator_state::AllocatorState;
+use crate::elastic::Wanted;
 use crate::error::Error;
 use crate::heap::{Allocated, Heap, Request};
 use crate::label::Label;
@@ -27,7 +28,7 @@ impl<D: Device> AllocatorState<D> {
         let request = Request { label: Label::OWNED, ..request };
         let mut found = match allocated {
             Some(allocated) => FoundBlock::of(heap, allocated),
-            None if heap.state.lock().redirect.route => self.find_by_route(heap, request)?,
+            None if heap.state.lock().routed => self.find_by_route(heap, request)?,
             None => self.find_in_pool(heap, request)?,
         };
         self.park_surplus();
@@ -42,7 +43,7 @@ impl<D: Device> AllocatorState<D> {
     /// Finds a block in the pool that the request is routed to, or else in the heap's own pool.
     fn find_by_route(&self, heap: &Arc<Heap<D>>, request: Request) -> Result<FoundBlock<D>, Error> {
         let stream_state = &heap.stream_state;
-        let routed_pool = self.routes.pool_for(stream_state.handle(), || stream_state.capture())?;
+        let routed_pool = self.routes.pool_for(stream_state.handle, || stream_state.capture())?;
         let heap = routed_pool.as_ref().map_or(Ok(heap), |pool| self.heap_of_stream_state(pool, stream_state))?;
         match heap.allocate_after_events(request)? {
             Some(allocated) => Ok(FoundBlock::of(heap, allocated)),
@@ -54,7 +55,7 @@ impl<D: Device> AllocatorState<D> {
     #[cold]
     pub(super) fn serves_graphs(&self, heap: &Heap<D>) -> bool {
         let stream_state = &heap.stream_state;
-        let by_route = || self.routes.pool_for(stream_state.handle(), || stream_state.capture());
+        let by_route = || self.routes.pool_for(stream_state.handle, || stream_state.capture());
         match heap.pool() {
             Some(pool) => pool.keeps(),
             // If the driver query fails, the search for a block returns that error.
@@ -69,6 +70,6 @@ impl<D: Device> AllocatorState<D> {
         {
             return Ok(FoundBlock::of(direct, allocated));
         }
-        Retry::new(self, heap, request).run()
+        Retry::new(self, heap, Wanted { request, place: None }).run()
     }
 }

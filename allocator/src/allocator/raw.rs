@@ -19,22 +19,20 @@ use crate::sync::thread;
 use crate::uncached::{HeldBy, Uncached};
 
 /// An address that the caller frees; zero for no bytes.
-struct Address(u64);
-
-impl<D: Device> Answer<D> for Address {
+impl<D: Device> Answer<D> for u64 {
     fn empty(_stream: StreamRef) -> Self {
-        Self(0)
+        0
     }
 
     #[inline(always)]
-    fn of_block(_heap: &Arc<Heap<D>>, block: &Allocated, _requested: u64, _stream: StreamRef) -> Self {
-        Self(block.address)
+    fn of_block(_heap: &Arc<Heap<D>>, block: &Allocated, _requested: u64) -> Self {
+        block.address
     }
 
     fn of_device(memory: Uncached<D>, _requested: u64, _stream: StreamRef) -> Self {
         let address = memory.address();
         memory.make_raw();
-        Self(address)
+        address
     }
 }
 
@@ -75,27 +73,10 @@ impl<D: Device> Allocator<D> {
         label: Label,
         convert: impl FnOnce(Error) -> E,
     ) -> Result<u64, E> {
-        let heap = match self.inner().last_heap(stream) {
-            Some(heap) if thread::entered_pools() == 0 => heap,
-            _ => return self.allocate_raw_elsewhere(bytes, stream, label, convert),
-        };
-        let request = Request { requested: bytes, label };
-        match heap.allocate_fast(request) {
-            Ok(allocated) => Ok(allocated.address),
-            Err(held) => self.allocate_raw_search(held, request, heap, convert),
+        match self.inner().last_heap(stream) {
+            Some(heap) if thread::entered_pools() == 0 => self.allocate_fast(bytes, heap, label, convert),
+            _ => self.allocate_raw_elsewhere(bytes, stream, label, convert),
         }
-    }
-
-    /// The slow path. It is a separate function, so that the fast path saves no registers.
-    #[inline(never)]
-    fn allocate_raw_search<E>(
-        &self,
-        held: Option<FastGuard<'_, D>>,
-        request: Request,
-        heap: &Arc<Heap<D>>,
-        convert: impl FnOnce(Error) -> E,
-    ) -> Result<u64, E> {
-        self.search_or_miss(held, request, heap).map(|Address(address)| address).map_err(convert)
     }
 
     /// Serves requests in another stream than the last one of this thread, of unusual sizes, and from an entered pool.
@@ -117,9 +98,9 @@ impl<D: Device> Allocator<D> {
                 heap = self.inner().heap_inside(stream, &heap.stream_state)?.unwrap_or(heap);
             }
             thread::set_last_heap(heap.number);
-            self.allocate_fast(bytes, heap, label)
+            self.allocate_fast(bytes, heap, label, identity)
         };
-        serve().map(|Address(address)| address).map_err(convert)
+        serve().map_err(convert)
     }
 
     /// Does the same as [`allocate_raw_as`](Self::allocate_raw_as) if the last-freed block serves and this thread owns
@@ -182,7 +163,7 @@ impl<D: Device> Allocator<D> {
     #[inline]
     pub unsafe fn free_raw_after(&self, address: u64, stream: StreamRef) -> Result<(), Error> {
         if let Some((heap, segment)) = self.likely_home(address)
-            && heap.stream_state.handle() == stream
+            && heap.stream_state.handle == stream
             && let Some(freed) = heap.free_at(segment, address)
         {
             return freed.end().map_err(Error::from);
@@ -203,7 +184,7 @@ impl<D: Device> Allocator<D> {
     /// As for [`adopt_stream`](Self::adopt_stream).
     #[cold]
     unsafe fn free_raw_lent(&self, address: u64, stream: StreamRef) -> Result<(), Error> {
-        if !self.is_inherited()
+        if !self.inner().shared.origin.is_inherited()
             && let Ok((heap, id)) = self.find(address)
         {
             heap.note_use(id, &self.inner().heap_of_raw(stream)?.stream_state, true);
@@ -282,7 +263,7 @@ impl<D: Device> Allocator<D> {
             return Ok(bytes);
         }
         let (heap, id) = self.find(address)?;
-        Ok(read(heap.state.lock().blocks.block(id)))
+        Ok(read(&heap.state.lock().blocks.blocks[id]))
     }
 
     pub(crate) fn find(&self, address: u64) -> Result<(Arc<Heap<D>>, BlockId), Error> {
@@ -290,7 +271,7 @@ impl<D: Device> Allocator<D> {
             let Some(heap) = self.inner().heaps.get(home.heap) else { continue };
             let state = heap.state.lock();
             if let Some(id) = state.blocks.find(home.segment, address) {
-                if state.blocks.block(id).state == BlockState::Allocated {
+                if state.blocks.blocks[id].state == BlockState::Allocated {
                     return Ok((Arc::clone(heap), id));
                 }
                 return Err(Error::InvalidPointer { address, why: PointerProblem::FreedTwice });

@@ -40,8 +40,8 @@ impl<D: Device> Allocator<D> {
             active_bytes: peaks.stat(Counted::PendingBytes),
             inactive_split_bytes: peaks.stat(Counted::InactiveSplitBytes),
             requested_bytes: peaks.stat(Counted::RequestedBytes),
-            oversize_allocations: *totals.oversize_allocations.0.lock(),
-            oversize_segments: *totals.oversize_segments.0.lock(),
+            oversize_allocations: *totals.oversize_allocations.lock(),
+            oversize_segments: *totals.oversize_segments.lock(),
             num_alloc_retries: totals.retries.load(Relaxed),
             num_ooms: totals.ooms.load(Relaxed),
             num_sync_all_streams: totals.waits.load(Relaxed),
@@ -68,8 +68,8 @@ impl<D: Device> Allocator<D> {
     pub fn reset_peaks(&self) {
         let shared = self.shared();
         shared.peaks.reset_peaks();
-        shared.totals.oversize_allocations.0.lock().reset_peak();
-        shared.totals.oversize_segments.0.lock().reset_peak();
+        shared.totals.oversize_allocations.lock().reset_peak();
+        shared.totals.oversize_segments.lock().reset_peak();
     }
 
     /// Sets every sum and count to zero. Current values and peaks stay.
@@ -98,7 +98,7 @@ impl<D: Device> Allocator<D> {
     pub fn elastic_segments(&self) -> Vec<ElasticSegment> {
         let heaps = self.inner().heaps.all();
         let segments = heaps.iter().map(|heap| ElasticSegment {
-            stream: heap.stream_state.handle(),
+            stream: heap.stream_state.handle,
             addresses: heap.address_ranges().iter().map(|(_, bytes)| bytes).sum(),
             mapped: heap.reserved(),
         });

@@ -55,7 +55,7 @@ impl<D: Device> AllocatorState<D> {
     /// Returns the stream of a stream state, with its heap in the default pool.
     pub(super) fn stream_of(&self, stream_state: StreamState<D>) -> Result<Stream<D>, Error> {
         self.shared.origin.check()?;
-        let stream = stream_state.handle();
+        let stream = stream_state.handle;
         // Checked once: if the driver rejects the handle, every later wait for the stream would fail.
         if self.streams.get(stream.raw()).is_none() && stream_state.is_unknown() {
             return Err(Error::UnknownStream { stream });
@@ -124,9 +124,12 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// Returns the heap of a raw stream. Creates it if there is none yet.
-    #[inline(always)]
     pub(crate) fn heap_of_raw(&self, stream: StreamRef) -> Result<&Arc<Heap<D>>, Error> {
-        self.known_heap(stream).map_or_else(|| self.adopted_heap(stream), Ok)
+        if let Some(heap) = self.known_heap(stream) {
+            return Ok(heap);
+        }
+        self.stream_of(StreamState::adopt(Arc::clone(&self.shared), stream))?;
+        Ok(self.known_heap(stream).ok_or(NO_HEAP)?)
     }
 
     #[inline(always)]
@@ -138,12 +141,6 @@ impl<D: Device> AllocatorState<D> {
     #[inline(always)]
     pub(crate) fn last_heap(&self, stream: StreamRef) -> Option<&Arc<Heap<D>>> {
         self.heaps.get(thread::last_heap()).filter(|heap| heap.listed == Some(stream))
-    }
-
-    #[cold]
-    fn adopted_heap(&self, stream: StreamRef) -> Result<&Arc<Heap<D>>, Error> {
-        self.stream_of(StreamState::adopt(Arc::clone(&self.shared), stream))?;
-        Ok(self.known_heap(stream).ok_or(NO_HEAP)?)
     }
 
     /// Returns the heap with direct segments beside an elastic one of the default pool. Creates it if there is none yet.

@@ -13,7 +13,7 @@
 mod classes;
 mod leaf;
 
-use classes::{Class, Entries};
+use classes::{Class, ENTRIES, Entries};
 use leaf::{Leaf, SPREAD};
 use wide::u32x8;
 
@@ -26,7 +26,7 @@ pub(crate) use leaf::Slot;
 const ROW: usize = 8;
 
 /// Free blocks in order of [`Block::place`](crate::blocks::Block::place): oldest segment first, then by address.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct AddressList {
     /// The leaves by number.
     leaves: Vec<Leaf>,
@@ -63,7 +63,7 @@ impl AddressList {
             self.add_leaf(0);
         }
         let mut rank = self.rank_of(anchor);
-        if self.leaf(rank).is_full() {
+        if self.leaf(rank).count() == ENTRIES {
             self.split(blocks, rank);
             rank += usize::from(anchor >= self.starts[rank + 1]);
         }

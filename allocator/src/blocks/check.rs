@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::blocks::heap_blocks::rank_of;
 use crate::blocks::{BlockId, BlockState, HeapBlocks, Segment};
-use crate::size::{SegmentKind, UNIT};
+use crate::size::{SegmentKind, UNIT, kind_of};
 
 /// Returns an error with a text unless a condition holds.
 macro_rules! ensure {
@@ -53,7 +53,7 @@ impl<G> HeapBlocks<G> {
         for (id, block) in self.iter() {
             let hole = block.state == BlockState::Unmapped;
             ensure!(hole == (chunk_map.holes.get(&block.place()) == Some(&id)), "hole {id:?} is listed wrongly");
-            let kind = SegmentKind::of(block.bytes());
+            let kind = kind_of(block.bytes());
             let unlisted = matches!(block.state, BlockState::Reserved | BlockState::PendingUnmap);
             ensure!(block.kind == kind || unlisted, "block {id:?} is not of kind {kind:?}");
         }

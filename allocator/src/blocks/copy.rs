@@ -7,35 +7,21 @@ use crate::size::SegmentKind;
 /// The tables of a heap's blocks at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct HeapBlocksCopy {
-    /// In the order of creation after [`sort`](Self::sort).
-    pub(crate) segments: Vec<SegmentCopy>,
+    pub(crate) segments: Vec<Segment>,
     pub(crate) blocks: Vec<Block>,
     /// In order of address; empty if the segments are not elastic.
     chunks: Vec<Chunk>,
     pub(crate) elastic: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SegmentCopy {
-    pub(crate) base: u64,
-    pub(crate) kind: SegmentKind,
-    pub(crate) order: u64,
-    age: u32,
-    first: BlockId,
-}
-
 impl HeapBlocksCopy {
-    pub(crate) fn sort(&mut self) {
-        self.segments.sort_unstable_by_key(|segment| segment.age);
-    }
-
     /// The blocks of a segment, by address.
-    pub(crate) fn blocks_of(&self, segment: &SegmentCopy) -> impl Iterator<Item = (BlockId, &Block)> {
+    pub(crate) fn blocks_of(&self, segment: &Segment) -> impl Iterator<Item = (BlockId, &Block)> {
         chain(&self.blocks, segment.first)
     }
 
     /// Returns the kind of a range. A range of an elastic segment is small if all of its chunks are.
-    pub(crate) fn kind_of(&self, segment: &SegmentCopy, start: u64, end: u64) -> SegmentKind {
+    pub(crate) fn kind_of(&self, segment: &Segment, start: u64, end: u64) -> SegmentKind {
         let first = self.chunks.partition_point(|chunk| chunk.end() <= start);
         let mut under = self.chunks[first..].iter().take_while(|chunk| chunk.at < end);
         let small = self.elastic && under.all(|chunk| chunk.kind == SegmentKind::Small);
@@ -50,7 +36,7 @@ impl HeapBlocksCopy {
 impl<G> HeapBlocks<G> {
     /// The blocks of a segment, by address.
     pub(crate) fn blocks_of(&self, segment: &Segment) -> impl Iterator<Item = (BlockId, &Block)> {
-        chain(self.blocks.all(), segment.first)
+        chain(&self.blocks.slots, segment.first)
     }
 
     /// Every segment, in the order of creation.
@@ -67,14 +53,8 @@ impl<G> HeapBlocks<G> {
     /// Copies the tables without following their links, so that the lock is held for a short time.
     pub(crate) fn copy_into(&self, copy: &mut HeapBlocksCopy) {
         copy.elastic = self.chunk_map.is_some();
-        copy.blocks.extend_from_slice(self.blocks.all());
+        copy.blocks.extend_from_slice(&self.blocks.slots);
         copy.chunks = self.chunks();
-        copy.segments.extend(self.segments.iter().map(|(_, segment)| SegmentCopy {
-            base: segment.base,
-            kind: segment.kind,
-            order: segment.order,
-            age: segment.age,
-            first: segment.first,
-        }));
+        copy.segments.extend(self.segments.iter().map(|(_, segment)| *segment));
     }
 }

@@ -16,7 +16,7 @@ use crate::blocks::small_bins::SmallBins;
 use crate::blocks::table::{Block, BlockTable};
 use crate::blocks::{BlockId, BlockState, ChunkMap, Segment, SegmentId};
 use crate::heap_policy::HeapPolicy;
-use crate::size::{SegmentKind, UNIT};
+use crate::size::{SegmentKind, UNIT, kind_of};
 
 /// The segments and blocks of one heap.
 ///
@@ -40,11 +40,11 @@ pub(crate) struct HeapBlocks<G> {
     /// The listed free blocks that are not whole segments, for small and large segments.
     pub(crate) split: [Split; 2],
     /// While `split` is at or below this value, no peak can have been exceeded.
-    watermark: [Split; 2],
+    pub(crate) watermark: [Split; 2],
     /// The highest value of `split` above `watermark`.
     peak_since_flush: [Split; 2],
-    /// Whether `split` was above `watermark`.
-    above_watermark: bool,
+    /// Whether `split` was above `watermark`, so that a peak may have been exceeded.
+    pub(crate) above_watermark: bool,
     /// The guards of every block that is `guarded`.
     pub(crate) guards: HashMap<BlockId, Vec<G>>,
     /// The chunks under the blocks, if the segments are elastic.
@@ -94,7 +94,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             return self.search_elastic(units);
         }
         self.coalesce_inline();
-        let kind = SegmentKind::of(rounded);
+        let kind = kind_of(rounded);
         let id = match kind {
             SegmentKind::Small => self.small.best(units),
             SegmentKind::Large => self.large.best(&self.blocks, units),
@@ -165,18 +165,6 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         if self.blocks.split(id, rest, units) {
             self.copy_guards(id, rest);
         }
-    }
-
-    /// Frees a block. Returns `None` if its free takes the slow path, or if another block must be coalesced first.
-    #[inline(always)]
-    pub(crate) fn set_last_freed(&mut self, id: BlockId) -> Option<&Block> {
-        let block = self.blocks.get_mut(id)?;
-        if self.last_freed.is_some() || block.slow_free {
-            return None;
-        }
-        block.state = BlockState::LastFreed;
-        self.last_freed = id;
-        Some(block)
     }
 
     /// Frees an allocated or pending block.
@@ -263,30 +251,10 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 }
 
 impl<G> HeapBlocks<G> {
-    #[inline]
-    pub(crate) fn block(&self, id: BlockId) -> &Block {
-        &self.blocks[id]
-    }
-
-    /// Returns a block for changes. Callers may change `requested` and `slow_free` only.
-    #[inline]
-    pub(crate) fn block_mut(&mut self, id: BlockId) -> &mut Block {
-        &mut self.blocks[id]
-    }
-
     pub(crate) fn segment_of(&self, id: BlockId) -> Option<&Segment> {
         self.segments.get(self.blocks[id].segment)
     }
-}
 
-/// Free blocks that are only a part of their segment: memory that cannot be released.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Split {
-    pub(crate) blocks: u64,
-    pub(crate) bytes: u64,
-}
-
-impl<G> HeapBlocks<G> {
     /// Counts new free parts of segments.
     #[inline]
     pub(crate) fn split_grows(&mut self, kind: SegmentKind, blocks: u64, bytes: u64) {
@@ -302,12 +270,6 @@ impl<G> HeapBlocks<G> {
         }
     }
 
-    /// Returns whether the free parts of segments may have exceeded a peak.
-    #[inline]
-    pub(crate) const fn is_above_watermark(&self) -> bool {
-        self.above_watermark
-    }
-
     /// Returns the free parts of segments, by kind: the current value, and the highest since the last call.
     pub(crate) fn take_split(&mut self) -> [(Split, Split); 2] {
         self.above_watermark = false;
@@ -319,9 +281,11 @@ impl<G> HeapBlocks<G> {
             (now, Split { blocks, bytes })
         })
     }
+}
 
-    /// Sets the value up to which the free parts of segments exceed no peak.
-    pub(crate) const fn set_watermark(&mut self, watermark: [Split; 2]) {
-        self.watermark = watermark;
-    }
+/// Free blocks that are only a part of their segment: memory that cannot be released.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Split {
+    pub(crate) blocks: u64,
+    pub(crate) bytes: u64,
 }

@@ -2,7 +2,7 @@
 
 use crate::blocks::table::chain;
 use crate::blocks::{Block, BlockId, BlockState, HeapBlocks, ReuseGuard, SegmentId, Split};
-use crate::size::SegmentKind;
+use crate::size::kind_of;
 
 /// A position in the blocks of a heap. Lookups in ascending order of address together cost one walk.
 pub(crate) struct Walk {
@@ -28,7 +28,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// is not free at once.
     pub(crate) fn could_hold(&self, walk: &mut Walk, at: u64, bytes: u64, is_used: impl Fn(BlockId) -> bool) -> bool {
         let Some((first, _)) = self.walk_to(walk, at) else { return false };
-        for (id, block) in chain(self.blocks.all(), first) {
+        for (id, block) in chain(&self.blocks.slots, first) {
             let free = matches!(block.state, BlockState::Free | BlockState::Allocated);
             if !free || block.guarded || is_used(id) {
                 return false;
@@ -41,7 +41,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     }
 
     /// Allocates exactly these addresses. Returns `None` if they are not free, or if the tables are full.
-    /// [`recount`](Self::recount) must follow the last call.
+    /// The caller then sets `split` to [`counted_split`](Self::counted_split).
     pub(crate) fn allocate_at(&mut self, walk: &mut Walk, at: u64, bytes: u64) -> Option<BlockId> {
         let (around, block) = self.walk_to(walk, at)?;
         if block.state != BlockState::Free || at + bytes > block.address + block.bytes() {
@@ -59,7 +59,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let block = &mut self.blocks[held.block];
         block.state = BlockState::Allocated;
         if elastic {
-            block.kind = SegmentKind::of(bytes);
+            block.kind = kind_of(bytes);
         }
         self.last_found = BlockId::NONE;
         Some(held.block)
@@ -76,7 +76,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             return None;
         }
         let first = walk.block.get().or_else(|| self.segments.get(id)?.first.get())?;
-        let found = chain(self.blocks.all(), first).find(|(_, block)| at < block.address + block.bytes())?;
+        let found = chain(&self.blocks.slots, first).find(|(_, block)| at < block.address + block.bytes())?;
         walk.block = found.0;
         Some(found)
     }
@@ -86,15 +86,11 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let segment = segments.find(|segment| (segment.base..segment.base + segment.bytes).contains(&at))?;
         self.blocks_of(segment).find(|(_, block)| at < block.address + block.bytes())
     }
-
-    pub(crate) fn recount(&mut self) {
-        self.split = self.counted_split();
-    }
 }
 
 impl<G> HeapBlocks<G> {
     /// The listed free blocks that are parts of their segment, by a walk. Those of elastic segments do not count.
-    pub(super) fn counted_split(&self) -> [Split; 2] {
+    pub(crate) fn counted_split(&self) -> [Split; 2] {
         let mut split = [Split::default(); 2];
         for (_, block) in self.iter() {
             if self.chunk_map.is_none() && block.is_free() && !block.is_whole() {

@@ -12,7 +12,7 @@ impl SegmentId {
     pub(crate) const FIRST: Self = Self(0);
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
     /// Address of the first byte.
     pub(crate) base: u64,
@@ -26,13 +26,12 @@ pub(crate) struct Segment {
     pub(crate) age: u32,
     /// How many segments the allocator had obtained before this one.
     pub(crate) order: u64,
-    /// Its blocks that are known by their address.
-    pub(crate) starts: StartIndex,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Segments {
-    slots: Vec<Option<Segment>>,
+    /// Each with its blocks that are known by their address.
+    pub(crate) slots: Vec<Option<(Segment, StartIndex)>>,
     vacant: Vec<SegmentId>,
     next_age: u32,
 }
@@ -45,33 +44,28 @@ impl Segments {
         Some(age)
     }
 
-    pub(crate) fn add(&mut self, segment: Segment) -> Option<SegmentId> {
+    pub(crate) fn add(&mut self, segment: Segment, starts: StartIndex) -> Option<SegmentId> {
         if let Some(id) = self.vacant.pop() {
-            self.slots[id.0 as usize] = Some(segment);
+            self.slots[id.0 as usize] = Some((segment, starts));
             return Some(id);
         }
         let id = SegmentId(u32::try_from(self.slots.len()).ok()?);
-        self.slots.push(Some(segment));
+        self.slots.push(Some((segment, starts)));
         Some(id)
     }
 
     pub(crate) fn remove(&mut self, id: SegmentId) -> Option<Segment> {
-        let segment = self.slots.get_mut(id.0 as usize)?.take()?;
+        let (segment, _) = self.slots.get_mut(id.0 as usize)?.take()?;
         self.vacant.push(id);
         Some(segment)
     }
 
     #[inline]
     pub(crate) fn get(&self, id: SegmentId) -> Option<&Segment> {
-        self.slots.get(id.0 as usize)?.as_ref()
-    }
-
-    #[inline]
-    pub(crate) fn get_mut(&mut self, id: SegmentId) -> Option<&mut Segment> {
-        self.slots.get_mut(id.0 as usize)?.as_mut()
+        Some(&self.slots.get(id.0 as usize)?.as_ref()?.0)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SegmentId, &Segment)> {
-        (0_u32..).zip(&self.slots).filter_map(|(index, slot)| slot.as_ref().map(|segment| (SegmentId(index), segment)))
+        (0_u32..).zip(&self.slots).filter_map(|(index, slot)| Some((SegmentId(index), &slot.as_ref()?.0)))
     }
 }

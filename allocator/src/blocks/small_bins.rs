@@ -51,14 +51,15 @@ impl SmallBins {
     /// into the block itself, and sets a bit that may already be set.
     #[inline(always)]
     pub(crate) fn insert(&mut self, blocks: &mut BlockTable, id: BlockId) {
-        let blocks = blocks.slots();
-        let block = &mut blocks[id.index()];
+        // One slice, so that the address and the length are loaded once.
+        let blocks = blocks.slots.as_mut_slice();
+        let block = &mut blocks[id.0 as usize];
         let class = class_of(block.units);
         let head = std::mem::replace(&mut self.heads[class], id);
         block.right = head;
         let (next, left) = if head.is_some() { (head, id) } else { (id, BlockId::NONE) };
         block.left = BlockId::NONE;
-        blocks[next.index()].left = left;
+        blocks[next.0 as usize].left = left;
         self.words[class / 64] |= 1 << (class % 64);
         self.summary |= 1 << (class / 64);
     }
@@ -68,12 +69,13 @@ impl SmallBins {
     /// The processor cannot predict its position either. Where a neighbour is missing, the block itself replaces it.
     #[inline(always)]
     pub(crate) fn remove(&mut self, blocks: &mut BlockTable, id: BlockId) {
-        let blocks = blocks.slots();
-        let block = &blocks[id.index()];
+        // One slice, so that the address and the length are loaded once.
+        let blocks = blocks.slots.as_mut_slice();
+        let block = &blocks[id.0 as usize];
         let (left, right, class) = (block.left, block.right, class_of(block.units));
         let next = if right.is_some() { right } else { id };
-        blocks[next.index()].left = left;
-        if let Some(previous) = blocks.get_mut(left.index()) {
+        blocks[next.0 as usize].left = left;
+        if let Some(previous) = blocks.get_mut(left.0 as usize) {
             previous.right = right;
             return;
         }

@@ -13,7 +13,6 @@ const FEW: usize = 8;
 /// The blocks of a segment that are known by their address.
 ///
 /// Entries are hints, which a lookup compares with the block, since merging leaves outdated entries.
-#[derive(Debug)]
 pub(crate) enum StartIndex {
     /// For every stretch of `1 << shift` units, the last block that began in it.
     Even { blocks: Box<[BlockId]>, shift: u32 },
@@ -23,7 +22,6 @@ pub(crate) enum StartIndex {
 }
 
 /// The blocks that begin in one part of an elastic segment.
-#[derive(Debug)]
 pub(crate) enum StartPart {
     /// At one offset at most: the offset in the part, and the block.
     One(u32, BlockId),
@@ -34,7 +32,6 @@ pub(crate) enum StartPart {
 }
 
 /// Few blocks, each with its offset in the part.
-#[derive(Debug)]
 pub(crate) struct FewStarts {
     offsets: [u16; FEW],
     /// `BlockId::NONE` in unused entries.
@@ -67,10 +64,6 @@ impl StartIndex {
         };
         let stretches = (bytes / UNIT).div_ceil(1 << shift);
         Self::Even { blocks: (0..stretches).map(|_| BlockId::NONE).collect(), shift }
-    }
-
-    pub(crate) const fn parts() -> Self {
-        Self::Parts(Vec::new())
     }
 
     /// Records that `id` begins at `offset` units. Every other indexed block stays known.

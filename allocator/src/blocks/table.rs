@@ -7,15 +7,10 @@ use crate::size::{SegmentKind, UNIT};
 
 /// Index of a block in its heap's table. The table reuses freed indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct BlockId(u32);
+pub(crate) struct BlockId(pub(crate) u32);
 
 impl BlockId {
     pub(crate) const NONE: Self = Self(u32::MAX);
-
-    #[inline]
-    pub(crate) const fn new(index: u32) -> Self {
-        Self(index)
-    }
 
     #[inline]
     pub(crate) const fn is_some(self) -> bool {
@@ -26,11 +21,6 @@ impl BlockId {
     #[inline]
     pub(crate) const fn get(self) -> Option<Self> {
         if self.is_some() { Some(self) } else { None }
-    }
-
-    #[inline]
-    pub(crate) const fn index(self) -> usize {
-        self.0 as usize
     }
 
     /// A hash of the index, which serves as the priority in the trees.
@@ -131,6 +121,10 @@ impl Block {
         self.units as u64 * UNIT
     }
 
+    pub(crate) const fn end(&self) -> u64 {
+        self.address + self.bytes()
+    }
+
     /// Returns whether the block fills its segment.
     #[inline]
     pub(crate) const fn is_whole(&self) -> bool {
@@ -145,19 +139,20 @@ const MOST: u32 = 1 << 29;
 
 /// The block `first` of a table and all blocks after it in their segment, by address.
 pub(crate) fn chain(blocks: &[Block], first: BlockId) -> impl Iterator<Item = (BlockId, &Block)> {
-    let at = |id: BlockId| blocks.get(id.index()).map(|block| (id, block));
+    let at = |id: BlockId| blocks.get(id.0 as usize).map(|block| (id, block));
     std::iter::successors(at(first), move |(_, block)| at(block.after))
 }
 
 pub(crate) struct BlockTable {
-    blocks: Vec<Block>,
+    /// Every slot by index, including vacant ones.
+    pub(crate) slots: Vec<Block>,
     /// The first vacant index. The `right` of each vacant block is the next one.
     vacant: BlockId,
 }
 
 impl Default for BlockTable {
     fn default() -> Self {
-        Self { blocks: Vec::new(), vacant: BlockId::NONE }
+        Self { slots: Vec::new(), vacant: BlockId::NONE }
     }
 }
 
@@ -169,16 +164,16 @@ impl BlockTable {
         if !id.is_some() {
             return self.extend();
         }
-        let slot = &mut self.blocks[id.index()];
+        let slot = &mut self.slots[id.0 as usize];
         self.vacant = slot.right;
         Some(id)
     }
 
     #[cold]
     fn extend(&mut self) -> Option<BlockId> {
-        let index = u32::try_from(self.blocks.len()).ok().filter(|index| *index < MOST)?;
+        let index = u32::try_from(self.slots.len()).ok().filter(|index| *index < MOST)?;
         let id = BlockId(index);
-        self.blocks.push(Block {
+        self.slots.push(Block {
             address: 0,
             rank: 0,
             requested: 0,
@@ -211,39 +206,28 @@ impl BlockTable {
         self.vacant = id;
     }
 
-    /// Returns every slot by index, including vacant ones.
-    pub(crate) fn all(&self) -> &[Block] {
-        &self.blocks
-    }
-
-    /// Returns every slot by index, as one slice, so that a sequence of changes loads its address and length once.
-    #[inline]
-    pub(crate) fn slots(&mut self) -> &mut [Block] {
-        &mut self.blocks
-    }
-
     /// Returns a block, or `None` for [`BlockId::NONE`], which is out of range for every table.
     #[inline]
     pub(crate) fn get(&self, id: BlockId) -> Option<&Block> {
-        self.blocks.get(id.index())
+        self.slots.get(id.0 as usize)
     }
 
     /// Returns a block for changes, or `None` for [`BlockId::NONE`].
     #[inline]
     pub(crate) fn get_mut(&mut self, id: BlockId) -> Option<&mut Block> {
-        self.blocks.get_mut(id.index())
+        self.slots.get_mut(id.0 as usize)
     }
 
     /// Shrinks a block; the rest becomes free, in `rest`. Returns whether there are guards, which the caller copies.
     #[inline(always)]
     pub(crate) fn split(&mut self, id: BlockId, rest: BlockId, units: u32) -> bool {
-        let blocks = self.blocks.as_mut_slice();
-        let front = &mut blocks[id.index()];
+        let blocks = self.slots.as_mut_slice();
+        let front = &mut blocks[id.0 as usize];
         let (address, rank, segment) = (front.address, front.rank, front.segment);
         let (left, after, kind, guarded) = (front.units - units, front.after, front.kind, front.guarded);
         front.units = units;
         front.after = rest;
-        let block = &mut blocks[rest.index()];
+        let block = &mut blocks[rest.0 as usize];
         block.address = address + u64::from(units) * UNIT;
         block.rank = rank + u64::from(units);
         block.units = left;
@@ -252,7 +236,7 @@ impl BlockTable {
         block.after = after;
         block.state = BlockState::Free;
         block.kind = kind;
-        if let Some(next) = blocks.get_mut(after.index()) {
+        if let Some(next) = blocks.get_mut(after.0 as usize) {
             next.before = rest;
         }
         guarded
@@ -261,16 +245,16 @@ impl BlockTable {
     /// Merges `right`, the block after `left`, into `left`, and removes it from the table.
     #[inline(always)]
     pub(crate) fn merge(&mut self, left: BlockId, right: BlockId) {
-        let blocks = self.blocks.as_mut_slice();
-        let gone = &mut blocks[right.index()];
+        let blocks = self.slots.as_mut_slice();
+        let gone = &mut blocks[right.0 as usize];
         let (units, after) = (gone.units, gone.after);
         gone.state = BlockState::Vacant;
         gone.right = std::mem::replace(&mut self.vacant, right);
         gone.indexed = false;
-        let joined = &mut blocks[left.index()];
+        let joined = &mut blocks[left.0 as usize];
         joined.units += units;
         joined.after = after;
-        if let Some(next) = blocks.get_mut(after.index()) {
+        if let Some(next) = blocks.get_mut(after.0 as usize) {
             next.before = left;
         }
     }
@@ -278,7 +262,7 @@ impl BlockTable {
     /// Returns the number of blocks. The function counts them, since only the consistency check needs the number.
     pub(crate) fn len(&self) -> usize {
         let vacant = std::iter::successors(self.vacant.get(), |id| self[*id].right.get());
-        self.blocks.len() - vacant.count()
+        self.slots.len() - vacant.count()
     }
 }
 
@@ -287,13 +271,13 @@ impl std::ops::Index<BlockId> for BlockTable {
 
     #[inline]
     fn index(&self, id: BlockId) -> &Block {
-        &self.blocks[id.index()]
+        &self.slots[id.0 as usize]
     }
 }
 
 impl std::ops::IndexMut<BlockId> for BlockTable {
     #[inline]
     fn index_mut(&mut self, id: BlockId) -> &mut Block {
-        &mut self.blocks[id.index()]
+        &mut self.slots[id.0 as usize]
     }
 }

@@ -16,11 +16,10 @@
 
 mod free_blocks;
 
-use crate::blocks::segment::Segment;
 use crate::blocks::start_index::StartIndex;
 use crate::blocks::table::Block;
 use crate::blocks::{BlockId, BlockState, Chunk, FreeRange, HeapBlocks, ReuseGuard, SegmentId};
-use crate::size::{SegmentKind, UNIT};
+use crate::size::{SegmentKind, UNIT, kind_of};
 
 /// A block that a thread holds, and its previous state.
 #[derive(Clone, Copy, Debug)]
@@ -38,16 +37,8 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 
     /// Adds an elastic segment as one unmapped block. Returns `None` if the tables are full.
     pub(crate) fn add_addresses(&mut self, base: u64, bytes: u64, order: u64) -> Option<SegmentId> {
-        let segment = Segment {
-            base,
-            bytes,
-            kind: SegmentKind::Large,
-            first: BlockId::NONE,
-            age: self.segments.next_age()?,
-            order,
-            starts: StartIndex::parts(),
-        };
-        let (id, first) = self.put_segment(segment)?;
+        let starts = StartIndex::Parts(Vec::new());
+        let (id, first) = self.put_segment(base, bytes, SegmentKind::Large, order, starts)?;
         self.become_unmapped(first);
         Some(id)
     }
@@ -136,7 +127,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
         let block = &mut self.blocks[first];
         block.state = BlockState::Allocated;
-        block.kind = SegmentKind::of(block.bytes());
+        block.kind = kind_of(block.bytes());
         self.last_found = BlockId::NONE;
         first
     }
@@ -257,7 +248,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let front = &mut self.blocks[id];
         let (state, label, slow_free, requested) = (front.state, front.label, front.slow_free, front.requested);
         front.requested = bytes;
-        front.kind = SegmentKind::of(bytes);
+        front.kind = kind_of(bytes);
         let rest_block = &mut self.blocks[rest];
         rest_block.state = state;
         rest_block.label = label;
@@ -315,12 +306,6 @@ impl<G> HeapBlocks<G> {
 
     pub(crate) fn chunks(&self) -> Vec<Chunk> {
         self.chunk_map.iter().flat_map(|chunk_map| chunk_map.chunks.values().copied()).collect()
-    }
-}
-
-impl Block {
-    pub(crate) const fn end(&self) -> u64 {
-        self.address + self.bytes()
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct FreeRange {
     pub(crate) free: Vec<(u64, u64)>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct ChunkMap {
     /// By the address of the mapping.
     pub(crate) chunks: BTreeMap<u64, Chunk>,

@@ -8,13 +8,13 @@ use crate::blocks::{Chunk, ChunkId};
 use crate::sync::Mutex;
 
 /// The physical memory of every chunk of an allocator, and its total size.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct ChunkTable {
     table: Mutex<ChunkSlots>,
     /// Held [in the turn](crate::elastic::map::in_turn) of a request.
     pub(crate) turns: Mutex<()>,
     /// Bytes of all chunks. Relaxed, since no reader combines it with another value.
-    bytes: AtomicU64,
+    pub(crate) bytes: AtomicU64,
     /// Number of address ranges reserved so far. Later ranges are smaller.
     pub(crate) ranges: AtomicU32,
     /// The chunks created or moved, and the requests that pay for them.
@@ -24,9 +24,9 @@ pub(crate) struct ChunkTable {
     /// How many of the [`WAYS`] the driver has refused.
     refused: AtomicUsize,
     /// Whether any chunk was ever single. Relaxed, since the table records which.
-    any_single: AtomicBool,
+    pub(crate) any_single: AtomicBool,
     /// Address ranges that a sleeping pool had to release and needs again: start and bytes.
-    wanted: Mutex<Vec<(DevicePtr, u64)>>,
+    pub(crate) wanted: Mutex<Vec<(DevicePtr, u64)>>,
 }
 
 /// How the memory of a chunk can be exported from the process, best way first.
@@ -61,13 +61,12 @@ impl Spending {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct ChunkSlots {
     slots: Vec<Option<Physical>>,
     vacant: Vec<ChunkId>,
 }
 
-#[derive(Debug)]
 struct Physical {
     backing: Backing,
     sharing: Sharing,
@@ -76,10 +75,6 @@ struct Physical {
 }
 
 impl ChunkTable {
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.load(Relaxed)
-    }
-
     /// Records a peak of bytes in use. Returns the highest so far, which a reset of the statistics does not lower.
     pub(crate) fn use_peak(&self, used: u64) -> u64 {
         self.use_peak.fetch_max(used, Relaxed).max(used)
@@ -153,14 +148,10 @@ impl ChunkTable {
         }
     }
 
-    pub(crate) fn has_single(&self) -> bool {
-        self.any_single.load(Relaxed)
-    }
-
     /// Whether the driver has refused to map a chunk a second time.
     pub(crate) fn is_single(&self, id: ChunkId) -> bool {
         let is_single = |slots: &ChunkSlots| matches!(slots.slots.get(id.0 as usize), Some(Some(p)) if p.single);
-        self.has_single() && is_single(&self.table.lock())
+        self.any_single.load(Relaxed) && is_single(&self.table.lock())
     }
 
     /// Destroys a chunk; its memory is freed with its last mapping. After a failure the caller can try again.
@@ -202,11 +193,6 @@ impl ChunkTable {
     /// Makes the id of a suspended chunk available again.
     pub(crate) fn forget(&self, id: ChunkId) {
         self.table.lock().vacant.push(id);
-    }
-
-    /// Excludes an address range that is about to be released from the reservations of other heaps.
-    pub(crate) fn exclude_range(&self, range: (DevicePtr, u64)) {
-        self.wanted.lock().push(range);
     }
 
     /// Ends the exclusion of an address range that is reserved again.
@@ -265,13 +251,13 @@ mod tests {
         assert_eq!(reused, first);
         assert!(![first, second].contains(&third));
         assert_eq!(chunks.suspend(memory, second), Ok(1 << 21));
-        assert_eq!(chunks.bytes(), 2 << 21);
+        assert_eq!(chunks.bytes.load(Relaxed), 2 << 21);
         chunks.resume(memory, second, 1 << 21, false).unwrap();
-        assert_eq!(chunks.bytes(), 3 << 21, "its memory counts again");
+        assert_eq!(chunks.bytes.load(Relaxed), 3 << 21, "its memory counts again");
         for id in [first, second, third] {
             chunks.destroy(memory, id).unwrap();
         }
-        assert_eq!(chunks.bytes(), 0);
+        assert_eq!(chunks.bytes.load(Relaxed), 0);
     }
 
     #[test]
@@ -286,7 +272,7 @@ mod tests {
     fn addresses_that_a_sleeping_pool_needs_are_reserved_for_no_other() {
         let chunks = ChunkTable::default();
         let range = (DevicePtr::new(0x4000).unwrap(), 0x1000);
-        chunks.exclude_range(range);
+        chunks.wanted.lock().push(range);
         assert!(chunks.is_wanted(0x3000, 0x1001) && chunks.is_wanted(0x4fff, 1) && chunks.is_wanted(0x3000, 0x9000));
         assert!(!chunks.is_wanted(0x3000, 0x1000) && !chunks.is_wanted(0x5000, 0x1000));
         chunks.include_range(range);

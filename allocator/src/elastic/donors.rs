@@ -165,7 +165,7 @@ impl<D: Device> Heap<D> {
 
     /// Begins to move or unmap chunks. Returns `None` if the pool sleeps, since the sleep code then handles all chunks.
     pub(crate) fn begin_move(&self, state: &HeapState<D>) -> Option<RwLockReadGuard<'_, ()>> {
-        let elastic = self.elastic.as_ref().filter(|_| !state.redirect.asleep)?;
+        let elastic = self.elastic.as_ref().filter(|_| !state.asleep)?;
         Some(elastic.moves.read())
     }
 }

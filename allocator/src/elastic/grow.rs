@@ -183,22 +183,11 @@ impl<D: Device> Heap<D> {
         }
         tuning.recycles &= !self.stream_state.ask_capturing()?;
         // A chunk of this heap that must be unmapped before it moves is no use while the stream is busy.
-        let single = self.shared.chunks.has_single() && self.is_idle()?;
-        self.fill(wanted, &others, tuning, attempt, single)
-    }
-
-    fn fill(
-        self: &Arc<Self>,
-        wanted: Wanted,
-        others: &ChunkDonors<D>,
-        tuning: Tuning,
-        Attempt { pressed, asked, .. }: Attempt,
-        single: bool,
-    ) -> hal::Result<Tried> {
+        let single = self.shared.chunks.any_single.load(Relaxed) && self.is_idle()?;
         let mut offers: Option<Vec<DonorOffer<'_, D>>> = None;
         let mut tries = 0;
         while tries < TRIES {
-            match self.plan(wanted, (offers.as_deref(), others.holders), tuning, (pressed, single))? {
+            match self.plan(wanted, (offers.as_deref(), others.holders), tuning, (attempt.pressed, single))? {
                 Ok(mut held) => match borrow(&held.plan, offers.as_deref().unwrap_or_default())? {
                     Ok(lent) => {
                         held.moved.splice(0..0, lent);
@@ -217,7 +206,7 @@ impl<D: Device> Heap<D> {
                         break;
                     }
                 }
-                Err(Obstacle::AskOthers) if !asked => return Ok(Tried::TooEarly),
+                Err(Obstacle::AskOthers) if !attempt.asked => return Ok(Tried::TooEarly),
                 Err(Obstacle::AskOthers) => offers = Some(self.offers(&others.heaps)?),
                 Err(Obstacle::NoMemory) => break,
             }
@@ -239,7 +228,7 @@ impl<D: Device> Heap<D> {
             offers.map(|offers| offers.iter().flat_map(|offer| &offer.chunks).copied().collect());
         let HighestAllocated { peak, requests, bytes } = self.shared.peaks.highest_allocated();
         let mut state = self.state.lock();
-        tuning.recycles &= !self.pool().is_some_and(|pool| pool.is_pinned());
+        tuning.recycles &= !self.pool().is_some_and(|pool| pool.keeps() || pool.pinned.load(Relaxed));
         let request = wanted.block_bytes(&state.policy);
         let (runs, at) = match wanted.place {
             None => (state.blocks.runs(), None),
@@ -260,7 +249,7 @@ impl<D: Device> Heap<D> {
             at,
             idle_chunks: &idle_chunks,
             offered: offered.as_deref(),
-            held: self.shared.chunks.bytes(),
+            held: self.shared.chunks.bytes.load(Relaxed),
             peak: self.shared.chunks.use_peak(peak),
             spending: self.shared.chunks.spending(requests, bytes),
             room: self.shared.room(request.next_multiple_of(page)),
@@ -326,7 +315,7 @@ impl<D: Device> Heap<D> {
             Err(Unfilled { error, left, refused, map_failed, lost }) => {
                 if map_failed && self.shared.device.virtual_memory()?.mixes_sizes().is_err() {
                     let mut state = self.state.lock();
-                    let segment = state.blocks.block(held.place[0].block).segment;
+                    let segment = state.blocks.blocks[held.place[0].block].segment;
                     state.blocks.close_addresses(segment);
                 }
                 let kept = || left.iter().filter(|left| left.last);
@@ -378,7 +367,7 @@ impl<D: Device> Heap<D> {
         }
         let place = mem::take(&mut held.place);
         let mut state = self.state.lock();
-        let home = SegmentRef { heap: self.number, segment: state.blocks.block(place[0].block).segment };
+        let home = SegmentRef { heap: self.number, segment: state.blocks.blocks[place[0].block].segment };
         for chunk in chunks {
             state.blocks.add_chunk(*chunk);
             self.shared.index.set(chunk.at, chunk.bytes, Some(home));
@@ -403,7 +392,7 @@ impl<D: Device> Heap<D> {
     fn leave_mapped(&self, place: &mut Vec<ReservedBlock>, leftovers: &[Leftover]) {
         let mut state = self.state.lock();
         place.retain(|held| {
-            let block = state.blocks.block(held.block);
+            let block = &state.blocks.blocks[held.block];
             let range = block.address..block.end();
             let left: Vec<_> = leftovers.iter().filter(|left| range.contains(&left.chunk.at)).copied().collect();
             if left.is_empty() {

@@ -7,8 +7,7 @@ use super::Fill;
 use crate::blocks::{BlockId, Chunk, FreeRange};
 use crate::config::ElasticSetting;
 use crate::elastic::chunk_table::Spending;
-use crate::elastic::placement::{Placement, choose, longest_hole, placed};
-use crate::size::{LARGE_SEGMENT, SegmentKind};
+use crate::size::{LARGE_SEGMENT, SegmentKind, kind_of};
 
 /// The largest new chunk, except for very large requests.
 const LARGEST: u64 = 64 << 20;
@@ -120,7 +119,7 @@ impl Plan {
     }
 
     pub(crate) const fn kind(&self) -> SegmentKind {
-        SegmentKind::of(self.request)
+        kind_of(self.request)
     }
 
     pub(crate) fn new_bytes(&self) -> u64 {
@@ -164,7 +163,10 @@ pub(crate) fn decide(facts: &Facts<'_>) -> Result<Plan, Obstacle> {
 /// Decides which chunks fill the unmapped parts of a place.
 fn plan_at(facts: &Facts<'_>, place: &Placement) -> Result<Plan, Obstacle> {
     let mut idle_chunks = Vec::new();
-    let recycles = must_recycle(facts, place.missing);
+    let allowed = facts.peak + facts.peak / 1000 * facts.tuning.slack;
+    let exceeds = facts.held + place.missing > allowed || place.missing > facts.left() / SCARCE;
+    // Whether idle chunks must be used before new ones.
+    let recycles = facts.tuning.recycles && (facts.pressed || exceeds);
     if recycles {
         // A chunk at the place of the block stays there.
         let apart = |chunk: &Chunk| chunk.end() <= place.at || chunk.at >= place.at + facts.request;
@@ -177,13 +179,6 @@ fn plan_at(facts: &Facts<'_>, place: &Placement) -> Result<Plan, Obstacle> {
         return Err(Obstacle::AskOthers);
     }
     if plan.new_bytes() > facts.room { Err(Obstacle::NoMemory) } else { Ok(plan) }
-}
-
-/// Returns whether idle chunks must be used before new ones.
-fn must_recycle(facts: &Facts<'_>, missing: u64) -> bool {
-    let allowed = facts.peak + facts.peak / 1000 * facts.tuning.slack;
-    let needed = facts.pressed || facts.held + missing > allowed || missing > facts.left() / SCARCE;
-    facts.tuning.recycles && needed
 }
 
 /// Fills the unmapped parts of a place with idle chunks while they last, and then with new ones.
@@ -246,8 +241,99 @@ fn largest_new(facts: &Facts<'_>) -> u64 {
 /// requests where the tuning and the device permit that, and a page otherwise.
 fn unit_of(facts: &Facts<'_>, place: &Placement) -> u64 {
     let most = place.missing + LARGE_SEGMENT * place.unmapped.len() as u64;
-    let whole = facts.tuning.whole && SegmentKind::of(facts.request) == SegmentKind::Large && !facts.pressed;
+    let whole = facts.tuning.whole && kind_of(facts.request) == SegmentKind::Large && !facts.pressed;
     if whole && most <= facts.room && LARGE_SEGMENT.is_multiple_of(facts.page) { LARGE_SEGMENT } else { facts.page }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Placement {
+    /// The free range, by its index.
+    run: usize,
+    at: u64,
+    /// Bytes that must be mapped, in whole pages.
+    missing: u64,
+    /// The unmapped ranges, in order of address.
+    unmapped: Vec<UnmappedRange>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct UnmappedRange {
+    start: u64,
+    /// The end of the part that must be mapped.
+    needed: u64,
+    /// The end of the part that may be mapped.
+    end: u64,
+}
+
+/// Returns the first place for `bytes` with the fewest unmapped bytes. The first place keeps blocks together, so that
+/// the rest becomes free. Returns `None` if no free range is long enough.
+fn choose(runs: &[FreeRange], bytes: u64, page: u64) -> Option<Placement> {
+    let long_enough = runs.iter().enumerate().filter(|(_, run)| run.end - run.start >= bytes);
+    let places = long_enough.flat_map(|(index, run)| {
+        candidates(run, bytes, page).map(move |at| {
+            let missing: u64 = holes(run, at, bytes, page).map(|hole| hole.needed - hole.start).sum();
+            (missing, index, at)
+        })
+    });
+    let (missing, run, at) = places.min()?;
+    Some(Placement { run, at, missing, unmapped: holes(&runs[run], at, bytes, page).collect() })
+}
+
+/// Returns the place for `bytes` at an address in a free range.
+fn placed(run: &FreeRange, at: u64, bytes: u64, page: u64) -> Placement {
+    // No chunk extends beyond the place.
+    let unmapped: Vec<_> = holes(run, at, bytes, page).map(|hole| UnmappedRange { end: hole.needed, ..hole }).collect();
+    let missing = unmapped.iter().map(|hole| hole.needed - hole.start).sum();
+    Placement { run: 0, at, missing, unmapped }
+}
+
+/// The place at the start of the longest unmapped range. Returns `None` if none is long enough for `bytes`.
+fn longest_hole(runs: &[FreeRange], bytes: u64, page: u64) -> Option<Placement> {
+    let of_run = |(index, run)| holes_of(run).map(move |(start, end)| (end - start, start, index));
+    let (length, start, run) = runs.iter().enumerate().flat_map(of_run).max_by_key(|(length, ..)| *length)?;
+    let missing = bytes.next_multiple_of(page);
+    let hole = UnmappedRange { start, needed: start + missing, end: start + length };
+    (length >= missing).then(|| Placement { run, at: start, missing, unmapped: vec![hole] })
+}
+
+/// The candidate addresses in a free range: a block begins at the start of a free block, or ends at its end.
+fn candidates(run: &FreeRange, bytes: u64, page: u64) -> impl Iterator<Item = u64> + '_ {
+    let starts = run.free.iter().map(|(start, _)| *start);
+    let ends = run.free.iter().filter_map(move |(_, end)| {
+        let at = end.checked_sub(bytes)?.max(run.start);
+        Some(aligned(run, at, page))
+    });
+    let last = run.end - bytes;
+    std::iter::once(run.start).chain(starts).chain(ends).filter(move |at| *at <= last)
+}
+
+/// The last address up to `at` where a block may begin. In an unmapped range that is a page boundary.
+fn aligned(run: &FreeRange, at: u64, page: u64) -> u64 {
+    let before = run.free.iter().take_while(|(start, _)| *start <= at);
+    match before.last() {
+        Some((_, end)) if at < *end => at,
+        Some((_, end)) => at - (at - end) % page,
+        None => at - (at - run.start) % page,
+    }
+}
+
+/// The gaps before, between and after the free blocks: start and end of each. The first and the last may be empty.
+fn holes_of(run: &FreeRange) -> impl Iterator<Item = (u64, u64)> + '_ {
+    let starts = std::iter::once(run.start).chain(run.free.iter().map(|(_, end)| *end));
+    let ends = run.free.iter().map(|(start, _)| *start).chain([run.end]);
+    starts.zip(ends)
+}
+
+fn holes(run: &FreeRange, at: u64, bytes: u64, page: u64) -> impl Iterator<Item = UnmappedRange> + '_ {
+    let stop = at + bytes;
+    holes_of(run).filter_map(move |(start, end)| {
+        let start = start.max(at);
+        (start < end && start < stop).then(|| UnmappedRange {
+            start,
+            needed: end.min(start + (stop - start).next_multiple_of(page)),
+            end,
+        })
+    })
 }
 
 #[cfg(test)]

@@ -134,7 +134,7 @@ impl<D: Device> Heap<D> {
     pub(crate) fn release_all_chunks(&self) {
         // The pool may be asleep, completely or in part. Chunks that have memory are released as in an awake pool.
         self.forget_idle_chunks();
-        self.set_asleep(false);
+        self.state.lock().asleep = false;
         let _ = self.release_idle_chunks();
         let _ = self.wait_and_unmap();
     }

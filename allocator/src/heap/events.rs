@@ -7,8 +7,7 @@ use cachette_hal::{self as hal, Device, DevicePtr, Progress};
 
 use crate::blocks::{BlockId, BlockState};
 use crate::fence::Fence;
-use crate::heap::ancestors::Ancestors;
-use crate::heap::graph_reuse::Deferred;
+use crate::heap::graph_reuse::{Ancestors, Deferred};
 use crate::heap::pending::Poll;
 use crate::heap::{Heap, HeapGuard, HeapState, StreamUses};
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
@@ -20,7 +19,7 @@ impl<D: Device> Heap<D> {
     /// Notes that a block of a pool serves a request of the default pool.
     pub(crate) fn note_lent(&self, id: BlockId) {
         let mut state = self.state.lock();
-        state.blocks.block_mut(id).slow_free = true;
+        state.blocks.blocks[id].slow_free = true;
         state.uses.entry(id).or_default().lent = true;
     }
 
@@ -30,10 +29,10 @@ impl<D: Device> Heap<D> {
         if self.elastic.is_none()
             && let Some(source) = self.pool().and_then(|pool| pool.source.clone())
         {
-            let address = self.state.lock().blocks.block(id).address;
+            let address = self.state.lock().blocks.blocks[id].address;
             if let Some(ptr) = DevicePtr::new(address) {
                 // SAFETY: 1. the block is allocated, from its pool's source. The stream state keeps its stream alive.
-                unsafe { source.notify(SourceEvent::StreamRecorded(ptr, stream_state.handle())) };
+                unsafe { source.notify(SourceEvent::StreamRecorded(ptr, stream_state.handle)) };
             }
         }
     }
@@ -46,7 +45,7 @@ impl<D: Device> Heap<D> {
         // A capture that was not announced is missed here. Its use then costs a fence after the capture.
         let captured = stream_state.shared.knows_of_captures() && stream_state.is_capturing();
         let mut state = self.state.lock();
-        state.blocks.block_mut(id).slow_free = true;
+        state.blocks.blocks[id].slow_free = true;
         let uses = state.uses.entry(id).or_default();
         uses.guarded |= guarded;
         if let Some(at) = uses.users.iter().position(|known| Arc::ptr_eq(known, stream_state)) {
@@ -87,7 +86,7 @@ impl<D: Device> Heap<D> {
 
     /// Turns an allocated block into a pending one. Returns its address and requested size.
     pub(crate) fn become_pending(&self, state: &mut HeapState<D>, id: BlockId) -> (u64, u64) {
-        let block = state.blocks.block_mut(id);
+        let block = &mut state.blocks.blocks[id];
         block.state = BlockState::Pending;
         let (kind, address, bytes, requested) = (block.kind, block.address, block.bytes(), block.requested);
         // The requested bytes count until the block is free, so only the allocation itself ends here.
@@ -95,7 +94,7 @@ impl<D: Device> Heap<D> {
         self.counters.raise(Counted::Pending, kind, 1);
         self.counters.raise(Counted::PendingBytes, kind, bytes);
         if bytes >= self.shared.totals.max_split {
-            self.shared.totals.oversize_allocations.lower();
+            self.shared.totals.oversize_allocations.lock().lower(1);
         }
         state.note_free(TraceAction::FreeRequested, id, address, requested);
         (address, requested)
@@ -115,7 +114,7 @@ impl<D: Device> Heap<D> {
             // Another allocator's fence is polled. The driver's pool needs no poll: its free waits on the device.
             Ok(fences)
                 if (uses.guarded || state.policy.driver_pool)
-                    && fences.iter().all(|fence| fence.is_of(&self.shared)) =>
+                    && fences.iter().all(|fence| Arc::ptr_eq(&fence.stream.shared, &self.shared)) =>
             {
                 let guards = fences.into_iter().map(Arc::new).collect();
                 Ok(self.become_free(state, vec![(id, guards)]))
@@ -162,7 +161,7 @@ impl<D: Device> Heap<D> {
     pub(crate) fn become_free(&self, mut state: HeapGuard<'_, D>, blocks: Vec<GuardedBlock<D>>) -> CallbackOutcome {
         let mut freed = Vec::new();
         for (id, guards) in blocks {
-            let block = state.blocks.block(id);
+            let block = &state.blocks.blocks[id];
             let (kind, address, bytes, requested) = (block.kind, block.address, block.bytes(), block.requested);
             freed.push((address, requested));
             state.note_free(TraceAction::FreeCompleted, id, address, requested);

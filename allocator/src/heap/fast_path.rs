@@ -13,7 +13,7 @@ use crate::blocks::{Block, BlockId, BlockState, HeapBlocks, SegmentId};
 use crate::fence::Fence;
 use crate::heap::{Heap, HeapState};
 use crate::label::Label;
-use crate::size;
+use crate::size::UNIT;
 use crate::sync::lock::{self, Lock, LockGuard};
 
 pub(crate) struct HeapLock<D: Device>(Lock<Gated<D>>);
@@ -105,13 +105,6 @@ pub(crate) struct Allocated {
 }
 
 impl Allocated {
-    #[inline(always)]
-    fn note(block: &mut Block, id: BlockId, request: Request) -> Self {
-        block.requested = request.requested;
-        block.label = request.label;
-        Self { address: block.address, bytes: block.bytes(), id, guarded: block.guarded }
-    }
-
     /// Returns whether the block may become raw at once. A request whose stream must wait for guards can still fail.
     /// Until then no other thread may free the block by its address, nor a restore.
     #[inline(always)]
@@ -178,16 +171,19 @@ impl<D: Device> Heap<D> {
         // The previous request was neither empty nor too large, so this one is neither, if it passes both comparisons.
         let id = blocks.last_freed;
         if let Some(block) = blocks.blocks.get_mut(id)
+            && let bytes = block.bytes()
             && id == blocks.last_found
             && request.requested <= block.requested
-            && size::whole_units(request.requested) == u64::from(block.units)
+            && request.requested > bytes - UNIT
             && !block.guarded
-            && (block.indexed || !request.label.is_raw())
-            && self.counters.allocated_again(block.kind, block.bytes(), request.requested)
+            && (block.indexed || request.label == Label::OWNED)
+            && self.counters.allocated_again(block.kind, bytes, request.requested)
         {
             blocks.last_freed = BlockId::NONE;
             block.state = BlockState::Allocated;
-            return Ok(Allocated::note(block, id, request));
+            block.requested = request.requested;
+            block.label = request.label;
+            return Ok(Allocated { address: block.address, bytes, id, guarded: false });
         }
         Err(Some(state))
     }
@@ -214,11 +210,11 @@ impl<D: Device> Heap<D> {
         if !id.is_some() {
             return None;
         }
-        let (allocated, peak) = self.mark_allocated(blocks.block_mut(id), id, request);
+        let (allocated, peak) = self.mark_allocated(&mut blocks.blocks[id], id, request);
         if allocated.may_be_raw(request) {
             blocks.make_raw(id, request.label);
         }
-        if blocks.is_above_watermark() {
+        if blocks.above_watermark {
             self.flush_stats(blocks);
         }
         drop(state);
@@ -232,7 +228,9 @@ impl<D: Device> Heap<D> {
     /// the request, until it becomes raw.
     #[inline(always)]
     pub(crate) fn mark_allocated(&self, block: &mut Block, id: BlockId, request: Request) -> (Allocated, bool) {
-        let allocated = Allocated::note(block, id, Request { label: Label::OWNED, ..request });
+        block.requested = request.requested;
+        block.label = Label::OWNED;
+        let allocated = Allocated { address: block.address, bytes: block.bytes(), id, guarded: block.guarded };
         let peak = self.counters.allocated(block.kind, allocated.bytes, request.requested);
         (allocated, peak)
     }
@@ -265,18 +263,24 @@ impl<D: Device> Heap<D> {
     pub(crate) fn free_last_found(&self, address: u64) -> Result<(), Option<FastGuard<'_, D>>> {
         let mut state = lock::enter(&self.state.0).ok_or(None)?;
         let Gated { fast_path, state: HeapState { blocks, .. } } = &mut *state;
-        match blocks.last_found_raw(address) {
+        match blocks.if_raw_at(blocks.last_found, address) {
             Some(id) if fast_path.last_freed && self.set_last_freed(blocks, id) => Ok(()),
             _ => Err(Some(state)),
         }
     }
 
-    /// Makes an allocated block the last-freed one, if its free needs no more work. Returns whether it did.
+    /// Makes an allocated block the last-freed one. Returns `false`, and changes nothing, if its free takes the slow
+    /// path, or if another block must be coalesced first.
     #[inline(always)]
     fn set_last_freed(&self, blocks: &mut HeapBlocks<Arc<Fence<D>>>, id: BlockId) -> bool {
-        let Some(block) = blocks.set_last_freed(id) else { return false };
-        self.counters.freed_last(block.kind, block.bytes(), block.requested);
-        true
+        let Some(block) = blocks.blocks.get_mut(id) else { return false };
+        let fast = blocks.last_freed == BlockId::NONE && !block.slow_free;
+        if fast {
+            block.state = BlockState::LastFreed;
+            blocks.last_freed = id;
+            self.counters.freed_last(block.kind, block.bytes(), block.requested);
+        }
+        fast
     }
 
     /// Frees the raw block that begins at `address`, if there is one; not in a forked child.
@@ -296,7 +300,8 @@ impl<D: Device> Heap<D> {
 
     #[inline(always)]
     pub(crate) fn free_at_locked(&self, state: FastGuard<'_, D>, segment: SegmentId, address: u64) -> Option<Freed<D>> {
-        let id = state.state.blocks.find_raw(segment, address)?;
+        let blocks = &state.state.blocks;
+        let id = blocks.if_raw_at(blocks.hint(segment, address)?, address)?;
         Some(self.free_locked(state, id))
     }
 
@@ -312,13 +317,13 @@ impl<D: Device> Heap<D> {
     #[inline(never)]
     fn free_coalesced(&self, mut state: FastGuard<'_, D>, id: BlockId) -> Freed<D> {
         let Gated { fast_path, state: HeapState { blocks, .. } } = &mut *state;
-        let block = blocks.block(id);
+        let block = &blocks.blocks[id];
         if block.slow_free || !fast_path.last_freed {
             return self.free_slow(HeapGuard::unparked(state), id);
         }
         self.counters.freed(block.kind, block.bytes(), block.requested);
         blocks.free(id);
-        if blocks.is_above_watermark() {
+        if blocks.above_watermark {
             self.flush_stats(blocks);
         }
         Freed::DONE

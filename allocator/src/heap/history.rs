@@ -27,7 +27,7 @@ pub(crate) struct Stacks {
 
 impl Stacks {
     pub(crate) fn of(&self, id: BlockId) -> u32 {
-        self.blocks.get(id.index()).copied().unwrap_or(0)
+        self.blocks.get(id.0 as usize).copied().unwrap_or(0)
     }
 
     fn is_empty(&self) -> bool {
@@ -35,11 +35,11 @@ impl Stacks {
     }
 
     pub(crate) fn set(&mut self, id: BlockId, stack: u32) {
-        if let Some(known) = self.blocks.get_mut(id.index()) {
+        if let Some(known) = self.blocks.get_mut(id.0 as usize) {
             *known = stack;
         } else if stack != 0 {
-            self.blocks.resize(id.index() + 1, 0);
-            self.blocks[id.index()] = stack;
+            self.blocks.resize(id.0 as usize + 1, 0);
+            self.blocks[id.0 as usize] = stack;
         }
     }
 }
@@ -116,8 +116,8 @@ impl<D: Device> Heap<D> {
         let before = std::mem::replace(&mut state.history_state, history_state);
         let stacks = if keeps_stacks { Stacks::default() } else { std::mem::take(&mut *state.stacks) };
         if recording.is_none() {
-            for (id, stack) in (0..).map(BlockId::new).zip(&mut state.stacks.blocks).filter(|(_, stack)| **stack != 0) {
-                let block = state.blocks.block_mut(id);
+            for (id, stack) in (0..).map(BlockId).zip(&mut state.stacks.blocks).filter(|(_, stack)| **stack != 0) {
+                let block = &mut state.blocks.blocks[id];
                 // The free of an allocated block removes its stack. That of a pending block does not.
                 if block.state == BlockState::Allocated {
                     block.slow_free = true;
@@ -134,7 +134,7 @@ impl<D: Device> Heap<D> {
 
     pub(crate) fn notes_for(&self, recording: &Arc<Recording>) -> HeapHistory {
         let pool = self.pool_id();
-        let (stream, pool) = (self.stream_state.handle().raw() as u64, recording.pools.number_of(pool));
+        let (stream, pool) = (self.stream_state.handle.raw() as u64, recording.pools.number_of(pool));
         HeapHistory {
             recording: Arc::clone(recording),
             writer: HistoryWriter { stream, pool, ..HistoryWriter::default() },

@@ -9,8 +9,7 @@ use cachette_hal::{self as hal, Device, ErrorKind, Progress};
 use crate::blocks::BlockId;
 use crate::fence::Fence;
 use crate::heap::StreamUses;
-use crate::heap::ancestors::Ancestors;
-use crate::heap::graph_reuse::Deferred;
+use crate::heap::graph_reuse::{Ancestors, Deferred};
 
 /// The most streams of which a hit polls an event. With more streams they take turns.
 const POLLED: usize = 16;

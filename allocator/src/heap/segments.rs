@@ -64,7 +64,7 @@ impl<D: Device> Heap<D> {
         self.counters.raise(Counted::Segments, kind, 1);
         self.counters.raise(Counted::ReservedBytes, kind, bytes);
         if bytes >= self.shared.totals.max_split {
-            self.shared.totals.oversize_segments.raise();
+            self.shared.totals.oversize_segments.lock().raise(1);
         }
         Some(id)
     }
@@ -111,7 +111,7 @@ impl<D: Device> Heap<D> {
         let totals = &self.shared.totals;
         totals.reserved.fetch_sub(segment.bytes, Relaxed);
         if segment.bytes >= totals.max_split {
-            totals.oversize_segments.lower();
+            totals.oversize_segments.lock().lower(1);
         }
         Ok(segment.bytes)
     }
@@ -141,7 +141,7 @@ impl<D: Device> Heap<D> {
             };
         };
         let _called = pool.call_source();
-        let place = self.place(self.stream_state.handle());
+        let place = self.place(self.stream_state.handle);
         // SAFETY: 1. the stream state keeps its stream alive.
         match unsafe { source.allocate(bytes, &place) } {
             Ok(base) if base.address().is_multiple_of(UNIT) && base.address().checked_add(bytes).is_some() => {
@@ -180,7 +180,7 @@ impl<D: Device> Heap<D> {
         }
         let driver_pool = self.shared.device.stream_ordered()?;
         // SAFETY: 1. the stream state keeps its stream alive.
-        Ok(unsafe { driver_pool.allocate_on(bytes, self.stream_state.handle()) })
+        Ok(unsafe { driver_pool.allocate_on(bytes, self.stream_state.handle) })
     }
 
     /// Frees a segment to the driver's pool, behind the work of the heap's stream and behind `guards`.

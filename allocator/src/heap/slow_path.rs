@@ -28,7 +28,7 @@ impl<D: Device> Heap<D> {
         } else {
             (state, None)
         };
-        if state.redirect.any() || !self.shared.settings.caches.load(Relaxed) {
+        if state.routed || state.asleep || !self.shared.settings.caches.load(Relaxed) {
             return None;
         }
         if !state.pending.has_pending_events() {
@@ -66,7 +66,7 @@ impl<D: Device> Heap<D> {
         request: Request,
         choose: impl FnOnce(&mut HeapBlocks<Arc<Fence<D>>>, &HeapPolicy) -> BlockId,
     ) -> Option<Allocated> {
-        if state.redirect.asleep {
+        if state.asleep {
             return None;
         }
         if state.policy.ages {
@@ -75,7 +75,7 @@ impl<D: Device> Heap<D> {
         let HeapState { blocks, policy, .. } = &mut *state;
         let id = choose(blocks, policy);
         let allocated = id.get().map(|id| self.mark_allocated_slow(&mut state, id, request));
-        if state.blocks.is_above_watermark() {
+        if state.blocks.above_watermark {
             self.flush_stats(&mut state.blocks);
         }
         drop(state);
@@ -97,12 +97,12 @@ impl<D: Device> Heap<D> {
         request: Request,
     ) -> (Allocated, bool) {
         state.keepalive.get_or_insert_with(|| Arc::clone(self));
-        let (allocated, peak) = self.mark_allocated(state.blocks.block_mut(id), id, request);
+        let (allocated, peak) = self.mark_allocated(&mut state.blocks.blocks[id], id, request);
         if allocated.may_be_raw(request) {
             state.blocks.make_raw(id, request.label);
         }
         if allocated.bytes >= self.shared.totals.max_split {
-            self.shared.totals.oversize_allocations.raise();
+            self.shared.totals.oversize_allocations.lock().raise(1);
         }
         state.note_alloc(id, allocated.address, request.requested);
         (allocated, peak)
@@ -136,17 +136,17 @@ impl<D: Device> Heap<D> {
     pub(crate) fn put_back(&self, allocated: Allocated, guards: Vec<Arc<Fence<D>>>) {
         let mut state = self.state.lock();
         state.uses.remove(&allocated.id);
-        state.blocks.block_mut(allocated.id).slow_free = false;
+        state.blocks.blocks[allocated.id].slow_free = false;
         drop(self.free_unused(state, allocated.id, guards));
     }
 
     #[cold]
     pub(crate) fn free_slow(&self, mut state: HeapGuard<'_, D>, id: BlockId) -> Freed<D> {
         // While the lock is released, no other thread may free the block by its address.
-        let label = std::mem::replace(&mut state.blocks.block_mut(id).label, Label::OWNED);
+        let label = std::mem::replace(&mut state.blocks.blocks[id].label, Label::OWNED);
         // A free must not be lost, so a panic of the source continues after it.
         let (mut state, gathered, outcome) = self.gather(state, Level::All);
-        state.blocks.block_mut(id).label = label;
+        state.blocks.blocks[id].label = label;
         let freed = if let Some(uses) = state.take_uses(id) {
             // After the block is no longer counted, another thread may free the last one.
             let heap = state.keepalive.clone();
@@ -163,13 +163,13 @@ impl<D: Device> Heap<D> {
 
     /// Frees a block that no other stream uses. Returns the heap if the caller must keep it alive or drop it.
     fn free_unused(&self, mut state: HeapGuard<'_, D>, id: BlockId, guards: Vec<Arc<Fence<D>>>) -> Option<Arc<Self>> {
-        let block = state.blocks.block(id);
+        let block = &state.blocks.blocks[id];
         let (address, requested) = (block.address, block.requested);
         if state.policy.ages {
             state.blocks.clock = self.shared.settings.clock.load(Relaxed);
         }
         self.become_free_now(&mut state, id, guards);
-        if state.blocks.is_above_watermark() {
+        if state.blocks.above_watermark {
             self.flush_stats(&mut state.blocks);
         }
         let is_told = self.shared.callbacks.wants(TraceAction::FreeRequested);
@@ -199,11 +199,11 @@ impl<D: Device> Heap<D> {
 
     /// Turns an allocated block that no other stream uses into a free one.
     pub(crate) fn become_free_now(&self, state: &mut HeapState<D>, id: BlockId, guards: Vec<Arc<Fence<D>>>) {
-        let block = state.blocks.block(id);
+        let block = &state.blocks.blocks[id];
         let (kind, address, bytes, requested) = (block.kind, block.address, block.bytes(), block.requested);
         self.counters.freed(kind, bytes, requested);
         if bytes >= self.shared.totals.max_split {
-            self.shared.totals.oversize_allocations.lower();
+            self.shared.totals.oversize_allocations.lock().lower(1);
         }
         state.note_free(TraceAction::FreeRequested, id, address, requested);
         state.note_free(TraceAction::FreeCompleted, id, address, requested);

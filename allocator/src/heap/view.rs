@@ -37,7 +37,7 @@ impl<D: Device> fmt::Debug for Heap<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Heap")
             .field("number", &self.number)
-            .field("stream", &self.stream_state.handle())
+            .field("stream", &self.stream_state.handle)
             .field("reserved", &self.reserved())
             .field("elastic", &self.elastic.is_some())
             .finish_non_exhaustive()
@@ -61,7 +61,7 @@ impl<D: Device> Heap<D> {
     /// Copies the heap, after the last-freed block is coalesced.
     pub(crate) fn copy(&self) -> HeapCopy {
         let mut copied = HeapBlocksCopy::default();
-        let length = self.state.lock().blocks.blocks.all().len();
+        let length = self.state.lock().blocks.blocks.slots.len();
         // Other threads may add a few blocks before the lock is taken again.
         copied.blocks.reserve(length + length / 16 + 64);
         let state = self.lock_coalesced();
@@ -69,11 +69,12 @@ impl<D: Device> Heap<D> {
         let stacks = Stacks::clone(&state.stacks);
         let (reserved, last_points) = (self.reserved(), state.pending.last_points());
         drop(state);
-        copied.sort();
+        // In the order of creation.
+        copied.segments.sort_unstable_by_key(|segment| segment.age);
         HeapCopy {
             blocks: copied,
             stacks,
-            stream: self.stream_state.handle(),
+            stream: self.stream_state.handle,
             pool: self.pool_id(),
             reserved,
             last_points,
@@ -110,7 +111,7 @@ impl<D: Device> Heap<D> {
     pub(crate) fn lent(&self) -> Option<u64> {
         let state = self.state.lock();
         let mut lent = state.uses.iter().filter(|(_, uses)| uses.lent);
-        lent.next().map(|(id, _)| state.blocks.block(*id).address)
+        lent.next().map(|(id, _)| state.blocks.blocks[*id].address)
     }
 
     pub(crate) fn chunks(&self) -> Vec<Chunk> {
@@ -121,7 +122,7 @@ impl<D: Device> Heap<D> {
     pub(crate) fn make_raw(&self, id: BlockId, label: Label) -> u64 {
         let mut state = self.state.lock();
         state.blocks.make_raw(id, label);
-        state.blocks.block(id).bytes()
+        state.blocks.blocks[id].bytes()
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {

@@ -152,10 +152,10 @@ impl<D: Device> Heap<D> {
     /// first address of that memory, and the chunks in order of address, none for a direct segment.
     pub(super) fn begin_export(&self, id: BlockId) -> Result<(Span, u64, Vec<Chunk>), Error> {
         let mut state = self.state.lock();
-        if state.redirect.asleep {
+        if state.asleep {
             return Err(PoolProblem::Asleep.of(self.pool_id()));
         }
-        let block = state.blocks.block(id);
+        let block = &state.blocks.blocks[id];
         let (address, bytes) = (block.address, block.bytes());
         let is_allocated = block.state == BlockState::Allocated;
         let segment = state.blocks.segment_of(id).filter(|_| is_allocated);
@@ -165,7 +165,7 @@ impl<D: Device> Heap<D> {
             Some(first) => (first.at, chunks.iter().map(|chunk| chunk.bytes).sum()),
             None => (segment.base, segment.bytes),
         };
-        state.blocks.block_mut(id).slow_free = true;
+        state.blocks.blocks[id].slow_free = true;
         state.uses.entry(id).or_default().exports += 1;
         Ok((Span { bytes, offset: address - start, extent }, start, chunks))
     }
@@ -177,7 +177,7 @@ impl<D: Device> Heap<D> {
             uses.exports -= 1;
             if uses.exports == 0 && uses.users.is_empty() {
                 state.uses.remove(&id);
-                state.blocks.block_mut(id).slow_free = state.history_state.is_none() && state.stacks.of(id) != 0;
+                state.blocks.blocks[id].slow_free = state.history_state.is_none() && state.stacks.of(id) != 0;
             }
             return;
         }

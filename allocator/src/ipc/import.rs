@@ -16,7 +16,6 @@ use crate::error::Error;
 use crate::sync::Mutex;
 
 /// The memory that an allocator shares with other processes.
-#[derive(Debug)]
 pub(crate) struct IpcState<D: Device> {
     pub(crate) exporter: Exporter<ExportedBlock<D>>,
     imports: Mutex<ImportTable<D>>,
@@ -169,7 +168,6 @@ impl<D: Device> Drop for OpenSegment<D> {
     }
 }
 
-#[derive(Debug)]
 struct ImportTable<D: Device> {
     opened: HashMap<Vec<u8>, Weak<OpenMemory<D>>>,
     segments: HashMap<IpcToken, Weak<OpenSegment<D>>>,

@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
-use std::{fmt, thread};
+use std::thread;
 
 use cachette_hal::StreamRef;
 
@@ -143,12 +143,6 @@ impl Callbacks {
     /// Calls every helper. Returns whether any of them freed memory.
     pub(crate) fn run_free_memory_callbacks(&self) -> bool {
         copy(&self.free_memory).iter().fold(false, |freed, helper| aside(|| helper()) | freed)
-    }
-}
-
-impl fmt::Debug for Callbacks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Callbacks").field("wanted", &self.wanted).finish_non_exhaustive()
     }
 }
 

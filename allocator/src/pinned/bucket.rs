@@ -40,7 +40,6 @@ pub(super) enum PinnedState {
     Leaving,
 }
 
-#[derive(Debug)]
 pub(super) struct Bucket<D: Device> {
     slots: Vec<PinnedSlot<D>>,
     /// The free blocks, the last-freed one at the end. Its capacity is at least the length of `slots`.
@@ -51,7 +50,6 @@ pub(super) struct Bucket<D: Device> {
     closed: bool,
 }
 
-#[derive(Debug)]
 struct PinnedSlot<D: Device> {
     memory: PinnedMemory,
     state: PinnedState,

@@ -28,7 +28,6 @@ const BUCKETS: usize = 64;
 /// The pinned memory of one allocator.
 ///
 /// No lock is taken inside another. No driver call is made under a lock that a hit or a free takes.
-#[derive(Debug)]
 pub(crate) struct PinnedCache<D: Device> {
     pub(super) shared: Arc<DeviceState<D>>,
     /// Used to find the pool of a capture.
@@ -263,9 +262,7 @@ impl<D: Device> PinnedCache<D> {
             }
         }
     }
-}
 
-impl<D: Device> PinnedCache<D> {
     /// Finds a block if none is free: one whose uses have ended, or one from the driver. If the driver has no memory,
     /// it asks again after it has released all free blocks, and after all uses have ended.
     #[cold]

@@ -92,7 +92,6 @@ impl PinnedMemory {
 }
 
 /// The reserve segment. Blocks are cut from it in order, and are returned to the driver together with it.
-#[derive(Debug)]
 pub(super) struct PinnedReserve {
     pub(super) segment: PinnedMemory,
     pub(super) bytes: usize,

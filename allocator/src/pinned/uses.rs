@@ -16,7 +16,6 @@ use crate::pool::pool_state::PoolState;
 use crate::stream_state::StreamState;
 use crate::sync::Mutex;
 
-#[derive(Debug)]
 pub(super) enum PinnedUser<D: Device> {
     /// A stream without a fence yet: the block is owned, the driver failed, or a stream that uses it is captured.
     Stream(Arc<StreamState<D>>),
@@ -26,6 +25,9 @@ pub(super) enum PinnedUser<D: Device> {
     Graphs(Arc<PoolState>),
     UnknownGraph,
 }
+
+/// The polling interval of the background thread while blocks are pending.
+const REST: Duration = Duration::from_micros(100);
 
 /// A block that its caller freed while streams or graphs still use it.
 pub(super) type PinnedPending<D> = (PinnedPlace, Vec<PinnedUser<D>>);
@@ -61,7 +63,7 @@ impl<D: Device> PinnedCache<D> {
         match stream_state.capture_status() {
             Some(Ok(CaptureStatus::Active(id))) => {
                 let own = Arc::ptr_eq(&stream_state.shared, &self.shared);
-                let routed = || self.routes.pool_for(stream_state.handle(), || Ok(Some(id))).ok()?;
+                let routed = || self.routes.pool_for(stream_state.handle, || Ok(Some(id))).ok()?;
                 let pool = if own { routed() } else { None };
                 pool.map_or(PinnedUser::UnknownGraph, |pool| PinnedUser::Graphs(Arc::clone(&pool)))
             }
@@ -143,35 +145,7 @@ impl<D: Device> PinnedCache<D> {
         fences.iter().try_for_each(|fence| fence.wait())?;
         Ok(!fences.is_empty())
     }
-}
 
-/// The polling interval of the thread while blocks are pending.
-const REST: Duration = Duration::from_micros(100);
-
-/// The background thread of a cache, if it has one. It sleeps while no block is pending, and ends with the allocator.
-#[derive(Debug, Default)]
-pub(super) struct Worker {
-    thread: Mutex<Option<JoinHandle<()>>>,
-    /// Relaxed: the lock around `thread`, or the end of a rest, orders it.
-    stopped: AtomicBool,
-}
-
-impl Worker {
-    pub(super) fn stop(&self) {
-        let running = {
-            let mut thread = self.thread.lock();
-            self.stopped.store(true, Relaxed);
-            thread.take()
-        };
-        if let Some(running) = running {
-            running.thread().unpark();
-            // A thread that panicked needs no further handling.
-            let _ = running.join();
-        }
-    }
-}
-
-impl<D: Device> PinnedCache<D> {
     /// Notifies the background thread of a pending block, if the thread is configured.
     pub(super) fn wake(self: &Arc<Self>) {
         if !self.works_in_background() {
@@ -181,10 +155,8 @@ impl<D: Device> PinnedCache<D> {
         match &*thread {
             Some(running) if !running.is_finished() => running.thread().unpark(),
             _ if self.worker.stopped.load(Relaxed) => {}
-            _ => {
-                // Without a thread, requests poll.
-                *thread = (self.spawn)(Arc::clone(self)).ok();
-            }
+            // Without a thread, requests poll.
+            _ => *thread = (self.spawn)(Arc::clone(self)).ok(),
         }
     }
 
@@ -202,6 +174,29 @@ impl<D: Device> PinnedCache<D> {
             } else {
                 thread::park_timeout(REST);
             }
+        }
+    }
+}
+
+/// The background thread of a cache, if it has one. It sleeps while no block is pending, and ends with the allocator.
+#[derive(Default)]
+pub(super) struct Worker {
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// Relaxed: the lock around `thread`, or the end of a rest, orders it.
+    stopped: AtomicBool,
+}
+
+impl Worker {
+    pub(super) fn stop(&self) {
+        let running = {
+            let mut thread = self.thread.lock();
+            self.stopped.store(true, Relaxed);
+            thread.take()
+        };
+        if let Some(running) = running {
+            running.thread().unpark();
+            // A thread that panicked needs no further handling.
+            let _ = running.join();
         }
     }
 }

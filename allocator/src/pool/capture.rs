@@ -1,6 +1,5 @@
 //! Captures whose memory comes from a pool, and the graphs that they produce.
 
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use cachette_hal::{self as hal, AnyDevice, CaptureMode, Device, StreamRef};
@@ -85,44 +84,29 @@ impl<D: Device> Capture<D> {
     ///
     /// After a failure the capture has ended too, and the pool is usable.
     pub fn end(mut self) -> Result<Graph<D>, Error> {
-        let handle = Some(self.close()?);
-        let user = self.user.allocator.open_pool(self.user.id())?;
-        Ok(Graph { handle, user, launching: Mutex::new(()) })
+        self.close()
     }
 
-    fn close(&mut self) -> Result<hal::Graph, Error> {
+    fn close(&mut self) -> Result<Graph<D>, Error> {
         self.open = false;
+        let (allocator, id) = (&self.user.allocator, self.user.id());
         let shared = &self.user.inner().shared;
         shared.origin.check()?;
         let capture = shared.device.capture()?;
+        let mut graph = Graph { handle: None, user: allocator.open_pool(id)?, launching: Mutex::new(()) };
         // SAFETY: 1. the handle keeps the stream alive.
-        let graph = unsafe { capture.end_capture(self.stream.handle()) };
-        // A tracker may panic.
-        let end = || self.user.allocator.end_allocate_to_pool(self.user.id());
-        let failed = match panic::catch_unwind(AssertUnwindSafe(end)) {
-            Ok(Ok(())) => return Ok(graph?),
-            Ok(Err(error)) => Ok(error),
-            Err(panic) => Err(panic),
-        };
-        if let Ok(graph) = graph {
-            // SAFETY: 1. the capture above produced the graph, and no other code has its handle.
-            let _ = unsafe { capture.destroy_graph(graph) };
-        }
-        Err(failed.unwrap_or_else(|panic| panic::resume_unwind(panic)))
+        let ended = unsafe { capture.end_capture(self.stream.handle()) }.map(|handle| graph.handle = Some(handle));
+        // If this fails, or a tracker panics, the drop of the graph destroys it.
+        allocator.end_allocate_to_pool(id)?;
+        Ok(ended.map(|()| graph)?)
     }
 }
 
 impl<D: Device> Drop for Capture<D> {
     fn drop(&mut self) {
-        if !self.open {
-            return;
-        }
-        if let Ok(graph) = self.close()
-            && let Ok(capture) = self.user.inner().shared.device.capture()
-        {
-            // SAFETY: 1. the capture above produced the graph, and no other code has its handle.
-            // A destructor cannot return a failure.
-            let _ = unsafe { capture.destroy_graph(graph) };
+        if self.open {
+            // A destructor cannot return a failure. The drop of the graph destroys it.
+            let _ = self.close();
         }
     }
 }

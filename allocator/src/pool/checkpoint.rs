@@ -262,7 +262,7 @@ impl<D: Device> Heap<D> {
             state.blocks.make_raw(id, label);
             restored.push(block);
         }
-        state.blocks.recount();
+        state.blocks.split = state.blocks.counted_split();
         self.flush_stats(&mut state.blocks);
         drop(state);
         self.shared.peaks.note(&self.counters);
@@ -278,7 +278,7 @@ impl<D: Device> Heap<D> {
         let mut outcome = CallbackOutcome::default();
         let waits: HashSet<u64> = {
             let state = self.state.lock();
-            let address = |(id, _): &(BlockId, StreamUses<D>)| state.blocks.block(*id).address;
+            let address = |(id, _): &(BlockId, StreamUses<D>)| state.blocks.blocks[*id].address;
             behind.iter().map(address).collect()
         };
         for block in freed {

@@ -1,5 +1,6 @@
 //! The operations of an allocator on its pools.
 
+use std::convert::identity;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -29,7 +30,7 @@ impl<D: Device> Allocator<D> {
     #[inline(never)]
     pub(crate) fn allocate_inside(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
         let heap = self.inner().heap_inside(stream.handle(), &stream.stream_state)?;
-        self.allocate_fast(bytes, heap.unwrap_or(&stream.heap), Label::OWNED)
+        self.allocate_fast(bytes, heap.unwrap_or(&stream.heap), Label::OWNED, identity)
     }
 }
 
@@ -73,10 +74,10 @@ impl<D: Device> AllocatorState<D> {
             heap.set_pool(pool);
             Some(heap.number)
         };
-        let mut number = pool.streams.get(stream_state.handle().raw());
+        let mut number = pool.streams.get(stream_state.handle.raw());
         if number.is_none() {
             self.shared.origin.check()?;
-            number = pool.streams.get_or_add(stream_state.handle().raw(), make);
+            number = pool.streams.get_or_add(stream_state.handle.raw(), make);
         }
         Ok(number.and_then(|number| self.heaps.get(number)).ok_or(NO_HEAP)?)
     }

@@ -33,7 +33,7 @@ pub(crate) struct PoolState {
     /// The source of segments; `None` for the device.
     pub(crate) source: Option<Arc<dyn Source>>,
     /// Whether blocks are never split, so that each segment has one block.
-    pub(super) no_split: AtomicBool,
+    pub(crate) no_split: AtomicBool,
     /// Whether elastic memory for large requests comes in whole segments.
     pub(crate) whole_segments: bool,
     /// Whether free blocks serve requests of other pools before those fail.
@@ -43,7 +43,7 @@ pub(crate) struct PoolState {
     /// Whether graphs that use the memory may still run; changed under the lock of the launches.
     pub(super) running: AtomicBool,
     /// Whether memory must stay at its addresses because a checkpoint contains them.
-    pub(super) pinned: AtomicBool,
+    pub(crate) pinned: AtomicBool,
     asleep: AtomicBool,
     /// The number of calls that currently queue work on the memory. The pool goes to sleep when it is zero.
     queueing: Mutex<u64>,
@@ -181,7 +181,7 @@ impl PoolState {
     /// Returns whether the pool's heaps may be elastic, if those of the allocator are. Blocks that share an elastic
     /// segment would break the promise of a pool that does not split.
     pub(crate) fn permits_elastic(&self) -> bool {
-        !self.no_split() && self.source.as_ref().is_none_or(|source| source.permits_elastic())
+        !self.no_split.load(Relaxed) && self.source.as_ref().is_none_or(|source| source.permits_elastic())
     }
 
     /// Returns whether unused memory may be released to the device or to other heaps. Callers hold the lock of the
@@ -209,14 +209,6 @@ impl PoolState {
     /// Ends `keep`: no graph uses the memory any more.
     pub(crate) fn end_keep(&self) {
         self.kept.store(RELEASED, Relaxed);
-    }
-
-    pub(crate) fn is_pinned(&self) -> bool {
-        self.keeps() || self.pinned.load(Relaxed)
-    }
-
-    pub(crate) fn no_split(&self) -> bool {
-        self.no_split.load(Relaxed)
     }
 }
 
@@ -271,7 +263,6 @@ impl Drop for SleepTurn<'_> {
 }
 
 /// The streams in which graphs of one pool were launched.
-#[derive(Debug)]
 pub(crate) struct Launches<D: Device> {
     /// The number of the last launch, which no other has. It reveals a launch during a wait.
     pub(super) last: u64,

@@ -64,7 +64,7 @@ impl Pools {
     }
 
     /// Returns the pools for which `is_wanted` holds, in order of id.
-    pub(super) fn select(&self, is_wanted: impl Fn(&PoolState) -> bool) -> Vec<Arc<PoolState>> {
+    pub(crate) fn select(&self, is_wanted: impl Fn(&PoolState) -> bool) -> Vec<Arc<PoolState>> {
         let mut pools: Vec<_> = self.0.lock().pools.values().filter(|state| is_wanted(state)).map(Arc::clone).collect();
         pools.sort_unstable_by_key(|state| state.id);
         pools
@@ -82,12 +82,6 @@ impl Pools {
 
     pub(crate) fn notify(&self, event: SourceEvent) {
         self.select(|_| true).iter().for_each(|state| state.notify(event));
-    }
-
-    /// Returns the pools without users, in order of id.
-    pub(crate) fn released(&self) -> Vec<Arc<PoolState>> {
-        let PoolTable { pools, left, .. } = &*self.0.lock();
-        left.iter().filter_map(|id| pools.get(id)).map(Arc::clone).collect()
     }
 
     /// Returns the pool `id` if it has no users.

@@ -1,4 +1,4 @@
-//! The retry steps that wait for the uses of other streams.
+//! The retry steps that return memory: those that release idle segments, and those that wait for uses of other streams.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -9,15 +9,72 @@ use std::time::Duration;
 
 use cachette_hal::{self as hal, Device, ErrorKind, Progress};
 
-use crate::blocks::{Block, BlockId, BlockState, SegmentCopy};
+use crate::blocks::{Block, BlockId, BlockState, IdleSegment, Segment};
+use crate::device_state::fraction_of;
+use crate::error::sum_all;
 use crate::fence::Fence;
 use crate::heap::{Heap, HeapCopy};
 use crate::observe::callbacks::waiting;
-use crate::retry::release::release_whole;
 use crate::retry::{Retry, Step};
 use crate::size::SegmentKind;
 
 impl<D: Device> Retry<'_, D> {
+    /// Releases segments that have been idle for long, once more than a configured share of the limit is held.
+    ///
+    /// Each round releases the segments at least as old as the average of those that can be released.
+    pub(super) fn garbage_collect(&self) -> hal::Result<()> {
+        let settings = &self.shared.settings;
+        let (Some(limit), Some(threshold)) = (settings.limit(), settings.config().gc_threshold()) else {
+            return Ok(());
+        };
+        let allowed = fraction_of(threshold, limit);
+        let target = self.shared.totals.reserved.load(Relaxed).saturating_sub(allowed);
+        let mut reclaimed = 0;
+        while reclaimed < target {
+            let released = self.garbage_collect_older_half()?;
+            if released == 0 {
+                break;
+            }
+            reclaimed += released;
+        }
+        Ok(())
+    }
+
+    fn garbage_collect_older_half(&self) -> hal::Result<u64> {
+        let mut idle: Vec<(Arc<Heap<D>>, IdleSegment)> = Vec::new();
+        for heap in self.donors() {
+            let large = heap.idle_segments()?.into_iter().filter(|idle| idle.kind == SegmentKind::Large);
+            idle.extend(large.map(|idle| (Arc::clone(&heap), idle)));
+        }
+        let ages: u64 = idle.iter().map(|(_, idle)| u64::from(idle.age)).sum();
+        let count = idle.len() as u64;
+        let old = idle.iter().filter(|(_, idle)| u64::from(idle.age) * count >= ages);
+        sum_all(old.map(|(heap, idle)| heap.release(*idle)))
+    }
+
+    /// Releases unsplittable segments of this stream: the smallest that is large enough, or the largest ones until
+    /// their sum is. Returns whether enough was released.
+    pub(super) fn release_enough(&self) -> hal::Result<bool> {
+        if self.policy.max_split == u64::MAX {
+            return Ok(false);
+        }
+        let enough = self.rounded.max(self.policy.max_split);
+        let mut idle = self.heap.idle_segments()?;
+        idle.retain(|idle| idle.kind == self.kind && idle.bytes >= self.policy.max_split);
+        idle.sort_by_key(|idle| (idle.bytes, idle.order));
+        if let Some(single) = idle.iter().find(|idle| idle.bytes >= enough) {
+            return Ok(self.heap.release(*single)? > 0);
+        }
+        let mut released = 0;
+        for idle in idle.into_iter().rev() {
+            if released >= enough {
+                break;
+            }
+            released += self.heap.release(idle)?;
+        }
+        Ok(released >= enough)
+    }
+
     /// Waits for the set of uses that ends first and makes a block large enough, if there is one.
     pub(super) fn wait_for_cheapest(&self) -> Step<D> {
         let sets = sufficient(&self.heap.copy(), self.kind, self.rounded);
@@ -92,6 +149,18 @@ impl<D: Device> Retry<'_, D> {
             }
         })
     }
+}
+
+/// Releases all unused memory of a heap, after a wait for its stream.
+pub(super) fn release_whole<D: Device>(heap: &Heap<D>) -> hal::Result<()> {
+    heap.release_idle()?;
+    if heap.stream_state.ask_capturing()? {
+        return Ok(());
+    }
+    heap.wait_and_unmap()?;
+    // No work uses the memory any more, so only what the driver refused remains. This retries it once.
+    heap.unmap_pending();
+    Ok(())
 }
 
 /// Uses whose end lets a heap release memory.
@@ -220,7 +289,7 @@ fn windows(heap: &HeapCopy, at: usize, run: &[(BlockId, &Block)], bytes: u64) ->
 
 /// Returns the pending blocks of every segment that would be idle after their fences have passed.
 fn segments_to_come(heap: &HeapCopy) -> Vec<Vec<BlockId>> {
-    let waiting = |segment: &SegmentCopy| -> Vec<BlockId> {
+    let waiting = |segment: &Segment| -> Vec<BlockId> {
         heap.blocks.blocks_of(segment).map(|(id, _)| id).filter(|id| heap.last_points.contains_key(id)).collect()
     };
     let segments = heap.blocks.segments.iter();
@@ -263,7 +332,7 @@ mod tests {
         };
         blocks.copy_into(&mut heap.blocks);
         for (id, point) in ids.iter().zip(points) {
-            let state = &mut heap.blocks.blocks[id.index()].state;
+            let state = &mut heap.blocks.blocks[id.0 as usize].state;
             match point {
                 None => {}
                 Some(0) => *state = BlockState::Free,

@@ -10,14 +10,13 @@ use cachette_hal::{self as hal, Device, DevicePtr, VirtualMemory};
 use crate::device_state::DeviceState;
 use crate::fence::Fence;
 use crate::heap::Heap;
-use crate::sleep::chunk::{Grant, SavedBytes, SleepingChunk, Stage};
+use crate::sleep::heap::{Grant, SavedBytes, SleepingChunk, Stage};
 use crate::sleep::staging::{StagingBuffer, StagingStore};
 use crate::stream_state::StreamState;
 
 /// Bytes of a batch: enough to keep the copy engine busy while the host unmaps the previous batch.
 const BATCH: u64 = 256 << 20;
 
-#[derive(Debug)]
 pub(crate) struct OffloadState<D: Device> {
     shared: Arc<DeviceState<D>>,
     entries: Vec<SleepingChunk<D>>,
@@ -146,7 +145,7 @@ impl<D: Device> OffloadState<D> {
             }
             if self.saved() > 0 {
                 let transfer = shared.device.transfer()?;
-                self.entries[start..end].iter().try_for_each(|entry| entry.download(transfer, copies.handle()))?;
+                self.entries[start..end].iter().try_for_each(|entry| entry.download(transfer, copies.handle))?;
             }
             let next = if start < end { Some((start..end, Fence::record(&copies)?)) } else { None };
             start = end;
@@ -174,7 +173,7 @@ impl<D: Device> OffloadState<D> {
         let transfer = if self.saved() > 0 { Some(shared.device.transfer()?) } else { None };
         let mut report = self.meter(progress);
         let woken = self.entries.iter_mut().try_for_each(|entry| {
-            entry.restore(memory, transfer, copies.handle(), &mut room)?;
+            entry.restore(memory, transfer, copies.handle, &mut room)?;
             report(entry.chunk.bytes);
             Ok(())
         });

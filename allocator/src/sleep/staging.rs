@@ -21,7 +21,6 @@ const LARGE_PAGE: usize = 2 << 20;
 const MOST_TOUCHERS: usize = 16;
 
 /// One slab of host memory. It is page-locked if the device supports that, so that copies run at full speed.
-#[derive(Debug)]
 pub(super) struct StagingBuffer<D: Device> {
     shared: Arc<DeviceState<D>>,
     pub(super) start: NonNull<u8>,
@@ -76,7 +75,6 @@ impl<D: Device> Drop for StagingBuffer<D> {
 }
 
 /// Unused slabs, for the next pool that goes to sleep.
-#[derive(Debug)]
 pub(crate) struct StagingStore<D: Device> {
     idle: Mutex<Vec<StagingBuffer<D>>>,
     copies: Mutex<Option<Arc<StreamState<D>>>>,

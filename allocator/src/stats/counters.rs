@@ -114,7 +114,7 @@ impl Counters {
         for (counted, by) in
             [(Counted::Allocations, 1), (Counted::AllocatedBytes, bytes), (Counted::RequestedBytes, requested)]
         {
-            let cell = self.cell(counted, kind);
+            let cell = &self.cells[counted as usize][kind as usize];
             cell.total.store(cell.total.load(Relaxed) + by, Relaxed);
             cell.now.store(cell.now.load(Relaxed) + by, Relaxed);
         }
@@ -123,9 +123,12 @@ impl Counters {
     /// Counts a block that becomes free at once.
     #[inline(always)]
     pub(crate) fn freed(&self, kind: SegmentKind, bytes: u64, requested: u64) {
-        self.lower(Counted::Allocations, kind, 1);
-        self.lower(Counted::AllocatedBytes, kind, bytes);
-        self.lower(Counted::RequestedBytes, kind, requested);
+        for (counted, by) in
+            [(Counted::Allocations, 1), (Counted::AllocatedBytes, bytes), (Counted::RequestedBytes, requested)]
+        {
+            let now = &self.cells[counted as usize][kind as usize].now;
+            now.store(now.load(Relaxed).wrapping_sub(by), Relaxed);
+        }
     }
 
     /// Does the same for the last-freed block, which [`allocated_again`](Self::allocated_again) may count next.
@@ -152,14 +155,16 @@ impl Counters {
 
     #[inline(always)]
     pub(crate) fn lower(&self, counted: Counted, kind: SegmentKind, by: u64) {
-        let now = &self.cell(counted, kind).now;
+        let now = &self.cells[counted as usize][kind as usize].now;
         now.store(now.load(Relaxed).wrapping_sub(by), Relaxed);
     }
 
     /// Returns whether the peak tracker must look for a new peak at the current value `value`.
     #[inline(always)]
     fn passes(&self, counted: Counted, kind: SegmentKind, value: u64) -> bool {
-        let sum = value + self.cell(counted, kind.other()).now.load(Relaxed);
+        let [small, large] = &self.cells[counted as usize];
+        let other = if kind == SegmentKind::Small { large } else { small };
+        let sum = value + other.now.load(Relaxed);
         value > self.limit(kind.into(), counted) || sum > self.limit(Row::All, counted)
     }
 
@@ -221,17 +226,10 @@ impl Counters {
 
     /// The highest value that the peak tracker has read, including this read.
     pub(crate) fn high(&self, row: Row, counted: Counted) -> u64 {
-        let high = &self.bound(row, counted).high;
+        let high = &self.bounds[counted as usize][row as usize].high;
         let seen = high.load(Relaxed).max(self.now(row, counted));
         high.store(seen, Relaxed);
         seen
-    }
-
-    /// Adds the sums of increases of another heap.
-    pub(crate) fn add_totals(&self, other: &Self) {
-        for (cell, other) in self.cells.as_flattened().iter().zip(other.cells.as_flattened()) {
-            cell.total.fetch_add(other.total.load(Relaxed), Relaxed);
-        }
     }
 
     /// Adds the values and the sums of increases of another heap, or subtracts them.
@@ -255,11 +253,11 @@ impl Counters {
     /// The highest value before the peak tracker must run again.
     #[inline(always)]
     pub(crate) fn limit(&self, row: Row, counted: Counted) -> u64 {
-        self.bound(row, counted).limit.load(Relaxed)
+        self.bounds[counted as usize][row as usize].limit.load(Relaxed)
     }
 
     pub(crate) fn set_limit(&self, row: Row, counted: Counted, limit: u64) {
-        let known = &self.bound(row, counted).limit;
+        let known = &self.bounds[counted as usize][row as usize].limit;
         let before = known.load(Relaxed);
         if limit < before {
             self.distrust_freed_last();
@@ -282,11 +280,6 @@ impl Counters {
         donor.set_limit(row, from, donor.limit(row, from) - given);
         self.set_limit(row, counted, limit + given);
         now <= limit + given
-    }
-
-    #[inline(always)]
-    const fn bound(&self, row: Row, counted: Counted) -> &Bound {
-        &self.bounds[counted as usize][row as usize]
     }
 
     #[inline(always)]

@@ -112,7 +112,7 @@ struct PeakState {
     /// The position of the heap that gave up part of its limit last.
     donor: usize,
     figures: [[Figure; Counted::COUNT]; 3],
-    /// The sums of increases of removed heaps.
+    /// The sums of increases of removed heaps. No sum of values includes theirs.
     retired: Counters,
 }
 
@@ -134,7 +134,7 @@ impl PeakTracker {
         let mut state = self.0.lock();
         state.heaps.retain(|heap| !Arc::ptr_eq(heap, counters));
         state.donor = 0;
-        state.retired.add_totals(counters);
+        state.retired.add(counters, true);
     }
 
     /// The number of the heap to park next, if there are more than enough.

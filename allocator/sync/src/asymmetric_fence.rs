@@ -1,4 +1,5 @@
-//! A pair of barriers, one light and one heavy. Together they order accesses of two threads as two full barriers do.
+//! The heavy one of two barriers. With a light one, a fence of the compiler, it orders accesses of two threads as two
+//! full barriers do.
 //!
 //! The heavy barrier interrupts every processor that runs a thread of this process. This replaces the full barrier that
 //! the light side omits. It is Linux's `membarrier`; on a kernel without it no lock is biased.
@@ -6,15 +7,8 @@
 #![forbid(unsafe_code)]
 
 use std::sync::OnceLock;
-use std::sync::atomic::{Ordering, compiler_fence};
 
 use rustix::thread::{MembarrierCommand, membarrier};
-
-/// The cheap side: only the compiler must keep the order.
-#[inline(always)]
-pub(crate) fn light_barrier() {
-    compiler_fence(Ordering::SeqCst);
-}
 
 /// Returns whether the kernel supports the heavy barrier. The first call queries the kernel.
 ///

@@ -20,7 +20,7 @@
 use std::ptr;
 
 use crate::spin::Spin;
-use crate::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, back_off_until, heavy_barrier, light_barrier};
+use crate::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, back_off_until, compiler_fence, heavy_barrier};
 
 /// The streak that makes an owner after the first revocation.
 const FIRST_REBIAS_THRESHOLD: u32 = 1 << 6;
@@ -101,8 +101,9 @@ impl BiasedLock {
             return false;
         }
         // Release, with `revoke`: a thread that sees this store sees all earlier changes made under the lock.
-        me.inside.store(self.address(), Ordering::Release);
-        light_barrier();
+        me.inside.store(ptr::from_ref(self).addr(), Ordering::Release);
+        // The light barrier: the heavy one of `revoke_bias` orders the processors.
+        compiler_fence(Ordering::SeqCst);
         // Acquire: no guarded data is read before. The barriers keep the result valid.
         if ptr::eq(self.bias.biased_to.load(Ordering::Acquire), me) {
             return true;
@@ -140,7 +141,9 @@ impl BiasedLock {
     /// Releases the lock.
     #[inline(always)]
     pub(crate) fn leave(&self) {
-        match self.owner() {
+        let owner = self.bias.owner.load(Ordering::Relaxed);
+        // SAFETY: it is null, or `bias_to` stored a reference with static lifetime.
+        match unsafe { owner.as_ref() } {
             // Release, with `revoke`: the next holder sees all changes.
             Some(owner) => owner.inside.store(0, Ordering::Release),
             None => self.contended.spin.leave(),
@@ -150,12 +153,14 @@ impl BiasedLock {
     /// Takes the bias from the owner; `false` if the owner is inside. Only the holder of `spin` calls this.
     #[inline]
     fn revoke(&self) -> bool {
-        let Some(owner) = self.owner() else { return true };
+        let owner = self.bias.owner.load(Ordering::Relaxed);
+        // SAFETY: it is null, or `bias_to` stored a reference with static lifetime.
+        let Some(owner) = (unsafe { owner.as_ref() }) else { return true };
         if !self.bias.biased_to.load(Ordering::Relaxed).is_null() {
             self.revoke_bias();
         }
         // Acquire, with the stores in `leave` and `enter`.
-        if owner.inside.load(Ordering::Acquire) == self.address() {
+        if owner.inside.load(Ordering::Acquire) == ptr::from_ref(self).addr() {
             return false;
         }
         self.bias.owner.store(ptr::null_mut(), Ordering::Relaxed);
@@ -201,23 +206,11 @@ impl BiasedLock {
             return;
         }
         let mine = ptr::from_ref(me).cast_mut();
-        me.inside.store(self.address(), Ordering::Release);
+        me.inside.store(ptr::from_ref(self).addr(), Ordering::Release);
         self.bias.owner.store(mine, Ordering::Relaxed);
         self.bias.biased_to.store(mine, Ordering::Relaxed);
         self.contended.crowd.store(0, Ordering::Relaxed);
         // The next thread that takes `spin` sees the four stores.
         self.contended.spin.leave();
-    }
-
-    #[inline(always)]
-    fn owner(&self) -> Option<&'static OwnerSlot> {
-        let owner = self.bias.owner.load(Ordering::Relaxed);
-        // SAFETY: it is null, or `bias_to` stored a reference with static lifetime.
-        unsafe { owner.as_ref() }
-    }
-
-    #[inline(always)]
-    fn address(&self) -> usize {
-        ptr::from_ref(self).addr()
     }
 }

@@ -17,9 +17,10 @@ mod stream_map;
 mod stream_table;
 pub mod thread;
 
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use std::sync::atomic::{compiler_fence, fence};
 
-pub(crate) use asymmetric_fence::{heavy_barrier, light_barrier};
+pub(crate) use asymmetric_fence::heavy_barrier;
 pub use event_ring::{Ring, RingEntry, RingWriter};
 pub use mutex::{Mutex, RwLock};
 pub use process::{Forked, ProcessGuard};

@@ -7,11 +7,11 @@
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// The two barriers together act as a full barrier on either side. The model has only full barriers.
-pub(crate) fn light_barrier() {
+pub(crate) fn heavy_barrier() {
     fence(Ordering::SeqCst);
 }
 
-pub(crate) use light_barrier as heavy_barrier;
+pub(crate) use fence as compiler_fence;
 
 /// The atomics of the model cannot be made of zeroes.
 pub(crate) fn zeroed(length: usize) -> Box<[event_ring::RingSlot]> {

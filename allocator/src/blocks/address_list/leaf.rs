@@ -26,7 +26,6 @@ impl Slot {
     }
 }
 
-#[derive(Debug)]
 pub(super) struct Leaf {
     /// The first slot. The blocks store its successors.
     first: Slot,
@@ -46,10 +45,6 @@ impl Leaf {
     pub(super) fn new(number: usize) -> Self {
         let (anchors, ids) = ([u64::MAX; SLOTS], [BlockId::NONE; SLOTS]);
         Self { first: Slot((number * SLOTS) as u32), rank: 0, used: 0, classes: Classes::default(), anchors, ids }
-    }
-
-    pub(super) const fn is_full(&self) -> bool {
-        self.used == u64::MAX
     }
 
     pub(super) const fn count(&self) -> usize {

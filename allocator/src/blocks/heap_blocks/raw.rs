@@ -20,33 +20,22 @@ impl<G> HeapBlocks<G> {
     fn index(&mut self, id: BlockId) {
         self.blocks[id].indexed = true;
         let block = &self.blocks[id];
-        if let Some(segment) = self.segments.get_mut(block.segment) {
-            segment.starts.note(&self.blocks, block.offset(), id);
+        if let Some(Some((_, starts))) = self.segments.slots.get_mut(block.segment.0 as usize) {
+            starts.note(&self.blocks, block.offset(), id);
         }
     }
 
-    /// The allocated raw block that begins at `address` in `segment`.
+    /// The indexed block that may begin at `address` in `segment`. Every raw block is indexed.
     #[inline(always)]
-    pub(crate) fn find_raw(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
-        self.if_raw_at(self.hint(segment, address)?, address)
-    }
-
-    /// The indexed block that may begin at `address` in `segment`.
-    #[inline(always)]
-    fn hint(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
-        let record = self.segments.get(segment)?;
+    pub(crate) fn hint(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
+        let (record, starts) = self.segments.slots.get(segment.0 as usize)?.as_ref()?;
         let unit = u32::try_from(address.checked_sub(record.base)? / UNIT).ok()?;
-        Some(record.starts.hint(unit))
+        Some(starts.hint(unit))
     }
 
-    /// The block that the last search returned, if it is allocated, raw and begins at `address`.
+    /// Returns the block if it is allocated, raw and begins at `address`.
     #[inline(always)]
-    pub(crate) fn last_found_raw(&self, address: u64) -> Option<BlockId> {
-        self.if_raw_at(self.last_found, address)
-    }
-
-    #[inline(always)]
-    fn if_raw_at(&self, id: BlockId, address: u64) -> Option<BlockId> {
+    pub(crate) fn if_raw_at(&self, id: BlockId, address: u64) -> Option<BlockId> {
         let block = self.blocks.get(id)?;
         let is_raw = block.state == BlockState::Allocated && block.label.is_raw();
         (block.address == address && is_raw).then_some(id)

@@ -10,16 +10,7 @@ use crate::size::{SegmentKind, UNIT};
 impl<G: ReuseGuard> HeapBlocks<G> {
     /// Adds a segment as one free block. Returns `None` if the tables are full.
     pub(crate) fn add_segment(&mut self, base: u64, bytes: u64, kind: SegmentKind, order: u64) -> Option<SegmentId> {
-        let segment = Segment {
-            base,
-            bytes,
-            kind,
-            first: BlockId::NONE,
-            age: self.segments.next_age()?,
-            order,
-            starts: StartIndex::even(bytes, kind),
-        };
-        let (segment, first) = self.put_segment(segment)?;
+        let (segment, first) = self.put_segment(base, bytes, kind, order, StartIndex::even(bytes, kind))?;
         self.blocks[first].state = BlockState::Free;
         self.list(first, kind);
         self.last_found = BlockId::NONE;
@@ -27,16 +18,23 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     }
 
     /// Adds a segment to the tables, with one block that is not listed. Returns `None` if the tables are full.
-    pub(crate) fn put_segment(&mut self, segment: Segment) -> Option<(SegmentId, BlockId)> {
-        let units = u32::try_from(segment.bytes / UNIT).ok().filter(|units| *units > 0)?;
-        let (address, age, kind) = (segment.base, segment.age, segment.kind);
-        let segment = self.segments.add(segment)?;
-        let Some(first) = self.blocks.claim() else {
-            self.segments.remove(segment);
+    pub(crate) fn put_segment(
+        &mut self,
+        base: u64,
+        bytes: u64,
+        kind: SegmentKind,
+        order: u64,
+        starts: StartIndex,
+    ) -> Option<(SegmentId, BlockId)> {
+        let units = u32::try_from(bytes / UNIT).ok().filter(|units| *units > 0)?;
+        let age = self.segments.next_age()?;
+        let first = self.blocks.claim()?;
+        let Some(segment) = self.segments.add(Segment { base, bytes, kind, first, age, order }, starts) else {
+            self.blocks.remove(first);
             return None;
         };
         let block = &mut self.blocks[first];
-        block.address = address;
+        block.address = base;
         block.rank = rank_of(age);
         block.units = units;
         block.segment = segment;
@@ -44,9 +42,6 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         block.after = BlockId::NONE;
         block.born = self.clock;
         block.kind = kind;
-        if let Some(segment) = self.segments.get_mut(segment) {
-            segment.first = first;
-        }
         Some((segment, first))
     }
 

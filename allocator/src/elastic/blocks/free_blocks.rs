@@ -6,7 +6,7 @@
 use crate::blocks::address_list::Slot;
 use crate::blocks::table::Block;
 use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard};
-use crate::size::SegmentKind;
+use crate::size::kind_of;
 
 impl<G: ReuseGuard> HeapBlocks<G> {
     /// Allocates the first free block that fits, and splits off the remainder.
@@ -27,7 +27,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             self.withdraw(id);
         }
         let block = &mut self.blocks[id];
-        block.kind = SegmentKind::of(block.bytes());
+        block.kind = kind_of(block.bytes());
         block.state = BlockState::Allocated;
         self.last_found = id;
         id
@@ -51,7 +51,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let block = &mut self.blocks[id];
         block.state = state;
         if self.chunk_map.is_some() {
-            block.kind = SegmentKind::of(block.bytes());
+            block.kind = kind_of(block.bytes());
         }
         let (kind, place) = (block.kind, block.place());
         match self.chunk_map.as_deref_mut() {
@@ -96,7 +96,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     fn take_slot_over(&mut self, slot: Slot, id: BlockId) {
         let block = &mut self.blocks[id];
         block.state = BlockState::Free;
-        block.kind = SegmentKind::of(block.bytes());
+        block.kind = kind_of(block.bytes());
         if let Some(chunk_map) = &mut self.chunk_map {
             chunk_map.places.replace(&mut self.blocks, slot, id);
         }

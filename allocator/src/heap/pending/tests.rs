@@ -33,14 +33,14 @@ fn a_fence_covers_only_earlier_ones_even_if_it_was_listed_last() {
     // One thread records a fence. Another one queues work, and lists its own, later fence first.
     let earlier = Fence::record(user).unwrap();
     earlier.wait().unwrap();
-    let hold = allocator.device().hold(user.handle()).unwrap();
+    let hold = allocator.device().hold(user.handle).unwrap();
     let later = Fence::record(user).unwrap();
     let mut pending = PendingFrees::default();
-    pending.push(BlockId::new(1), vec![later]);
-    pending.push(BlockId::new(2), vec![earlier]);
+    pending.push(BlockId(1), vec![later]);
+    pending.push(BlockId(2), vec![earlier]);
     for all in [false, true] {
         for _ in 0..2 {
-            assert!(!poll(&mut pending, all).0.contains(&BlockId::new(1)), "its fence has not passed");
+            assert!(!poll(&mut pending, all).0.contains(&BlockId(1)), "its fence has not passed");
         }
     }
     drop(hold);
@@ -53,12 +53,12 @@ fn all_fences_that_have_passed_are_found_by_few_polls() {
     let user = &stream.heap.stream_state;
     for passed in [0, 1, 2, 3, 5, 64, 100, 999, 1000] {
         let mut pending = PendingFrees::default();
-        let blocks: Vec<_> = (0..1000).map(BlockId::new).collect();
+        let blocks: Vec<_> = (0..1000).map(BlockId).collect();
         for block in &blocks[..passed] {
             pending.push(*block, vec![Fence::record(user).unwrap()]);
         }
         stream.synchronize().unwrap();
-        let hold = allocator.device().hold(user.handle()).unwrap();
+        let hold = allocator.device().hold(user.handle).unwrap();
         for block in &blocks[passed..] {
             pending.push(*block, vec![Fence::record(user).unwrap()]);
         }
@@ -79,7 +79,7 @@ fn a_request_polls_some_of_many_streams_and_all_in_turn() {
     let busy = &streams[..POLLED];
     let holds: Vec<_> = busy.iter().map(|stream| allocator.device().hold(stream.handle()).unwrap()).collect();
     for (stream, block) in streams.iter().zip(0..) {
-        pending.push(BlockId::new(block), vec![Fence::record(&stream.heap.stream_state).unwrap()]);
+        pending.push(BlockId(block), vec![Fence::record(&stream.heap.stream_state).unwrap()]);
     }
     for idle in &streams[POLLED..] {
         idle.synchronize().unwrap();
@@ -105,7 +105,7 @@ fn sets_of_blocks_wait_for_their_last_fence_of_each_stream() {
     let streams: Vec<_> = (0..2).map(|_| allocator.create_stream().unwrap()).collect();
     let mark = |of: usize| Fence::record(&streams[of].heap.stream_state).unwrap();
     let mut pending = PendingFrees::default();
-    let blocks: Vec<_> = (0..4).map(BlockId::new).collect();
+    let blocks: Vec<_> = (0..4).map(BlockId).collect();
     let mut points = Vec::new();
     for (block, users) in blocks.iter().zip([&[0, 1][..], &[0], &[1], &[0, 1]]) {
         let fences: Vec<_> = users.iter().map(|of| mark(*of)).collect();

@@ -44,7 +44,6 @@ pub(crate) fn annotations(scale: &Scale) -> Vec<Annotation> {
 }
 
 /// Keeps the recording of annotations on. Without a listener none are recorded.
-#[derive(Debug)]
 pub(crate) struct Listener(());
 
 impl Listener {

@@ -49,12 +49,8 @@ impl Callers {
         Some(number)
     }
 
-    fn addresses_of(&self, stack: RawStack) -> Option<Arc<[usize]>> {
-        self.known.lock().stacks.get(stack.0.get() as usize - 1).cloned()
-    }
-
     fn frames_of(&self, stack: RawStack) -> Vec<Frame> {
-        let addresses = self.addresses_of(stack);
+        let addresses = self.known.lock().stacks.get(stack.0.get() as usize - 1).cloned();
         let mut names = self.names.lock();
         let mut known = |address: &usize| names.entry(*address).or_insert_with(|| symbolise(*address)).clone();
         addresses.iter().flat_map(|all| all.iter()).flat_map(&mut known).skip_while(is_own).collect()
@@ -139,7 +135,8 @@ mod tests {
         let stacks: Vec<Vec<usize>> = (1..2000).map(|n| vec![n, n * 7, n + 3]).collect();
         let numbers: Vec<_> = stacks.iter().map(|stack| callers.number_of(stack).unwrap()).collect();
         for (stack, number) in stacks.iter().zip(&numbers) {
-            assert_eq!(callers.addresses_of(*number).as_deref(), Some(&stack[..]));
+            let known = callers.known.lock();
+            assert_eq!(*known.stacks[number.0.get() as usize - 1], stack[..]);
         }
         let largest = numbers.iter().map(|number| number.0.get()).max().unwrap();
         assert!(largest < 8000, "numbers up to {largest} for 2000 stacks");

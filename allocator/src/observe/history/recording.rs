@@ -18,7 +18,7 @@ const MOST_POOLS: usize = 1 << 24;
 
 const WORDS: usize = 6;
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct History {
     /// Held while a history begins or ends, so that all heaps end up in the same state.
     switch: Mutex<()>,
@@ -72,7 +72,6 @@ impl History {
     }
 }
 
-#[derive(Debug)]
 pub(crate) struct Recording {
     options: HistoryOptions,
     ring: Arc<Ring<WORDS>>,
@@ -192,10 +191,9 @@ fn event_of([ticks, address, bytes, stream, what, said]: [u64; WORDS], scale: &S
 }
 
 /// The pools of events. An event stores the index in this list; the first is the default pool.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct PoolNumbers(Arc<Mutex<NumberedPools>>);
 
-#[derive(Debug)]
 struct NumberedPools {
     pools: Vec<PoolId>,
     numbers: HashMap<PoolId, u32>,

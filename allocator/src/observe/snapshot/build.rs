@@ -3,13 +3,13 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use cachette_snapshot::{Block, BlockState, PoolId, Segment, SegmentKind, Setting, Snapshot, StackId, TextId, Trace};
+use cachette_snapshot::{Block, BlockState, PoolId, Segment, Setting, Snapshot, StackId, TextId, Trace};
 
-use crate::blocks::{self, BlockId, SegmentCopy};
+use crate::blocks::{self, BlockId};
 use crate::config::Config;
 use crate::heap::HeapCopy;
 use crate::observe::history::{self, PoolNumbers, RawStack, Recording, Scale, StackSource};
-use crate::{pool, size};
+use crate::pool;
 
 /// An unfinished snapshot, whose stacks still have the numbers of their source.
 pub(super) struct SnapshotBuilder {
@@ -38,7 +38,7 @@ impl SnapshotBuilder {
     }
 
     /// Adds a segment, or a completely mapped part of one. Does nothing without blocks.
-    fn add_segment(&mut self, heap: &HeapCopy, segment: &SegmentCopy, pool: u32, address: u64, blocks: Vec<Block>) {
+    fn add_segment(&mut self, heap: &HeapCopy, segment: &blocks::Segment, pool: u32, address: u64, blocks: Vec<Block>) {
         let bytes: u64 = blocks.iter().map(|block| block.bytes).sum();
         if bytes == 0 {
             return;
@@ -49,10 +49,7 @@ impl SnapshotBuilder {
             address,
             bytes,
             stream: heap.stream.raw() as u64,
-            kind: match heap.blocks.kind_of(segment, address, address + bytes) {
-                size::SegmentKind::Small => SegmentKind::Small,
-                size::SegmentKind::Large => SegmentKind::Large,
-            },
+            kind: heap.blocks.kind_of(segment, address, address + bytes),
             pool,
             elastic: heap.blocks.elastic,
             order: segment.order,
