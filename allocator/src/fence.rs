@@ -253,7 +253,7 @@ mod tests {
     use std::time::Duration;
     use std::{fs, thread};
 
-    use cachette_hal::Ordinal;
+    use cachette_hal::{Call, Ordinal};
     use cachette_hal_host::{HostBackend, HostConfig};
 
     use super::*;
@@ -289,6 +289,19 @@ mod tests {
         let [first, second, other] = [mark(0), mark(0), mark(1)];
         assert!(first.covers(&first) && second.covers(&first) && !first.covers(&second));
         assert!(!other.covers(&first) && !first.covers(&other));
+    }
+
+    #[test]
+    fn no_event_is_recorded_in_a_stream_that_the_driver_does_not_know() {
+        let device = HostBackend::new(HostConfig::default()).unwrap().device(Ordinal(0)).unwrap();
+        let stream = Allocator::new(device.clone()).create_stream().unwrap();
+        let user = &stream.heap.stream_state;
+        (1..=2).for_each(|nth| device.fail_next(Call::CaptureStatus, nth, ErrorKind::InvalidHandle));
+        assert_eq!(user.ask_capturing(), Ok(false));
+        assert_eq!(Fence::record_end(user).unwrap_err().kind(), ErrorKind::InvalidHandle);
+        assert_eq!(device.calls(Call::Record), 0);
+        Fence::record_end(user).expect("a new stream has the handle");
+        assert_eq!(device.calls(Call::Record), 1);
     }
 
     #[test]

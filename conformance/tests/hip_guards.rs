@@ -35,6 +35,7 @@ fn main() -> ExitCode {
             ("end a mapping", end_a_mapping),
             ("count memory", count_memory),
             ("lose a mapping", lose_a_mapping),
+            ("map over another", map_over_another),
             ("end twice", end_twice),
             ("run a case", run_case),
             ("list sharing", list_sharing),
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
             ("where_maps_fail_without_a_word_no_backing_shows_through", failing_maps),
             ("a_map_that_fails_without_a_word_costs_no_memory", memory_of_failed_maps),
             ("where_the_driver_does_not_tell_what_is_mapped_no_backing_shows_through", untold_ranges),
-            ("a_mapping_that_is_gone_is_not_unmapped", lost_mapping),
+            ("a_mapping_that_is_gone_or_not_of_the_backend_is_not_unmapped", lost_mapping),
             ("a_range_of_which_the_driver_does_not_tell_is_used_only_once_it_does", untold_range),
             ("a_right_that_is_refused_takes_back_those_before_it", taken_back),
             ("a_mapping_stays_until_its_unmap_succeeds", refused_unmap),
@@ -246,6 +247,24 @@ fn lose_a_mapping() -> Said {
     let lost = unsafe { unmap(place.at.address(), place.bytes) };
     let results = [place.grant(&OWN), place.unmap(), place.release()];
     Ok(format!("{lost} {:?}", results.map(|result| result.err().map(|error| error.kind()))))
+}
+
+/// Maps a backing where the driver has a larger one, and says what comes of the map, a right and an unmap.
+fn map_over_another() -> Said {
+    type Map = unsafe extern "C" fn(u64, u64, u64, usize, u64) -> c_int;
+    let device = first_device()?;
+    let memory = device.virtual_memory()?;
+    let bytes = memory.granularity().minimum;
+    let at = memory.reserve(2 * bytes, None)?;
+    let larger = memory.create_backing(2 * bytes, Sharing::Private, false)?;
+    let backing = memory.create_backing(bytes, Sharing::Private, false)?;
+    // SAFETY: the type is that of the function.
+    let map = unsafe { function::<Map>("hipMemMap") }?;
+    // SAFETY: the range is reserved, and nothing is mapped there.
+    let mapped = unsafe { map(at.address(), 2 * bytes, 0, larger.raw(), 0) };
+    let place = Place { device: Arc::clone(&device), bytes, at, backing };
+    let results = [place.map(), place.grant(&OWN), place.unmap()];
+    Ok(format!("{mapped} {:?}", results.map(|result| result.err().map(|error| error.kind()))))
 }
 
 /// Maps a backing that its device may only read, for another device, and says whether its device may write it then.
@@ -455,6 +474,7 @@ fn refused_unmap() -> Result<Completion, Failed> {
 fn lost_mapping() -> Result<Completion, Failed> {
     for version in [Personality::V6_4, Personality::V7_2] {
         expect(&child("lose a mapping", &install(version)?, &[])?, "0 [Some(OutOfMemory), None, None]")?;
+        expect(&child("map over another", &install(version)?, &[])?, "0 [None, Some(OutOfMemory), Some(Other)]")?;
     }
     Ok(Completion::Completed)
 }

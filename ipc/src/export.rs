@@ -332,32 +332,75 @@ impl<E> Drop for Lease<E> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::message::Request;
+    use crate::socket;
+    use crate::transport::connect;
 
-    /// Memory in one chunk that is never asked for.
+    /// Memory in chunks, by fabric name (`f`) or descriptor (`d`).
     #[derive(Debug)]
-    struct Nothing;
+    struct Chunks(&'static [u8]);
 
-    impl Export for Nothing {
+    impl Export for Chunks {
         fn span(&self) -> Span {
             Span { bytes: 1, offset: 0, extent: 1 }
         }
 
         fn kind(&self) -> ExportKind {
-            ExportKind::Chunks { count: 1 }
+            ExportKind::Chunks { count: u32::try_from(self.0.len()).unwrap() }
         }
 
-        fn chunks(&self, _first: usize, _most: usize) -> Result<Vec<ExportedChunk>, String> {
-            Ok(Vec::new())
+        fn chunks(&self, first: usize, most: usize) -> Result<Vec<ExportedChunk>, String> {
+            let handle = |kind: &u8| match kind {
+                b'f' => ChunkHandle::Fabric([7; 64]),
+                _ => ChunkHandle::Descriptor(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
+            };
+            let chunks = self.0.iter().skip(first).take(most).map(handle);
+            Ok(chunks.map(|handle| ExportedChunk { bytes: 1, handle }).collect())
         }
+    }
+
+    #[test]
+    fn a_batch_has_handles_of_one_kind_and_tells_whether_more_follow() {
+        let exporter = Exporter::default();
+        let guard = exporter.export(Chunks(b"ffdddf")).unwrap();
+        let lease = guard.table.open(guard.entry.id, &guard.entry.key).unwrap();
+        let batch = |first, most| {
+            let (reply, descriptors, has_more) = lease.batch(first, most)?;
+            let Reply::Batch { sizes, handles } = reply else { panic!("{reply:?} is no batch") };
+            let names = if let BatchHandles::Fabric(names) = handles { names.len() } else { 0 };
+            assert_eq!(sizes.len(), names + descriptors.len());
+            Ok((names, descriptors.len(), has_more))
+        };
+        for (first, most, found) in
+            [(0, 9, (2, 0, true)), (0, 1, (1, 0, true)), (2, 9, (0, 3, true)), (5, 9, (1, 0, false))]
+        {
+            assert_eq!(batch(first, most), Ok(found), "from {first}, {most} at most");
+        }
+        assert_eq!(batch(6, 9), Err(Refusal::Withdrawn));
+    }
+
+    #[test]
+    fn a_client_that_is_refused_is_closed_at_once() {
+        const SOON: Duration = Duration::from_secs(3);
+        let exporter = Exporter::default();
+        let guard = exporter.export(Chunks(b"f")).unwrap();
+        let socket = connect(&guard.table.address, SOON).unwrap();
+        let request = Request::Open { export: guard.entry.id, key: Key::random().unwrap(), process: [0; 16] };
+        socket::send(socket.as_fd(), &request.encode(), &[]).unwrap();
+        let receive = || socket::receive_within(socket.as_fd(), SOON).unwrap().0;
+        assert_eq!([receive(), receive()], [Reply::Refused(Refusal::Withdrawn).encode(), Vec::new()]);
     }
 
     #[test]
     fn an_exporter_that_has_closed_opens_nothing() {
         let exporter = Exporter::default();
-        let guard = exporter.export(Nothing).unwrap();
+        let guard = exporter.export(Chunks(b"f")).unwrap();
         let open = |key: &Key| guard.table.open(guard.entry.id, key);
         drop(open(&guard.entry.key).expect("it is exported"));
+        assert_eq!(guard.table.state().leases, 0, "it has ended");
         assert!(open(&Key::random().unwrap()).is_none(), "the key is another");
         exporter.close();
         assert!(open(&guard.entry.key).is_none(), "an importer got a lease after the end");

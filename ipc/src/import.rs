@@ -218,23 +218,56 @@ mod tests {
     use crate::handle::{DeviceTag, Key, Span};
     use crate::listener::Listener;
 
-    #[test]
-    fn an_exporter_that_opens_no_chunks_does_not_follow_the_protocol() {
+    /// What an importer gets from an exporter that answers its requests with `replies`.
+    fn from<T>(replies: Vec<Reply>, import: impl FnOnce(&Handle) -> T) -> (T, u32) {
         let (listener, exporter) = Listener::bind().unwrap();
-        let (pid, span) = (exporter.pid, Span { bytes: 1, offset: 0, extent: 1 });
+        let pid = exporter.pid;
         let device = DeviceTag { vendor: b'h', uuid: [0; 16] };
         let (kind, key) = (HandleKind::Chunks, Key::random().unwrap());
-        let handle = Handle { kind, device, exporter, export: 1, key, span };
+        let handle = Handle { kind, device, exporter, export: 1, key, span: SPAN };
         thread::scope(|scope| {
             scope.spawn(|| {
                 let named = listener.named.as_fd();
                 socket::wait(&mut [PollFd::from_borrowed_fd(named, PollFlags::IN)], Some(REPLY_LIMIT)).unwrap();
                 let client = socket::accept(named).unwrap();
-                let (request, _) = socket::receive_within(client.as_fd(), REPLY_LIMIT).unwrap();
-                assert!(matches!(Request::decode(&request), Some(Request::Open { .. })));
-                socket::send(client.as_fd(), &Reply::Chunks(0, span).encode(), &[]).unwrap();
+                for reply in replies {
+                    let (request, _) = socket::receive_within(client.as_fd(), REPLY_LIMIT).unwrap();
+                    assert!(Request::decode(&request).is_some());
+                    socket::send(client.as_fd(), &reply.encode(), &[]).unwrap();
+                }
             });
-            assert_eq!(Connection::open(&handle).unwrap_err(), OpenError::Protocol { pid });
-        });
+            (import(&handle), pid)
+        })
+    }
+
+    const SPAN: Span = Span { bytes: 1, offset: 0, extent: 1 };
+
+    #[test]
+    fn an_exporter_that_opens_no_chunks_does_not_follow_the_protocol() {
+        let (opened, pid) = from(vec![Reply::Chunks(0, SPAN)], |handle| Connection::open(handle).map(|_| ()));
+        assert_eq!(opened, Err(OpenError::Protocol { pid }));
+    }
+
+    #[test]
+    fn a_batch_has_at_most_the_chunks_that_were_asked_for() {
+        for (sent, expected) in [(1, true), (2, true), (3, false)] {
+            let (received, pid) = batch_of(sent, BatchHandles::Fabric(vec![[7; 64]; sent]));
+            assert_eq!(received, if expected { Ok(sent) } else { Err(OpenError::Protocol { pid }) });
+        }
+    }
+
+    #[test]
+    fn chunks_whose_descriptors_the_kernel_dropped_are_an_error() {
+        let (received, _) = batch_of(1, BatchHandles::Descriptors);
+        assert!(matches!(received, Err(OpenError::System { .. })), "{received:?}");
+    }
+
+    /// How many chunks an importer gets that asks for two at most, or why it gets none.
+    fn batch_of(sent: usize, handles: BatchHandles) -> (Result<usize, OpenError>, u32) {
+        from(vec![Reply::Chunks(9, SPAN), Reply::Batch { sizes: vec![1; sent], handles }], |handle| {
+            let (connection, _) = Connection::open(handle).unwrap();
+            connection.send(&Request::Next { first: 0, most: 2 }).unwrap();
+            connection.receive_batch(2).map(|chunks| chunks.len())
+        })
     }
 }

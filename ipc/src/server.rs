@@ -276,6 +276,26 @@ mod tests {
         assert!(may_stay(false, PENDING_LIMIT / 2) && !may_stay(false, PENDING_LIMIT));
     }
 
+    /// A client that connected now.
+    fn client(socket: OwnedFd) -> Client<()> {
+        Client { socket, since: Instant::now(), exported: None, lease: None }
+    }
+
+    #[test]
+    fn only_clients_without_a_lease_limit_the_wait() {
+        assert_eq!(time_left::<()>(&[]), None);
+        let left = time_left(&[client(connection().0)]).expect("it must send a request");
+        assert!(left > PENDING_LIMIT / 2 && left <= PENDING_LIMIT, "{left:?}");
+    }
+
+    #[test]
+    fn an_importer_learns_the_end_although_a_forked_child_has_the_connection() {
+        let (near, far) = connection();
+        let _of_child = near.try_clone().unwrap();
+        drop(client(near));
+        assert_eq!(socket::receive(far.as_fd()).unwrap().0, []);
+    }
+
     #[test]
     fn the_oldest_of_too_many_silent_clients_is_closed() {
         let (mut clients, mut kept) = (Vec::<Client<()>>::new(), None);

@@ -49,6 +49,7 @@ fn p15_p16_a_state_returns_block_by_block_with_both_lists() {
         let first: Vec<u64> = sizes.map(|bytes| raw(&test, &pool, bytes, &stream)).to_vec();
         test.allocator.free_raw(first[1]).unwrap();
         let saved = pool.checkpoint().unwrap();
+        assert_eq!(saved.pool(), pool.id());
         let mut expected = vec![first[0], first[2], first[3], first[4]];
         expected.sort_unstable();
         assert_eq!(saved.addresses(), expected);

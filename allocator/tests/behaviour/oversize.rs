@@ -57,6 +57,8 @@ fn m9_one_block_that_is_enough_is_given_back_or_the_largest_until_they_suffice()
         // 70 MiB is the smallest that is enough; 44 MiB, 100 MiB and what may be split stay.
         ("max_split_size_mb:40", [44, 100, 70, 12], 46, 1, 44 + 100 + 12),
         ("max_split_size_mb:40", [40, 60, 50, 44], 100, 2, 40 + 44),
+        // What may be split does not count, so 44 MiB are not enough and everything goes.
+        ("max_split_size_mb:40", [44, 12, 14, 16], 60, 4, 0),
         // Without a bound nothing is given back piecemeal.
         ("", [44, 100, 70, 12], 120, 4, 0),
     ] {

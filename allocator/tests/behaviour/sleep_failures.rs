@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use cachette::Error;
-use cachette::hal::{Call, ErrorKind};
+use cachette::hal::{Call, ErrorKind, Feature};
 use cachette::pool::{PoolOptions, PoolProblem};
 use cachette::sleep::Contents;
 use cachette_hal_host::HostConfig;
@@ -227,5 +227,35 @@ fn a_pool_that_is_dropped_half_awake_returns_its_memory() {
     assert_eq!(test.stats().reserved_bytes.all.current, 0);
     assert_eq!(test.device.physical_bytes(), 0);
     drop(stream);
+    test.assert_returns_everything();
+}
+
+#[test]
+fn a_wake_that_fails_releases_its_memory_if_one_wait_of_any_kind_ends() {
+    let test = TestAllocator::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled_with(&test, [3 * MIB, MIB / 2, 3 * MIB]);
+    pool.sleep(Contents::Keep).expect("it can sleep");
+    let asleep = test.device.physical_bytes();
+    // Only the second wait for the device ends.
+    for (call, nth) in
+        [(Call::SetAccess, 1), (Call::Synchronize, 1), (Call::Synchronize, 2), (Call::SynchronizeDevice, 1)]
+    {
+        test.device.fail_next(call, nth, ErrorKind::Other);
+    }
+    pool.wake().expect_err("the driver refuses");
+    assert_eq!(test.device.physical_bytes(), asleep);
+    test.device.clear_failures();
+    pool.wake().expect("nothing fails any more");
+    assert_filled(&test, &memory, &stream);
+}
+
+#[test]
+fn a_device_that_cannot_copy_sleeps_without_contents() {
+    let test = TestAllocator::elastic_on(HostConfig::default().without(Feature::Transfer), "");
+    let (stream, pool) = (test.stream(), test.allocator.create_pool());
+    let memory = pool.allocate(8 * MIB, &stream).expect("there is room");
+    pool.sleep(Contents::Discard).expect("nothing is copied");
+    assert_eq!(pool.wake().expect("nothing is copied"), 8 * MIB);
+    drop((memory, pool, stream));
     test.assert_returns_everything();
 }

@@ -143,6 +143,19 @@ fn a_failure_leaves_all_as_it_was_and_may_be_tried_again() {
 }
 
 #[test]
+fn memory_that_comes_after_a_failure_is_out_of_the_peers_reach() {
+    let [one, two] = devices(HostConfig::default());
+    let allocator = allocator(&one, ELASTIC);
+    let stream = allocator.create_stream().unwrap();
+    let _before = allocator.allocate(6 * MIB, &stream).unwrap();
+    one.fail_next(Call::SetAccess, 1, ErrorKind::Other);
+    assert!(allocator.allow_peer(&two).is_err());
+    let later = allocator.allocate(40 * MIB, &stream).unwrap();
+    put(&one, later.address(), later.bytes(), 1);
+    assert!(!copies_from(&two, later.address(), later.bytes(), 1));
+}
+
+#[test]
 fn a_failure_of_one_thread_does_not_remove_the_peer_of_another() {
     let [one, two] = devices(HostConfig::default());
     let (amid, (tell, told)) = (Arc::new(Mutex::new(None::<Allocator>)), mpsc::channel());

@@ -143,7 +143,7 @@ mod tests {
         assert_eq!([ask(8), ask(8)], [1, 1]);
         assert_eq!([ask(9), ask(9)], [2, 2], "another stream may have another device");
         // It was made in another way, so the driver destroys it, and may give its handle to another stream.
-        let destroyed = streams::destroy(ptr::without_provenance_mut(10), || unreachable!("the driver ends it"));
+        let destroyed = streams::destroy(ptr::without_provenance_mut(20), || unreachable!("the driver ends it"));
         assert_eq!(destroyed, Err(Refusal::Driver));
         assert_eq!([ask(9), ask(9)], [3, 3]);
         assert_eq!([ask(0), ask(0)], [4, 5], "the default stream is one of the current context");

@@ -168,8 +168,15 @@ mod tests {
             true
         });
         assert_eq!(reset_meanwhile, None);
-        keep(0xa, kind);
+        let elsewhere = Kind { device: 8, ..kind };
+        for (handle, kind) in [(0xc, elsewhere), (0xd, elsewhere), (0xa, kind)] {
+            keep(handle, kind);
+        }
+        assert_eq!(again(elsewhere, true), Some(0xc));
         forget(kind.device);
         assert_eq!(again(kind, true), None, "a reset destroyed it");
+        let live = |handle| STREAMS.lock().live.get(&handle).copied();
+        assert_eq!((live(0xb), live(0xc)), (None, Some(elsewhere)));
+        assert_eq!(again(elsewhere, true), Some(0xd), "the other device has its streams");
     }
 }

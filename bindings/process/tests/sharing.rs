@@ -2,10 +2,12 @@
 //!
 //! The state belongs to the process, so the promises are kept in one test.
 
+use std::panic::panic_any;
+
 use cachette::hal::StreamRef;
 use cachette::snapshot::{BlockState, SnapshotOptions};
 use cachette::{Allocator, Error, Label};
-use cachette_process as process;
+use cachette_process::{self as process, Panicked};
 
 const MIB: u64 = 1 << 20;
 
@@ -47,4 +49,17 @@ fn libraries_of_a_process_share_cache_limit_and_snapshot() {
     free(memory);
     free(small);
     allocate(one, 30 * MIB).map(free).unwrap();
+}
+
+#[test]
+fn a_panic_is_an_error_with_its_text() {
+    let panics: [fn(); 3] = [|| panic!("fixed"), || panic_any("made".to_owned()), || panic_any(7)];
+    let texts = panics.map(|panics| {
+        let said = process::guarded(|| {
+            panics();
+            Ok::<_, Panicked>(())
+        });
+        said.unwrap_err().0
+    });
+    assert_eq!(texts, ["fixed", "made", "a panic"]);
 }

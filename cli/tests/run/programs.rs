@@ -84,7 +84,7 @@ fn other_processes_are_refused_what_shares_a_segment() {
 
 #[test]
 fn memory_of_a_graph_is_its_own_until_the_graph_is_gone() {
-    everywhere("captures", &[], |_| {});
+    everywhere("captures", &[], |ran| assert_eq!(figure(ran, "driver calls"), 3, "{ran:?}"));
 }
 
 #[test]
@@ -96,18 +96,29 @@ fn memory_of_graphs_that_are_gone_serves_others() {
     }
 }
 
+/// Runs a part of the C program for every version of AMD's library.
+#[track_caller]
+fn in_every_hip(part: &str, options: &[&str]) {
+    for version in bed::HIP_VERSIONS {
+        let program = bed::program(Vendor::Hip, Way::Opened);
+        let mut command = bed::cachette_run(Vendor::Hip, options);
+        command.env("CACHETTE_EMULATED_HIP", version).arg("--").arg(program).arg(part);
+        let ran = Ran::of(&command.output().expect("the program starts"));
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "kept\n"), "{version}: {}", ran.stderr);
+    }
+}
+
 #[test]
 fn a_stream_destroyed_in_a_capture_leaves_nothing_behind() {
     for options in [&[][..], &["--config", "expandable_segments:True"]] {
         kept(Vendor::Cuda, Way::Opened, "abandoned-captures", options);
-        for version in bed::HIP_VERSIONS {
-            let program = bed::program(Vendor::Hip, Way::Opened);
-            let mut command = bed::cachette_run(Vendor::Hip, options);
-            command.env("CACHETTE_EMULATED_HIP", version).arg("--").arg(program).arg("abandoned-captures");
-            let ran = Ran::of(&command.output().expect("the program starts"));
-            assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "kept\n"), "{version}: {}", ran.stderr);
-        }
+        in_every_hip("abandoned-captures", options);
     }
+}
+
+#[test]
+fn a_stream_destroyed_in_the_capture_of_another_breaks_nothing() {
+    in_every_hip("joined-captures", &[]);
 }
 
 #[test]
@@ -117,6 +128,11 @@ fn a_stream_with_memory_is_never_destroyed_however_it_was_made() {
             kept(Vendor::Hip, way, "masked-streams", options);
         }
     }
+}
+
+#[test]
+fn what_the_front_asks_leaves_the_last_error() {
+    kept(Vendor::Hip, Way::Opened, "last-error", &[]);
 }
 
 #[test]
@@ -150,6 +166,8 @@ fn memory_is_of_the_device_of_its_stream() {
     for way in WAYS {
         kept(Vendor::Cuda, way, "other-devices", &[]);
     }
+    let ran = kept(Vendor::Hip, Way::Opened, "second-device", &[]);
+    assert!(ran.stderr.contains(", device 1: peak 4.00 KiB"), "{ran:?}");
 }
 
 #[test]

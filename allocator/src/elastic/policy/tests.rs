@@ -283,6 +283,7 @@ proptest! {
         let Some(place) = choose(&moment.runs, moment.request, PAGE) else { return Ok(()) };
         let chosen = missing(place.at, &moment.runs[place.run]);
         prop_assert_eq!(place.missing, chosen);
+        prop_assert!(place.unmapped.iter().all(|hole| hole.start < hole.end), "nothing is unmapped there");
         for run in &moment.runs {
             // A block can begin anywhere in a free block, and at the start of the range.
             let starts = run.free.iter().map(|(start, _)| *start).chain([run.start]);

@@ -51,7 +51,8 @@ fn all_fences_that_have_passed_are_found_by_few_polls() {
     let allocator = allocator();
     let stream = allocator.create_stream().unwrap();
     let user = &stream.heap.stream_state;
-    for passed in [0, 1, 2, 3, 5, 64, 100, 999, 1000] {
+    // Few for the first fences, and for the last ones.
+    for (passed, most) in [(0, 2), (1, 4), (2, 4), (3, 6), (5, 6), (64, 14), (100, 14), (999, 11), (1000, 1)] {
         let mut pending = PendingFrees::default();
         let blocks: Vec<_> = (0..1000).map(BlockId).collect();
         for block in &blocks[..passed] {
@@ -64,7 +65,7 @@ fn all_fences_that_have_passed_are_found_by_few_polls() {
         }
         let (done, polls) = poll(&mut pending, true);
         assert_eq!(done, blocks[..passed]);
-        assert!(polls <= 24, "{polls} polls found {passed}");
+        assert!(polls <= most, "{polls} polls found {passed}");
         drop(hold);
         stream.synchronize().unwrap();
     }

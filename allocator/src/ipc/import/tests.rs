@@ -21,6 +21,12 @@ fn another_device_is_rejected_if_both_have_a_uuid() {
 }
 
 #[test]
+fn each_vendor_has_its_own_letter() {
+    let letters = [Vendor::Host, Vendor::Nvidia, Vendor::Amd].map(|vendor| device_tag(&device(vendor, 7)).vendor);
+    assert_eq!(letters, *b"hna");
+}
+
+#[test]
 fn entries_of_closed_memory_do_not_pile_up() {
     const OPEN: u8 = 20;
     let device = HostBackend::new(HostConfig::default()).unwrap().device(Ordinal(0)).unwrap();

@@ -85,6 +85,31 @@ static void abandoned_captures(void)
     CHECK(driver.release_on(new_memory(200 << 20, stream), stream) == SUCCESS);
 }
 
+#ifdef HIP
+/* A stream is destroyed in the capture of another one, which goes on if both were joined. */
+static void joined_captures(void)
+{
+    for (int is_joined = 0; is_joined < 2; is_joined++) {
+        handle stream = new_stream(), other = new_stream(), event, graph = NULL;
+        CHECK(driver.begin_capture(other, 2) == SUCCESS && driver.end_capture(other, &graph) == SUCCESS);
+        CHECK(driver.begin_capture(stream, 2) == SUCCESS && driver.create_event(&event, 2) == SUCCESS);
+        CHECK(driver.record(event, stream) == SUCCESS && driver.wait_for(other, event, 0) == SUCCESS);
+        address memory = new_memory(BYTES, other);
+        CHECK(driver.fill(memory, 1, BYTES, other) == SUCCESS && driver.release_on(memory, other) == SUCCESS);
+        if (is_joined) {
+            CHECK(driver.record(event, other) == SUCCESS && driver.wait_for(stream, event, 0) == SUCCESS);
+            CHECK(driver.destroy_stream(other) == SUCCESS);
+        }
+        CHECK(driver.end_capture(stream, &graph) == (is_joined ? SUCCESS : UNJOINED));
+        CHECK(driver.destroy_stream(stream) == SUCCESS);
+        /* The capture that was left on it is over. */
+        handle again = new_stream();
+        CHECK(is_joined || again == stream);
+        CHECK(driver.release_on(new_memory(BYTES, again), again) == SUCCESS && driver.wait(again) == SUCCESS);
+    }
+}
+#endif
+
 /* An end that the driver refuses leaves the capture and its memory as they are. */
 static void refused_ends(void)
 {

@@ -114,6 +114,7 @@ static void resets(void)
     /* The reset has destroyed the streams too, so none of them is given out again. */
     handle later = new_stream();
     CHECK(later != ended && driver.destroy_stream(later) == SUCCESS && driver.destroy_stream(later) != SUCCESS);
+    CHECK(new_stream() != later);
     CHECK(behind() == 0);
     CHECK(driver.release(before) == INVALID_VALUE);
     CHECK(driver.allocate(&after[0], BYTES) == SUCCESS && driver.allocate_on(&after[1], BYTES, stream) == SUCCESS);

@@ -22,7 +22,7 @@ typedef void *handle;
         }                                                                                    \
     } while (0)
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NOT_ALLOCATED = 500, UNKNOWN_STREAM = 709, NOT_SUPPORTED = 801 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NOT_ALLOCATED = 500, UNKNOWN_STREAM = 709, UNJOINED = 904, NOT_SUPPORTED = 801 };
 
 #ifdef CUDA
 #define LIBRARY "libcuda.so"
@@ -97,6 +97,10 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, N
     call(copy_graph, hipGraphClone, NULL, (handle *, handle))                                \
     call(host, hipLaunchHostFunc, NULL, (handle, void (*)(void *), void *))                  \
     call(wait_for_all, hipDeviceSynchronize, NULL, (void))                                   \
+    call(choose_device, hipSetDevice, NULL, (int))                                           \
+    call(create_event, hipEventCreateWithFlags, NULL, (handle *, unsigned))                  \
+    call(record, hipEventRecord, NULL, (handle, handle))                                     \
+    call(wait_for, hipStreamWaitEvent, NULL, (handle, handle, unsigned))                     \
     call(last_error, hipGetLastError, NULL, (void))                                          \
     call(peek_error, hipPeekAtLastError, NULL, (void))                                       \
     call(last_call, hipExtGetLastError, NULL, (void))

@@ -150,6 +150,36 @@ static void end_late(void *is_over)
     *(atomic_int *)is_over = 1;
 }
 
+#ifdef HIP
+static void wait_until(void *is_over)
+{
+    while (!*(atomic_int *)is_over)
+        usleep(1000);
+}
+
+/* What the front asks of the driver does not change the last error of the program. */
+static void last_error(void)
+{
+    handle busy = new_stream();
+    atomic_int is_over = 0;
+    CHECK(driver.release_on(new_memory(BYTES, busy), busy) == SUCCESS);
+    CHECK(driver.host(busy, wait_until, &is_over) == SUCCESS && driver.destroy_stream(busy) == SUCCESS);
+    CHECK(driver.destroy_ready((handle)0x1234570) == INVALID_VALUE);
+    CHECK(new_stream() != busy);
+    CHECK(driver.last_error() == INVALID_VALUE && driver.last_error() == SUCCESS);
+    is_over = 1;
+    CHECK(driver.wait_for_all() == SUCCESS);
+}
+
+/* Memory without a stream is of the current device. */
+static void second_device(void)
+{
+    address memory;
+    CHECK(driver.choose_device(1) == SUCCESS && driver.allocate(&memory, BYTES) == SUCCESS);
+    CHECK(driver.release(memory) == SUCCESS);
+}
+#endif
+
 /* A free without a stream returns after all work of the device. */
 static void free_waits(void)
 {
@@ -272,6 +302,12 @@ int main(int count, char **arguments)
 #ifdef HIP
     else if (strcmp(what, "masked-streams") == 0)
         masked_streams();
+    else if (strcmp(what, "joined-captures") == 0)
+        joined_captures();
+    else if (strcmp(what, "last-error") == 0)
+        last_error();
+    else if (strcmp(what, "second-device") == 0)
+        second_device();
 #endif
 #ifdef CUDA
     else if (strcmp(what, "pools") == 0)

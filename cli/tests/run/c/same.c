@@ -48,6 +48,16 @@ static void last_errors(void)
     SAY(driver.release(0x1234500));
     SAY(driver.destroy_ready(NO_GRAPH));
     SAY_LAST;
+    /* Refused and told, then the failure of the driver that the front uses itself. */
+    for (int i = 0; i < 2; i++) {
+        SAY(driver.allocate(&memory, MANY_BYTES));
+        SAY(i == 0 ? driver.last_error() : driver.last_call());
+        SAY(i == 0 ? driver.last_call() : driver.last_error());
+        SAY(driver.choose_device(-1));
+        if (i == 1)
+            SAY(driver.last_call());
+        SAY_LAST;
+    }
     /* A failure, then a success or a failure of the front. */
     SAY(driver.destroy_ready(NO_GRAPH));
     SAY(driver.release_on(memory, stream));
