@@ -248,13 +248,13 @@ impl<D: Device> Drop for Fence<D> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
     use std::sync::mpsc;
+    use std::thread;
     use std::time::Duration;
-    use std::{fs, thread};
 
     use cachette_hal::{Call, Ordinal};
     use cachette_hal_host::{HostBackend, HostConfig};
+    use cachette_hal_testing::Watched;
 
     use super::*;
     use crate::Allocator;
@@ -313,19 +313,12 @@ mod tests {
         thread::scope(|scope| {
             let marking = user.marking.lock();
             let before = points.load(Relaxed);
-            let (tell, told) = mpsc::channel();
+            let (watch, watched) = mpsc::channel();
             let other = scope.spawn(move || {
-                tell.send(fs::read_link("/proc/thread-self").unwrap()).unwrap();
+                watch.send(Watched::current()).unwrap();
                 Fence::record(user).unwrap().order_key()
             });
-            let stat = Path::new("/proc").join(told.recv().unwrap()).join("stat");
-            // The letter behind the name is the state: the thread sleeps in most samples once it waits.
-            let is_asleep = || fs::read_to_string(&stat).unwrap().rsplit(") ").next().unwrap().starts_with('S');
-            let mut asleep = 0_u32;
-            while asleep < 20 {
-                thread::yield_now();
-                asleep = if is_asleep() { asleep + 1 } else { 0 };
-            }
+            assert!(watched.recv().unwrap().is_blocked());
             assert_eq!(points.load(Relaxed), before, "a number was drawn while a point was marked");
             drop(marking);
             assert_eq!(other.join().unwrap(), (user.number, before));

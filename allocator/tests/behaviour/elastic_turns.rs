@@ -10,7 +10,7 @@ use cachette::{Allocator, TraceAction, TraceEvent};
 use cachette_hal::traced::DriverCall;
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::threads::{PATIENCE, Started, is_blocked, is_waiting, start, start_named};
+use crate::fixture::threads::{PATIENCE, Started, is_waiting, start, start_named};
 use crate::fixture::{ELASTIC, MIB, Stream, TestAllocator};
 
 /// Requests memory on another thread, which sends whether it was served.
@@ -258,11 +258,11 @@ fn gets_what_was_freed_meanwhile(hold: impl Fn(&TestAllocator, &Stream) -> Box<d
             begin.recv().expect("the test sends it");
             also.allocate(32 * MIB, &waits).map(std::mem::forget)
         });
-        let stat = request.stat.clone();
+        let thread = request.thread.clone();
         *on_create.lock().expect("no thread panicked") = Some(Box::new(move || {
             // The other thread may not wait for this message any more.
             let _ = mapping.send(());
-            is_blocked(&stat);
+            let _ = thread.is_blocked();
             free();
             device.run_until_idle();
         }));

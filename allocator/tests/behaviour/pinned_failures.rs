@@ -6,6 +6,7 @@ use cachette::Error;
 use cachette::hal::{Call, ErrorKind};
 use cachette_hal_host::HostConfig;
 
+use crate::fixture::threads::{PATIENCE, is_waiting, start};
 use crate::fixture::{TestAllocator, fail_call, launch};
 
 const KIB: usize = 1 << 10;
@@ -57,12 +58,11 @@ fn exhaustion_waits_for_streams_if_that_may_be() {
     memory.record_stream(&stream);
     drop(memory);
     exhaust(&test, 2);
-    let released = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        drop(held);
-    });
-    assert_eq!(test.pin(KIB).ptr(), at);
-    released.join().expect("it ends");
+    let allocator = test.allocator.clone();
+    let pinning = start(move || allocator.pinned().allocate(KIB).map(|memory| memory.ptr().addr()));
+    assert!(is_waiting(&pinning));
+    drop(held);
+    assert_eq!(pinning.recv_timeout(PATIENCE).expect("it ends"), Ok(at.addr()));
     drop(stream);
     test.assert_returns_everything();
 }

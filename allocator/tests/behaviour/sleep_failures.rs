@@ -1,8 +1,6 @@
 //! Pools that cannot sleep or wake lose nothing, and may try again.
 
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
 use cachette::Error;
 use cachette::hal::{Call, ErrorKind, Feature};
@@ -10,6 +8,7 @@ use cachette::pool::{PoolOptions, PoolProblem};
 use cachette::sleep::Contents;
 use cachette_hal_host::HostConfig;
 
+use crate::fixture::threads::{PATIENCE, is_waiting, start};
 use crate::fixture::{Allocation, ELASTIC, MIB, Stream, TestAllocator, fail_call};
 use crate::sleep::{assert_asleep_sound, assert_filled, filled, filled_with, problem};
 
@@ -41,12 +40,10 @@ fn waking_waits_for_free_memory_that_a_stream_still_uses() {
     let hold = test.hold(&busy);
     test.fill(&used, 1, &busy);
     drop(used);
-    thread::scope(|scope| {
-        let woken = scope.spawn(|| pool.wake());
-        thread::sleep(Duration::from_millis(50));
-        hold.release();
-        woken.join().expect("no thread panics").expect("the memory comes free");
-    });
+    let waking = start(move || pool.wake().map(|_| pool));
+    assert!(is_waiting(&waking));
+    hold.release();
+    let _pool = waking.recv_timeout(PATIENCE).expect("it ends").expect("the memory comes free");
     assert_filled(&test, &memory, &stream);
     test.assert_elastic_sound();
 }

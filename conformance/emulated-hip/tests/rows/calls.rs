@@ -3,10 +3,11 @@
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::sync::mpsc;
+use std::thread::{self, Scope};
 
 use cachette_hal_hip::types::{EventHandle, Status, StreamHandle};
+use cachette_hal_testing::Watched;
 
 use crate::captures::begin_as;
 use crate::hip::{Hip, call};
@@ -32,6 +33,16 @@ unsafe extern "C" fn pass(open: *mut c_void) {
 fn hold(hip: &Hip, stream: StreamHandle, gate: &AtomicBool) {
     let gate = ptr::from_ref(gate).cast_mut().cast();
     assert_eq!(call!(hip.host_calls.hipLaunchHostFunc(stream, Some(pass), gate)), 0);
+}
+
+/// Makes a call on another thread, and returns whether it blocks.
+fn is_blocked_in<'a>(scope: &'a Scope<'a, '_>, call: impl FnOnce() + Send + 'a) -> bool {
+    let (watch, watched) = mpsc::channel();
+    scope.spawn(move || {
+        watch.send(Watched::current()).expect("the test waits for it");
+        call();
+    });
+    watched.recv().expect("the thread begins").is_blocked()
 }
 
 fn no_bytes(hip: &Hip) {
@@ -78,19 +89,12 @@ fn query_while_waiting(hip: &Hip) {
     let (gate, stream, event) = (AtomicBool::new(false), hip.stream(), event(hip));
     hold(hip, stream, &gate);
     assert_eq!(call!(hip.core.hipEventRecord(event, stream)), 0);
-    let answered = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| assert_eq!(call!(hip.extra.wait(event)), 0));
-        thread::sleep(Duration::from_millis(50));
-        scope.spawn(|| {
-            assert_eq!(query(hip, event), 0, "it answers when the wait is over");
-            answered.store(true, Ordering::Release);
-        });
-        thread::sleep(Duration::from_millis(50));
-        let early = answered.load(Ordering::Acquire);
+        let waits = is_blocked_in(scope, || assert_eq!(call!(hip.extra.wait(event)), 0));
+        let queries = is_blocked_in(scope, || assert_eq!(query(hip, event), 0, "it answers when the wait is over"));
         let of_stream = call!(hip.extra.query(stream));
         gate.store(true, Ordering::Release);
-        assert!(!early, "the query did not block");
+        assert!(waits && queries, "the query did not block");
         assert_eq!(of_stream, 600, "a query of the stream does not block");
     });
     destroy_event(hip, event);
@@ -117,17 +121,12 @@ fn destroyed_stream(hip: &Hip) {
 }
 
 fn destroy_waits(hip: &Hip) {
-    let (gate, stream, returned) = (AtomicBool::new(false), hip.stream(), AtomicBool::new(false));
+    let (gate, stream) = (AtomicBool::new(false), hip.stream());
     hold(hip, stream, &gate);
     thread::scope(|scope| {
-        scope.spawn(|| {
-            hip.destroy_stream(stream);
-            returned.store(true, Ordering::Release);
-        });
-        thread::sleep(Duration::from_millis(50));
-        let early = returned.load(Ordering::Acquire);
+        let waits = is_blocked_in(scope, || hip.destroy_stream(stream));
         gate.store(true, Ordering::Release);
-        assert!(!early, "the stream was destroyed while its work ran");
+        assert!(waits, "the stream was destroyed while its work ran");
     });
 }
 
@@ -149,22 +148,12 @@ fn assert_waits(hip: &Hip, stream: StreamHandle, promised: [bool; 4]) {
     let calls: [(&str, &(dyn Fn() + Sync)); 4] =
         [("map", &map), ("unmap", &unmap), ("free", &free), ("others", &others)];
     for ((name, call), waits) in calls.into_iter().zip(promised) {
-        let (open, returned) = (AtomicBool::new(false), AtomicBool::new(false));
+        let open = AtomicBool::new(false);
         hold(hip, stream, &open);
         thread::scope(|scope| {
-            scope.spawn(|| {
-                call();
-                returned.store(true, Ordering::Release);
-            });
-            if waits {
-                // A call that does not wait has most likely returned by then.
-                thread::sleep(Duration::from_millis(30));
-                assert!(!returned.load(Ordering::Acquire), "{name} waits");
-            }
-            while !waits && !returned.load(Ordering::Acquire) {
-                thread::yield_now();
-            }
+            let blocked = is_blocked_in(scope, call);
             open.store(true, Ordering::Release);
+            assert_eq!(blocked, waits, "{name} waits");
         });
         // The stream has passed the gate before that goes.
         assert_eq!(hip.synchronize(stream), 0);
