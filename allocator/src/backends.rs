@@ -1,5 +1,7 @@
 //! Every backend of this build, found by name.
 
+#[cfg(feature = "host")]
+use std::ffi::OsString;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,11 +12,18 @@ use cachette_hal_host::HostBackend;
 pub use cachette_hal_host::HostConfig;
 use cfg_if::cfg_if;
 
+#[cfg(feature = "host")]
+use crate::config::parse_size;
+
 /// Loads one backend, or returns why it is not available.
 type Load = fn() -> Result<Arc<dyn Backend>, OpenError>;
 
 /// Every known backend, in order of preference. Loading one that is not compiled in returns an error.
 const KNOWN: [(&str, Load); 3] = [("cuda", cuda), ("hip", hip), ("host", host)];
+
+/// The environment variable with the memory of the host device, such as `8GiB`.
+#[cfg(feature = "host")]
+const HOST_CAPACITY: &str = "CACHETTE_HOST_CAPACITY";
 
 /// A backend, and whether it is usable on this machine.
 #[derive(Debug)]
@@ -49,6 +58,8 @@ impl Backends {
     }
 
     /// Opens the device that `target` names: `cuda:0`, `host:1`, or `host` for the first.
+    ///
+    /// `host` has as much memory as the machine, or as the environment variable `CACHETTE_HOST_CAPACITY` says.
     pub fn open(target: &str) -> Result<AnyDevice, OpenError> {
         let (name, text) = target.split_once(':').unwrap_or((target, "0"));
         let (backend, load) = find(name)?;
@@ -129,11 +140,20 @@ vendor!(hip, "hip", cachette_hal_hip::HipBackend);
 fn host() -> Result<Arc<dyn Backend>, OpenError> {
     cfg_if! {
         if #[cfg(feature = "host")] {
-            Backends::host(HostConfig::default())
+            Backends::host(host_config(std::env::var_os(HOST_CAPACITY))?)
         } else {
             Err(OpenError::NotCompiled { backend: "host" })
         }
     }
+}
+
+/// The memory of the host device; the machine's without it.
+#[cfg(feature = "host")]
+fn host_config(capacity: Option<OsString>) -> Result<HostConfig, OpenError> {
+    let Some(capacity) = capacity else { return Ok(HostConfig::of_machine()) };
+    let text = capacity.to_string_lossy();
+    let bytes = parse_size(&text).ok_or_else(|| OpenError::HostCapacity { text: text.into_owned() })?;
+    Ok(HostConfig::of_machine().capacity(bytes))
 }
 
 /// Why a device could not be opened.
@@ -185,6 +205,13 @@ pub enum OpenError {
         backend: &'static str,
         /// The driver's error.
         error: Error,
+    },
+    /// The environment asks for a capacity of the host device that is not a size.
+    #[cfg(feature = "host")]
+    #[error("{HOST_CAPACITY} is '{text}', which is not a size; write one such as 8GiB")]
+    HostCapacity {
+        /// The value of the variable.
+        text: String,
     },
     /// The configuration of the host device is invalid.
     #[cfg(feature = "host")]

@@ -185,12 +185,26 @@ pub(crate) struct Totals {
 impl Totals {
     /// Sets every count to zero. Current values stay.
     pub(crate) fn reset(&self) {
-        let Self { retries, ooms, waits, device_allocs, device_frees, rejections, .. } = self;
+        // Every field has a name here, so that a new one is decided on.
+        let Self {
+            retries,
+            ooms,
+            waits,
+            device_allocs,
+            device_frees,
+            rejections,
+            oversize_allocations,
+            oversize_segments,
+            reserved: _,
+            segments: _,
+            points: _,
+            max_split: _,
+        } = self;
         for count in [retries, ooms, waits, device_allocs, device_frees, rejections] {
             count.store(0, Relaxed);
         }
-        self.oversize_allocations.lock().reset_totals();
-        self.oversize_segments.lock().reset_totals();
+        oversize_allocations.lock().reset_totals();
+        oversize_segments.lock().reset_totals();
     }
 }
 

@@ -28,7 +28,7 @@
 //!
 //! * A child of `vfork`, `_Fork` or the bare system call is not detected, because no handler runs in it. Such a child
 //!   may only start another program.
-//! * A fork inside an allocator, by a tracker, a helper, a source or a signal handler: the child returns into the
+//! * A fork inside an allocator, by a tracker, a callback, a source or a signal handler: the child returns into the
 //!   middle of the call, and may wait there for a thread that it does not have.
 //! * Locks outside allocators: of other libraries, and of the names of labels, the native stacks, the metadata and the
 //!   annotations of the process. A child that uses these may wait for a thread of its parent.

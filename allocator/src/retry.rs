@@ -2,7 +2,7 @@
 //!
 //! | step | action | may wait for the device |
 //! |---|---|---|
-//! | free-memory callbacks | asks the program's callbacks to free memory | no |
+//! | free-memory callbacks | asks the callbacks of `Allocator::on_pressure` to free memory | no |
 //! | garbage collect | releases old idle segments, above the configured threshold | yes |
 //! | `alloc_direct` | where mapping would wait for the default stream now: requests a direct segment instead | no |
 //! | `alloc_segment` | requests a segment from the device, within the limit | only if its driver does |

@@ -40,8 +40,8 @@ fn the_host_device_is_present_with_its_facts() {
     let device = &host["devices"][0];
     assert_eq!(device["ordinal"], 0);
     assert_eq!(device["status"], "present");
-    assert_eq!(device["total_memory"], 1_u64 << 30);
-    assert_eq!(device["free_memory"], 1_u64 << 30);
+    assert_eq!(device["total_memory"], 3_u64 << 30);
+    assert_eq!(device["free_memory"], 3_u64 << 30);
     assert_eq!(device["base_alignment"], 512);
     assert_eq!(device["granularity"]["minimum"], 2 << 20);
 }
@@ -65,7 +65,7 @@ fn the_text_has_the_same_facts() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stdout.contains("\nhost: host version "), "{}", ran.stdout);
     assert!(ran.stdout.contains("\n  host:0  "), "{}", ran.stdout);
-    assert!(ran.stdout.contains("    memory                 1024.00 MiB, 1024.00 MiB free\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("    memory                 3.00 GiB, 3.00 GiB free\n"), "{}", ran.stdout);
     assert!(ran.stdout.contains("    virtual memory         yes\n"), "{}", ran.stdout);
     assert!(ran.stdout.contains("    elastic segments       yes\n"), "{}", ran.stdout);
 }

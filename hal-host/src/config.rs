@@ -115,6 +115,13 @@ setters! {
 }
 
 impl HostConfig {
+    /// The default with as much memory as the machine has.
+    #[must_use]
+    pub fn of_machine() -> Self {
+        let machine = rustix::system::sysinfo();
+        Self::default().capacity(machine.totalram * u64::from(machine.mem_unit))
+    }
+
     /// Removes a feature from the devices.
     #[must_use]
     pub fn without(mut self, feature: Feature) -> Self {

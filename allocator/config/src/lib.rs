@@ -7,7 +7,8 @@
 //! A mistake is an error that shows its position and the allowed values. No key is ignored, except by
 //! [`Config::update_known`] and [`Config::from_env_known`].
 //!
-//! The table below, `settings!`, is the only place that lists the keys: a new key is one more row.
+//! The table below, `settings!`, lists the keys: a new key is one more row. CONTRIBUTING.md says which tests and pages
+//! follow.
 
 #![forbid(unsafe_code)]
 

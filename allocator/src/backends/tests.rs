@@ -124,6 +124,22 @@ fn the_host_is_opened_by_name_by_number_and_without_a_gpu() {
 
 #[cfg(feature = "host")]
 #[test]
+fn the_host_has_the_memory_of_the_machine_or_of_the_environment() {
+    let total = |capacity: Option<&str>| {
+        let backend = Backends::host(host_config(capacity.map(OsString::from))?)?;
+        Ok::<_, OpenError>(Backends::open_on(&*backend, Ordinal(0))?.info().total_memory)
+    };
+    let machine = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let kib: u64 = machine.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert_eq!(total(None), Ok(kib << 10));
+    assert_eq!(total(Some("3GiB")), Ok(3 << 30));
+    let text = total(Some("much")).unwrap_err().to_string();
+    assert_eq!(text, "CACHETTE_HOST_CAPACITY is 'much', which is not a size; write one such as 8GiB");
+    assert!(total(Some("0")).unwrap_err().to_string().contains("a capacity of 0 bytes"));
+}
+
+#[cfg(feature = "host")]
+#[test]
 fn the_first_device_is_opened_by_the_one_call() {
     assert!(Backends::open_first().unwrap().memory_info().is_ok());
 }

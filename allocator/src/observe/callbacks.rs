@@ -1,4 +1,4 @@
-//! Callbacks: sinks of trace events, observers of failed requests, and helpers under memory pressure.
+//! Callbacks: sinks of trace events, observers of failed requests, and free-memory callbacks.
 //!
 //! They are called on the thread of the request. No other stream waits meanwhile: no lock is held, except the one under
 //! which a single request adds memory to the stream.
@@ -140,9 +140,9 @@ impl Callbacks {
         }
     }
 
-    /// Calls every helper. Returns whether any of them freed memory.
+    /// Calls every free-memory callback. Returns whether any of them freed memory.
     pub(crate) fn run_free_memory_callbacks(&self) -> bool {
-        copy(&self.free_memory).iter().fold(false, |freed, helper| aside(|| helper()) | freed)
+        copy(&self.free_memory).iter().fold(false, |freed, callback| aside(|| callback()) | freed)
     }
 }
 

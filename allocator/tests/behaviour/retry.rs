@@ -12,7 +12,7 @@ use crate::fixture::threads::{in_time, is_waiting, start};
 use crate::fixture::{ELASTIC, KIB, MIB, TestAllocator};
 
 #[test]
-fn m1_m3_helpers_are_asked_before_the_device() {
+fn m1_m3_free_memory_callbacks_run_before_the_device_is_asked() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let kept = Arc::new(Mutex::new(Some(test.allocate(12 * MIB, &stream))));
     let address = kept.lock().unwrap().as_ref().unwrap().address();
@@ -216,7 +216,7 @@ fn m9_a_segment_that_cannot_be_freed_does_not_keep_those_of_other_streams() {
 }
 
 #[test]
-fn m1_a_block_that_many_streams_used_serves_before_helpers_are_asked() {
+fn m1_a_block_that_many_streams_used_serves_before_free_memory_callbacks_run() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let sides = test.streams::<20>();
     let memory = test.allocate(12 * MIB, &stream);

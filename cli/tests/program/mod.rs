@@ -12,6 +12,7 @@ pub(crate) fn cachette(arguments: &[&str]) -> Command {
     for variable in ["CACHETTE_CUDA_LIBRARY", "CACHETTE_HIP_LIBRARY"] {
         command.env(variable, NO_LIBRARY);
     }
+    command.env("CACHETTE_HOST_CAPACITY", "3GiB");
     command
 }
 

@@ -32,9 +32,13 @@ fn the_text_is_written_with_the_first_spellings() {
 }
 
 #[test]
-fn each_spelling_belongs_to_one_key() {
+fn each_spelling_belongs_to_one_key_which_every_full_text_has() {
     let mut seen = Vec::new();
     for key in KEYS {
+        for full in [FULL, include_str!("../../../corpus/config/every-key.txt")] {
+            let has_it = |name: &&str| full.split(',').any(|part| part.starts_with(&format!("{name}:")));
+            assert!(key.spellings.iter().any(has_it), "add {} to {full}", key.name());
+        }
         for name in key.spellings {
             assert_eq!(ConfigKey::find(name).unwrap().name(), key.name());
             assert!(!seen.contains(name), "{name} twice");

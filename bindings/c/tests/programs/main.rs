@@ -24,6 +24,7 @@ fn run(program: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> String
     }
     // No driver that a machine may have: the programs are written for host memory.
     command.envs([("CACHETTE_CUDA_LIBRARY", "/none"), ("CACHETTE_HIP_LIBRARY", "/none")]);
+    command.env("CACHETTE_HOST_CAPACITY", "1GiB");
     command.args(arguments).envs(variables.iter().copied());
     let said = command.output().expect("a program that was built starts");
     let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
