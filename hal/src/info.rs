@@ -54,6 +54,8 @@ pub enum Vendor {
     Nvidia,
     /// AMD, through HIP.
     Amd,
+    /// Another vendor, whose backend is not part of this project.
+    Other,
 }
 
 impl fmt::Display for Vendor {
@@ -62,6 +64,7 @@ impl fmt::Display for Vendor {
             Self::Host => "host",
             Self::Nvidia => "NVIDIA",
             Self::Amd => "AMD",
+            Self::Other => "other",
         })
     }
 }
