@@ -26,7 +26,7 @@ pub(crate) struct Doctor {
     /// Prints the findings as JSON
     #[arg(long)]
     json: bool,
-    /// The Python whose PyTorch is examined; by default CACHETTE_PYTHON, or python3
+    /// The Python whose PyTorch is examined; by default `CACHETTE_PYTHON`, or python3
     #[arg(long, value_name = "PROGRAM")]
     python: Option<String>,
 }
