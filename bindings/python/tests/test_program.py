@@ -110,4 +110,4 @@ raise SystemExit(7)
 """
     done = cachette(SCRIPT, "run", "--", sys.executable, "-c", text, CACHETTE_CUDA_LIBRARY=LIBRARY)
     assert done.returncode == 7, done.stderr
-    assert "in front of" in done.stderr and "1 requests" in done.stderr
+    assert "in front of" in done.stderr and "requests 1, " in done.stderr
