@@ -1,81 +1,8 @@
 //! The `cachette` program.
 
-mod commands;
-mod error;
-mod json;
-mod output;
-mod stdout;
-
-use std::io::Write;
+use std::env;
 use std::process::ExitCode;
-use std::sync::LazyLock;
-
-use cachette::Backends;
-use clap::{ColorChoice, Parser};
-
-use crate::commands::Command;
-use crate::error::CliError;
-
-/// What `--version` prints: the version, the commit, and the backends that are built in.
-static VERSION: LazyLock<String> = LazyLock::new(|| {
-    let backends: Vec<_> = Backends::names().collect();
-    let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("CACHETTE_COMMIT"));
-    format!("{version} ({commit}; backends {})", backends.join(", "))
-});
-
-/// What a user without a command can do next.
-const NEXT: &str = "\
-cachette: a caching memory allocator for NVIDIA, AMD and host memory
-
-  cachette doctor                  is this machine ready, and what is missing?
-  cachette replay RUN.pickle       the memory and time of a recorded program
-  cachette replay RUN.pickle --fit --device-size 80GB
-                                   would it fit on a smaller card?
-  cachette run -- PROGRAM          a program with memory from Cachette
-  cachette snapshot view FILE -o page.html
-                                   a snapshot of PyTorch or Cachette as a page
-
-A recording comes from torch.cuda.memory._record_memory_history() and
-torch.cuda.memory._dump_snapshot(\"RUN.pickle\"); benches/traces has others.
-`cachette --help` lists every command, `cachette COMMAND --help` its options.
-";
-
-/// A caching memory allocator for NVIDIA, AMD and host memory
-///
-/// Sizes are numbers with a unit or without: K, M, G and T are powers of 1024, as in PyTorch, and so are KiB to TiB; KB
-/// to TB are powers of 1000, as vendors state the memory of a card. The exit code is 0 on success, 1 if an operation
-/// failed, and 2 if the request was wrong.
-#[derive(Debug, Parser)]
-#[command(name = "cachette", version = VERSION.as_str(), max_term_width = 80)]
-struct Cli {
-    #[command(subcommand)]
-    command: Option<Command>,
-    /// Colours of the output
-    #[arg(long, value_name = "WHEN", global = true, default_value = "auto")]
-    color: ColorChoice,
-    /// Shows no progress
-    #[arg(long, short, global = true)]
-    quiet: bool,
-}
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match cli.color {
-        // Coloured on a terminal, unless the variable NO_COLOR is set.
-        ColorChoice::Auto => {}
-        choice => console::set_colors_enabled(choice == ColorChoice::Always),
-    }
-    if cli.quiet {
-        commands::hide_progress();
-    }
-    let done = match cli.command {
-        Some(command) => command.run(),
-        None => stdout::print(|out| out.write_all(NEXT.as_bytes())).map_err(CliError::Output),
-    };
-    let code = match done {
-        Ok(()) => 0,
-        Err(error) => error.report(),
-    };
-    cachette_conformance::exit_if_hung(code);
-    ExitCode::from(code)
+    ExitCode::from(cachette_cli::main(env::args_os()))
 }

@@ -21,17 +21,19 @@ struct Kinds {
     out_of_memory: Py<PyType>,
     config: Py<PyType>,
     history: Py<PyType>,
+    pool: Py<PyType>,
 }
 
 /// Imports the exceptions of the package.
 pub(crate) fn import(py: Python<'_>) -> PyResult<()> {
-    let errors = py.import("cachette._errors")?;
+    let errors = py.import("cachette_gpu._errors")?;
     let kind = |name: &str| Ok::<_, PyErr>(errors.getattr(name)?.cast_into::<PyType>()?.unbind());
     let kinds = Kinds {
         error: kind("Error")?,
         out_of_memory: kind("OutOfMemoryError")?,
         config: kind("ConfigError")?,
         history: kind("HistoryError")?,
+        pool: kind("PoolError")?,
     };
     // A second import of the module keeps the exceptions of the first.
     let _ = KINDS.set(py, kinds);
@@ -47,7 +49,7 @@ fn raised(kind: fn(&Kinds) -> &Py<PyType>, arguments: impl PyErrArguments + 'sta
     made.unwrap_or_else(|| PyRuntimeError::new_err("the interpreter has ended"))
 }
 
-/// `cachette.Error` with a text.
+/// `cachette_gpu.Error` with a text.
 pub(crate) fn error(text: impl Into<String>) -> PyErr {
     raised(|kinds| &kinds.error, text.into())
 }
@@ -62,6 +64,7 @@ pub(crate) fn of_allocator(why: Error) -> PyErr {
             raised(|kinds| &kinds.out_of_memory, (text, figures))
         }
         Error::InvalidFraction(_) => PyValueError::new_err(text),
+        Error::Pool { .. } => of_pool(text),
         _ => error(text),
     }
 }
@@ -78,6 +81,11 @@ pub(crate) fn of_process(why: cachette_process::Error) -> PyErr {
         cachette_process::Error::Memory(why) => of_allocator(why),
         _ => error(why.to_string()),
     }
+}
+
+/// The exception for a pool in the wrong state.
+pub(crate) fn of_pool(text: impl Into<String>) -> PyErr {
+    raised(|kinds| &kinds.pool, text.into())
 }
 
 /// The exception for an invalid configuration.

@@ -2,14 +2,16 @@
 
 use cachette::hal::StreamRef;
 use cachette::{Allocator, Stream};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::PyInt;
 
 use crate::error;
 
 /// A stream of a device; freed memory can be reused in the same stream at once.
 ///
 /// The stream is not destroyed with this object, but with the allocator and the last memory of it.
-#[pyclass(module = "cachette", name = "Stream", frozen)]
+#[pyclass(module = "cachette_gpu", name = "Stream", frozen)]
 pub(crate) struct PyStream {
     pub(crate) inner: Stream,
 }
@@ -33,15 +35,32 @@ impl PyStream {
     }
 
     fn __repr__(&self) -> String {
-        format!("<cachette.Stream {:#x}>", self.inner.handle().raw())
+        format!("<cachette_gpu.Stream {:#x}>", self.inner.handle().raw())
     }
 }
 
 /// A stream argument: a `Stream` object, or the driver's handle.
-#[derive(FromPyObject)]
 pub(crate) enum Named<'py> {
     Ours(Bound<'py, PyStream>),
     Handle(usize),
+}
+
+impl<'py> FromPyObject<'_, 'py> for Named<'py> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(stream) = object.cast::<PyStream>() {
+            return Ok(Self::Ours(stream.to_owned()));
+        }
+        object.extract().map(Self::Handle).map_err(|why| {
+            if object.is_instance_of::<PyInt>() {
+                return why;
+            }
+            let given = object.get_type().name().map_or_else(|_| "another type".to_owned(), |name| name.to_string());
+            let text = format!("stream must be a cachette_gpu.Stream or an int, the driver's handle, and not {given}");
+            PyTypeError::new_err(text)
+        })
+    }
 }
 
 impl Named<'_> {
