@@ -32,7 +32,7 @@ use values::{BACKEND, ELASTIC_SETTING, RESERVE};
 pub use error::ConfigError;
 pub use format::scale;
 pub use roundup::Roundup;
-pub use size::parse_size;
+pub use size::{parse_size, size_meant};
 pub use values::{AddressReserve, ConfigBackend, ElasticSetting};
 
 // A row is: field: type = default, "key" | "other spelling": format, "values" and "default" for the documentation.
@@ -213,7 +213,10 @@ impl ConfigKey {
     }
 
     fn refuse(&self, value: &str, config: &Config) -> ConfigError {
-        ConfigError::not_allowed(self.name(), value, &(self.rule)(config))
+        let rule = (self.rule)(config);
+        let meant = size_meant(value).filter(|_| self.name() == "memory_limit");
+        let meant = meant.map_or(String::new(), |meant| format!(" (did you mean {meant}?)"));
+        ConfigError::not_allowed(self.name(), value, &(rule + &meant))
     }
 }
 

@@ -111,6 +111,8 @@ fn a_front_inside_a_front() {
 fn a_wrong_configuration_or_limit() {
     refused(&["--config", "no_such_key:1"], "there is no key 'no_such_key'");
     refused(&["--limit", "much"], "a size is a number above 0 with a unit or without");
+    refused(&["--limit", "10"], "did you mean 10GB?");
+    refused(&["--config", "memory_limit:10"], "did you mean 10GB?");
     let both = ["--config", "memory_limit:1G", "--limit", "1G"];
     refused(&both, "limits memory, and so does --limit; leave one of them out");
 }
