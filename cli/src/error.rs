@@ -27,6 +27,9 @@ pub(crate) enum CliError {
     /// Replays ended early; the table shows which.
     #[error("{failed} of {total} replays failed")]
     ReplaysFailed { failed: usize, total: usize },
+    /// Runs need a larger device, also with Cachette.
+    #[error("{} not fit with Cachette", if *total == 1 { "the run does".to_owned() } else { format!("{lacking} of {total} runs do") })]
+    DoesNotFit { lacking: usize, total: usize },
     /// The report could not be written.
     #[error("could not write the output: {0}")]
     Output(#[from] io::Error),
@@ -113,6 +116,7 @@ impl CliError {
             | Self::NotMeasured { .. }
             | Self::NotReplayed { .. }
             | Self::ReplaysFailed { .. }
+            | Self::DoesNotFit { .. }
             | Self::Output(_) => 1,
             Self::Open(_)
             | Self::Filter(_)
