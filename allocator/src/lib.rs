@@ -168,7 +168,7 @@ pub use growable::Growable;
 #[cfg(feature = "ipc")]
 pub use ipc::{ImportedMemory, IpcError, SharedMemory};
 pub use label::Label;
-pub use observe::{Metrics, TraceAction, TraceEvent, history, snapshot};
+pub use observe::{Metrics, Notice, TraceAction, TraceEvent, history, snapshot};
 pub use out_of_memory::{OomHint, OutOfMemory, PoolFigures, TopAllocationSite};
 pub use pinned::{Pinned, PinnedAllocation, PinnedStats};
 pub use pool::{Pool, PoolId, PoolOptions};

@@ -5,5 +5,5 @@ pub mod history;
 mod metrics;
 pub mod snapshot;
 
-pub use callbacks::{TraceAction, TraceEvent};
+pub use callbacks::{Notice, TraceAction, TraceEvent};
 pub use metrics::Metrics;

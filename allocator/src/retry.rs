@@ -38,7 +38,7 @@ use crate::fence::Fence;
 use crate::heap::{Allocated, Heap, NewSegment};
 use crate::heap_policy::HeapPolicy;
 use crate::in_flight::Ended;
-use crate::observe::callbacks::waiting;
+use crate::observe::callbacks::Notice;
 use crate::out_of_memory::OutOfMemory;
 use crate::pool::pool_state::PoolState;
 use crate::retry::wait::release_whole;
@@ -133,7 +133,7 @@ impl<'a, D: Device> Retry<'a, D> {
             }
             // An operation in flight may need the heap: a source may allocate memory during its own call.
             drop(alone);
-            waiting(|| self.shared.in_flight.wait(tried));
+            self.shared.callbacks.waiting(|| self.shared.in_flight.wait(tried));
         }
     }
 
@@ -324,7 +324,11 @@ impl<'a, D: Device> Retry<'a, D> {
         let _alone = heap.growth.lock();
         let direct = Retry::new(self.inner, heap, self.wanted);
         direct.search()?;
-        direct.alloc_segment(false)
+        let step = direct.alloc_segment(false);
+        if matches!(step, Err(StepEnd::Found(_))) {
+            self.shared.callbacks.notice(Notice::DirectSegment { bytes: direct.segment });
+        }
+        step
     }
 
     /// Serves the request from a direct segment if the device has room but refuses to map, as by a limit of the kernel.

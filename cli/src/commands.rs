@@ -3,6 +3,7 @@
 mod bench;
 mod choice;
 mod completions;
+mod config;
 mod conformance;
 mod devices;
 mod doctor;
@@ -30,6 +31,7 @@ pub(crate) enum Command {
     Replay(replay::Replay),
     Snapshot(snapshot::Snapshot),
     Run(run::Run),
+    Config(config::Config),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -45,6 +47,7 @@ impl Command {
             Self::Replay(replay) => replay.run(),
             Self::Snapshot(snapshot) => snapshot.run(),
             Self::Run(run) => run.run(),
+            Self::Config(config) => config.run(),
             Self::Completions(completions) => completions.run(),
             Self::Man(man) => man.run(),
         }

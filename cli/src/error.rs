@@ -27,6 +27,9 @@ pub(crate) enum CliError {
     /// Replays ended early; the table shows which.
     #[error("{failed} of {total} replays failed")]
     ReplaysFailed { failed: usize, total: usize },
+    /// Runs need a larger device, also with Cachette.
+    #[error("{} not fit with Cachette", if *total == 1 { "the run does".to_owned() } else { format!("{lacking} of {total} runs do") })]
+    DoesNotFit { lacking: usize, total: usize },
     /// The report could not be written.
     #[error("could not write the output: {0}")]
     Output(#[from] io::Error),
@@ -85,8 +88,11 @@ pub(crate) enum CliError {
     #[error("'{}' is not the front: {why}; name libcachette_front.so or its folder", path.display())]
     Front { path: PathBuf, why: String },
     /// There is no driver.
-    #[error("no CUDA or HIP driver found: {why}; name its library by CACHETTE_CUDA_LIBRARY or CACHETTE_HIP_LIBRARY")]
-    NoDriver { why: String },
+    #[error(
+        "no CUDA or HIP driver found ({tried}); install one, or name its library by CACHETTE_CUDA_LIBRARY or \
+         CACHETTE_HIP_LIBRARY{more}"
+    )]
+    NoDriver { tried: String, more: &'static str },
     /// The libraries in front cannot be written.
     #[error("cannot write to the folder '{}': {error}; set XDG_CACHE_HOME to a folder of this user", path.display())]
     Folder { path: PathBuf, error: io::Error },
@@ -113,6 +119,8 @@ impl CliError {
             | Self::NotMeasured { .. }
             | Self::NotReplayed { .. }
             | Self::ReplaysFailed { .. }
+            | Self::DoesNotFit { .. }
+            | Self::NoDriver { .. }
             | Self::Output(_) => 1,
             Self::Open(_)
             | Self::Filter(_)
@@ -130,7 +138,6 @@ impl CliError {
             | Self::NoProgram
             | Self::NoFront
             | Self::Front { .. }
-            | Self::NoDriver { .. }
             | Self::Folder { .. } => 2,
         }
     }

@@ -34,8 +34,13 @@ pub(crate) fn sentence(text: &str) -> String {
 
 /// Breaks lines that are longer than [`WIDTH`]; what continues a line is indented further than it.
 pub(crate) fn wrap(text: &str) -> String {
+    wrap_to(text, 4)
+}
+
+/// Breaks lines as [`wrap`] does; what continues a line is indented by `more`.
+pub(crate) fn wrap_to(text: &str, more: usize) -> String {
     let wrapped = text.lines().flat_map(|line| {
-        let indent = " ".repeat(line.len() - line.trim_start().len() + 4);
+        let indent = " ".repeat(line.len() - line.trim_start().len() + more);
         // A path is never broken.
         let options = textwrap::Options::new(WIDTH).subsequent_indent(&indent).break_words(false);
         let lines = textwrap::wrap(line, options);

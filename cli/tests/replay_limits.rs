@@ -134,7 +134,7 @@ fn limits_that_are_none_or_contradict() {
 fn a_device_size_is_answered_in_words() {
     let runs = [80, 160].map(|more| trace(&format!("a 0 104857600 0\na 1 {} 0\nf 1\n", more * MIB)));
     let ran = run(&["replay", runs[0].path(), runs[1].path(), "--fit", "--device-size", "200M"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(ran.code, Some(1), "one of them does not fit: {ran:?}");
     let text = ran.stdout;
     assert!(text.contains(" requests 180.00 MiB at its peak.\nOn a device of 200.00 MiB it\n"), "{text}");
     assert!(text.contains("  fits with PyTorch's allocator: needs 180.00 MiB, 20.00 MiB to spare\n"), "{text}");
@@ -142,6 +142,21 @@ fn a_device_size_is_answered_in_words() {
     assert!(text.contains("  fits with Cachette: needs "), "{text}");
     assert!(text.contains("  fits with PyTorch's expandable segments: needs "), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn a_run_that_does_not_fit_with_cachette_gives_exit_code_1() {
+    let runs = [80, 160].map(|more| trace(&format!("a 0 104857600 0\na 1 {} 0\nf 1\n", more * MIB)));
+    let asked = |runs: &[&Scratch]| {
+        let paths: Vec<_> = runs.iter().map(|trace| trace.path()).collect();
+        run(&[&["replay"], &paths[..], &["--fit", "--device-size", "200M"]].concat())
+    };
+    assert_eq!(asked(&[&runs[0]]).code, Some(0));
+    let ran = asked(&[&runs[1]]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(1), "error: the run does not fit with Cachette\n"));
+    let ran = asked(&[&runs[0], &runs[1]]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(1), "error: 1 of 2 runs do not fit with Cachette\n"));
+    assert!(ran.stdout.contains("does not fit with Cachette: lacks "), "{ran:?}");
 }
 
 #[test]
@@ -159,6 +174,7 @@ fn answers_are_written_as_json_too() {
 fn device_sizes_that_make_no_sense() {
     let trace = trace(TWO);
     refused(&[trace.path(), "--device-size", "80GB"], "--fit");
+    refused(&[trace.path(), "--fit", "--device-size", "80"], "80 bytes are less than a segment of 2 MiB; did you mean");
     refused(&[trace.path(), "--fit", "--device-size", "80 GB"], "141GB (powers of 1000)");
     refused(&[trace.path(), "--fit", "--device-size", "8G", "--compare"], "cannot be used with");
 }

@@ -1,6 +1,6 @@
 //! The formats of values: how each is read, written and limited.
 
-use super::size::{parse_size, size_text};
+use super::size::{parse_size, size_meant, size_text};
 
 /// Bytes in a MiB, the unit of every key that ends in `_mb`.
 pub(super) const MEBIBYTE: u64 = 1 << 20;
@@ -87,9 +87,9 @@ pub(super) const THREADS: Format<u32> = Format {
     rule: |_| "a power of two from 1 to 128".into(),
 };
 
-/// A number of bytes, with or without a unit.
+/// A number of bytes with a unit, or at least 2 MiB.
 pub(super) const SIZE: Format<u64> = Format {
-    read: parse_size,
+    read: |word| parse_size(word).filter(|_| size_meant(word).is_none()),
     write: size_text,
     allows: |bytes, _| bytes > 0,
     rule: |_| "a size above 0, in bytes or with a unit, such as 40G or 80GiB".into(),

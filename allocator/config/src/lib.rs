@@ -33,7 +33,7 @@ use values::{BACKEND, ELASTIC_SETTING, RESERVE};
 pub use error::ConfigError;
 pub use format::scale;
 pub use roundup::Roundup;
-pub use size::parse_size;
+pub use size::{parse_size, size_meant};
 pub use values::{AddressReserve, ConfigBackend, ElasticSetting};
 
 // A row is: field: type = default, "key" | "other spelling": format, "values" and "default" for the documentation.
@@ -42,16 +42,19 @@ settings! {
     pub backend: ConfigBackend = ConfigBackend::Native,
         "backend": BACKEND, "`native` or `cudaMallocAsync`", "`native`";
 
-    /// The size of a segment for allocations above 1 MiB and below 10 MiB.
-    ///
-    /// It is also the page of expandable segments for such sizes.
+    /// The size of a segment for allocations above 1 MiB and below 10 MiB. It is also the page of expandable segments
+    /// for such sizes.
     pub large_segment_bytes: u64 = 20 * MEBIBYTE,
         "large_segment_size_mb": mebibytes_from::<11>(), "MiB, more than 10", "20";
 
-    /// The size from which blocks are neither split nor used for smaller requests; `None` for no such size.
+    /// The size from which blocks are neither split nor used for smaller requests.
+    ///
+    /// `None` means that there is no such size.
     pub max_split_bytes: Option<u64> = None,
         "max_split_size_mb": MEBIBYTES_FROM_LARGE_SEGMENT, "MiB, at least the large segment", "no limit";
 
+    /// How much larger than the request a block that may not be split can be.
+    ///
     /// `None` means the size of a large segment.
     max_non_split_rounding: Option<u64> = None,
         "max_non_split_rounding_mb": MEBIBYTES_FROM_LARGE_SEGMENT, "MiB, at least the large segment",
@@ -61,16 +64,18 @@ settings! {
     pub gc_threshold: Option<f64> = None,
         "garbage_collection_threshold": OPEN_FRACTION, "above 0, below 1", "off";
 
-    /// The divisions of all intervals of sizes.
+    /// Rounds a request up to the next of so many equal divisions of its power of two. A list has the divisions of each
+    /// interval of sizes, by its start in MiB.
     pub roundup: Roundup = Roundup::OFF,
         "roundup_power2_divisions": DIVISIONS, "power of two, or list such as `[64:8,128:4,>:2]`", "off";
 
-    /// Whether segments are elastic: they grow in place, and their idle memory moves to where it is needed.
-    ///
-    /// Devices without virtual memory that is known to work have direct segments regardless.
+    /// Whether segments are elastic: they grow in place, and their idle memory moves to where it is needed. Devices
+    /// without virtual memory that is known to work have direct segments regardless.
     pub expandable_segments: bool = true, "expandable_segments": SWITCH, "switch", "`True`";
 
-    /// How much address space an expandable segment reserves; `None` means [`AddressReserve::full`].
+    /// How much address space an expandable segment reserves.
+    ///
+    /// `None` means [`AddressReserve::full`].
     pub expandable_segments_reserve: Option<AddressReserve> = None,
         "expandable_segments_reserve": RESERVE, "fraction up to 1.125, or size such as `40G`", "the full reserve";
 
@@ -78,9 +83,9 @@ settings! {
     pub release_lock_on_malloc: bool = false,
         "release_lock_on_cudamalloc" | "release_lock_on_hipmalloc": SWITCH, "switch", "`False`";
 
-    /// The fraction of the device's memory that may be reserved, below 1; `None` for all of it.
+    /// The fraction of the device's memory that may be reserved.
     ///
-    /// The builder reads 1 as `None`.
+    /// It is below 1; `None` means all of the memory. The builder reads 1 as `None`.
     pub memory_fraction: Option<f64> = None,
         "per_process_memory_fraction": CLOSED_FRACTION, "0 to 1", "1";
 
@@ -89,11 +94,11 @@ settings! {
         "throw_on_cudamalloc_oom" | "throw_on_hipmalloc_oom": SWITCH, "switch", "`False`";
 
     /// Whether memory used by several streams of a capture is reused inside the capture, once the streams have joined.
+    /// Do not switch it on for captures with conditional nodes. See `docs/pools.md`.
     ///
     /// If not, that memory waits for the end of the capture. A program that switches this on promises that one thread
     /// at a time uses the streams of a capture and frees their memory: drivers show the nodes of a graph in place.
-    /// Switch it off for captures with conditional nodes: a body that runs never or many times has no order with the
-    /// nodes around it. See `docs/pools.md`.
+    /// A body of a conditional node runs never or many times, so it has no order with the nodes around it.
     pub graph_capture_record_stream_reuse: bool = false,
         "graph_capture_record_stream_reuse": SWITCH, "switch", "`False`";
 
@@ -104,7 +109,9 @@ settings! {
     /// How many threads touch the pages of pinned memory before it is registered.
     pub pinned_register_threads: u32 = 1, "pinned_num_register_threads": THREADS, "power of two up to 128", "1";
 
-    /// The size of the pinned segment that is allocated at the start; `None` for no such segment.
+    /// The size of the pinned segment that is allocated at the start.
+    ///
+    /// `None` means that there is no such segment.
     pub pinned_reserve_segment_bytes: Option<u64> = None,
         "pinned_reserve_segment_size_mb": mebibytes_from::<1>(), "MiB, more than 0", "none";
 
@@ -115,16 +122,17 @@ settings! {
     /// Whether a failure to free pinned memory is ignored.
     pub pinned_free_catch_all: bool = false, "pinned_free_catch_all": SWITCH, "switch", "`False`";
 
-    /// The bytes that may be reserved on each device; `None` for no limit.
+    /// The bytes that may be reserved on each device. A number below 2 MiB needs a unit, such as `512K` or `80B`.
+    ///
+    /// `None` means that there is no limit.
     pub memory_limit: Option<u64> = None, "memory_limit": SIZE, "size such as `40G`, or bytes", "no limit";
 
     /// How elastic segments weigh memory against calls to the driver.
     pub elastic_setting: ElasticSetting = ElasticSetting::Default,
         "elastic_setting": ELASTIC_SETTING, "`default` or `compact`", "`default`";
 
-    /// Whether other devices, such as network cards, can access the memory of elastic segments directly.
-    ///
-    /// They can without this key where the backend finds such a card.
+    /// Whether other devices, such as network cards, can access the memory of elastic segments directly. They can
+    /// without this key where the backend finds such a card.
     pub gpu_direct_rdma: bool = false, "gpu_direct_rdma": SWITCH, "switch", "`False`";
 
     /// Whether the allocator skips every step that would wait for the device when memory runs short.
@@ -135,9 +143,14 @@ settings! {
 }
 
 /// A key of the text form, and how it reads and writes a configuration.
-struct ConfigKey {
+#[derive(Debug)]
+pub struct ConfigKey {
     /// Every spelling that is read; the first one is written.
     spellings: &'static [&'static str],
+    /// The lines of the documentation; an empty one ends a paragraph.
+    doc: &'static [&'static str],
+    values: &'static str,
+    default: &'static str,
     /// Sets the value to that of a word; `None` if the word has another form.
     set: fn(&mut Config, &str) -> Option<()>,
     /// The value as a word that `set` reads; `None` if it is the default.
@@ -167,8 +180,47 @@ fn text_of(table: &'static [(&str, &str)], word: &str) -> Option<&'static str> {
 }
 
 impl ConfigKey {
-    const fn name(&self) -> &'static str {
+    /// Every key, in the order in which a configuration is written.
+    #[must_use]
+    pub fn all() -> &'static [Self] {
+        KEYS
+    }
+
+    /// The key of a name. The error of an unknown one suggests the most similar.
+    pub fn of(name: &str) -> Result<&'static Self, ConfigError> {
+        Self::find(name).ok_or_else(|| Self::unknown(name))
+    }
+
+    /// The spelling that is written.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
         self.spellings[0]
+    }
+
+    /// Every spelling that is read; the first is [`name`](Self::name).
+    #[must_use]
+    pub const fn spellings(&self) -> &'static [&'static str] {
+        self.spellings
+    }
+
+    /// The allowed values in a few words, in Markdown.
+    #[must_use]
+    pub const fn values(&self) -> &'static str {
+        self.values
+    }
+
+    /// The value of the default configuration in a few words, in Markdown.
+    #[must_use]
+    pub const fn default_value(&self) -> &'static str {
+        self.default
+    }
+
+    /// What the key does, in a few sentences.
+    #[must_use]
+    pub fn description(&self) -> String {
+        // The first paragraph; the others describe the values of the Rust type.
+        let lines = self.doc.iter().map(|line| line.trim()).take_while(|line| !line.is_empty());
+        lines.collect::<Vec<_>>().join(" ")
     }
 
     fn find(word: &str) -> Option<&'static Self> {
@@ -214,7 +266,10 @@ impl ConfigKey {
     }
 
     fn refuse(&self, value: &str, config: &Config) -> ConfigError {
-        ConfigError::not_allowed(self.name(), value, &(self.rule)(config))
+        let rule = (self.rule)(config);
+        let meant = size_meant(value).filter(|_| self.name() == "memory_limit");
+        let meant = meant.map_or(String::new(), |meant| format!(" (did you mean {meant}?)"));
+        ConfigError::not_allowed(self.name(), value, &(rule + &meant))
     }
 }
 

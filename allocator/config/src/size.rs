@@ -26,6 +26,20 @@ pub fn parse_size(text: &str) -> Option<u64> {
     whole(text).or_else(|| size_with_unit(text))
 }
 
+/// The size that was probably meant by a number without a unit below 2 MiB, which is less than any segment.
+///
+/// ```
+/// # use cachette_config::size_meant;
+/// assert_eq!(size_meant("80").as_deref(), Some("80GB"));
+/// assert_eq!(size_meant("80B"), None);
+/// ```
+#[must_use]
+pub fn size_meant(text: &str) -> Option<String> {
+    let count = whole(text).filter(|count| (1..2 << 20).contains(count))?;
+    let unit = if count < 1 << 10 { "GB" } else { "MB" };
+    Some(format!("{count}{unit}"))
+}
+
 /// Reads a number of bytes that ends in a unit; `512B` is whole bytes.
 pub(super) fn size_with_unit(text: &str) -> Option<u64> {
     let letters = text.bytes().rev().take_while(u8::is_ascii_alphabetic).count();

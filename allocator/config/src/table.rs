@@ -4,7 +4,7 @@
 /// the table in the documentation.
 macro_rules! settings {
     ($(
-        $(#[$doc:meta])*
+        $(#[doc = $doc:literal])*
         $vis:vis $field:ident: $type:ident $(<$inner:ident>)? = $default:expr,
             $name:literal $(| $alias:literal)*: $format:expr, $values:literal, $shown:literal;
     )*) => {
@@ -38,7 +38,7 @@ macro_rules! settings {
             const DEFAULT: Self = Self { $($field: $default,)* };
 
             $(
-                $(#[$doc])*
+                $(#[doc = $doc])*
                 #[doc = concat!("\n\nThe key is `", $name, "`.")]
                 #[must_use]
                 $vis const fn $field(&self) -> $type $(<$inner>)? {
@@ -55,7 +55,7 @@ macro_rules! settings {
 
         impl ConfigBuilder {
             $(
-                $(#[$doc])*
+                $(#[doc = $doc])*
                 $vis fn $field(mut self, value: $crate::table::argument!($type $(<$inner>)?)) -> Self {
                     self.config.$field = value.into();
                     self
@@ -67,6 +67,9 @@ macro_rules! settings {
         static KEYS: &[ConfigKey] = &[
             $(ConfigKey {
                 spellings: &[$name $(, $alias)*],
+                doc: &[$($doc),*],
+                values: $values,
+                default: $shown,
                 set: |config, word| {
                     config.$field = ($format.read)(word)?.into();
                     Some(())

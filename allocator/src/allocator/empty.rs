@@ -10,7 +10,6 @@ use crate::allocator::allocator_state::AllocatorState;
 use crate::error::{Error, sum_all};
 use crate::fence::Fence;
 use crate::heap::Heap;
-use crate::observe::callbacks::waiting;
 use crate::observe::history::Level;
 use crate::pool::PoolId;
 use crate::source::SourceEvent;
@@ -48,7 +47,7 @@ impl<D: Device> Allocator<D> {
             // It counts even if nothing is waited for, as in PyTorch.
             self.shared().totals.waits.fetch_add(1, Relaxed);
             // A block whose wait fails stays; the others are released.
-            waiting(|| {
+            self.shared().callbacks.waiting(|| {
                 for fence in &fences {
                     let _ = fence.wait();
                 }

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::device_state::fraction_of;
 use crate::error::Error;
 use crate::heap_policy::HeapPolicy;
-use crate::observe::callbacks::TraceEvent;
+use crate::observe::callbacks::{Notice, TraceAction, TraceEvent, bit};
 use crate::out_of_memory::OutOfMemory;
 use crate::source::SourceEvent;
 
@@ -84,11 +84,26 @@ impl<D: Device> Allocator<D> {
         self.shared().callbacks.free_memory.write().push(Arc::new(reliever));
     }
 
+    /// Calls `observer` for waits, and for direct segments in place of elastic ones, on the thread where they happen.
+    ///
+    /// It must not call the allocator, nor wait for a thread that does.
+    pub fn on_notice(&self, observer: impl Fn(&Notice) + Send + Sync + 'static) {
+        self.shared().callbacks.notices.write().push(Arc::new(observer));
+    }
+
     /// Calls `tracker` for every memory event, on the thread where it happens.
     ///
     /// It must not call the allocator, nor wait for a thread that does.
     pub fn track(&self, tracker: impl Fn(&TraceEvent) + Send + Sync + 'static) {
-        self.shared().callbacks.add_sink(u16::MAX, Arc::new(tracker));
+        self.track_actions(&TraceAction::ALL, tracker);
+    }
+
+    /// Calls `tracker` as [`track`](Self::track) does, for the events of these actions.
+    ///
+    /// Without the actions of blocks, which are frequent, the calls of the program stay as fast as they are.
+    pub fn track_actions(&self, actions: &[TraceAction], tracker: impl Fn(&TraceEvent) + Send + Sync + 'static) {
+        let actions = actions.iter().fold(0, |set, action| set | bit(*action));
+        self.shared().callbacks.add_sink(actions, Arc::new(tracker));
         for heap in self.inner.heaps.all() {
             // Its drop derives the fast-path flag again.
             drop(heap.state.lock());

@@ -87,6 +87,11 @@ impl ChunkTable {
         *spending
     }
 
+    /// How many chunks there are.
+    pub(crate) fn count(&self) -> usize {
+        self.table.lock().slots.iter().flatten().count()
+    }
+
     pub(crate) fn spend(&self, chunks: u64) {
         self.spending.lock().chunks += chunks;
     }

@@ -13,6 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use cachette_hal::StreamRef;
 
@@ -37,6 +38,22 @@ pub struct TraceEvent {
     pub pool: PoolId,
 }
 
+/// What an allocator does seldom and no event shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// A request, or a call that empties the cache, waited for work of the device.
+    Waited {
+        /// How long it waited.
+        time: Duration,
+    },
+    /// A stream with elastic segments got a direct segment, because mapping memory was refused or would wait.
+    DirectSegment {
+        /// The size of the segment.
+        bytes: u64,
+    },
+}
+
 /// The bit of an action in a set of actions.
 pub(crate) const fn bit(action: TraceAction) -> u16 {
     1 << action as u16
@@ -44,6 +61,7 @@ pub(crate) const fn bit(action: TraceAction) -> u16 {
 
 type TraceSink = dyn Fn(&TraceEvent) + Send + Sync;
 type OomCallback = dyn Fn(&OutOfMemory) + Send + Sync;
+type NoticeCallback = dyn Fn(&Notice) + Send + Sync;
 type FreeMemoryCallback = dyn Fn() -> bool + Send + Sync;
 
 thread_local! {
@@ -59,6 +77,7 @@ pub(crate) struct Callbacks {
     sinks: RwLock<Vec<(u16, Arc<TraceSink>)>>,
     pub(crate) oom: RwLock<Vec<Arc<OomCallback>>>,
     pub(crate) free_memory: RwLock<Vec<Arc<FreeMemoryCallback>>>,
+    pub(crate) notices: RwLock<Vec<Arc<NoticeCallback>>>,
 }
 
 impl Callbacks {
@@ -140,6 +159,24 @@ impl Callbacks {
         }
     }
 
+    pub(crate) fn notice(&self, notice: Notice) {
+        for observer in copy(&self.notices) {
+            aside(|| observer(&notice));
+        }
+    }
+
+    /// Waits for other streams, inside a span of the crate `tracing`, with that feature. Observers learn how long.
+    pub(crate) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
+        #[cfg(feature = "tracing")]
+        let _span = tracing::debug_span!(target: "cachette", "wait").entered();
+        let began = (!self.notices.read().is_empty()).then(Instant::now);
+        let done = wait();
+        if let Some(began) = began {
+            self.notice(Notice::Waited { time: began.elapsed() });
+        }
+        done
+    }
+
     /// Calls every free-memory callback. Returns whether any of them freed memory.
     pub(crate) fn run_free_memory_callbacks(&self) -> bool {
         copy(&self.free_memory).iter().fold(false, |freed, callback| aside(|| callback()) | freed)
@@ -181,11 +218,4 @@ impl Drop for CallbackOutcome {
             resume_unwind(panic);
         }
     }
-}
-
-/// Waits for other streams, inside a span.
-pub(crate) fn waiting<T>(wait: impl FnOnce() -> T) -> T {
-    #[cfg(feature = "tracing")]
-    let _span = tracing::debug_span!(target: "cachette", "wait").entered();
-    wait()
 }

@@ -3,8 +3,9 @@
 #![forbid(unsafe_code)]
 
 use std::fmt::{self, Write};
+use std::slice;
 
-use cachette_hal::{Device, Ordinal};
+use cachette_hal::{Device, Ordinal, Vendor};
 
 use crate::allocator::Allocator;
 use crate::stats::{Stat, StatArray, Stats};
@@ -16,7 +17,7 @@ use crate::stats::{Stat, StatArray, Stats};
 /// # let allocator = Allocator::new(Backends::open("host")?);
 /// let mut page = String::new();
 /// allocator.metrics().write_prometheus(&mut page, &[("job", "training")])?;
-/// assert!(page.contains("cachette_limit_bytes{device=\"0\",job=\"training\"} +Inf"));
+/// assert!(page.contains("cachette_limit_bytes{device=\"0\",backend=\"host\",job=\"training\"} +Inf"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,12 +25,26 @@ use crate::stats::{Stat, StatArray, Stats};
 pub struct Metrics {
     /// The device.
     pub device: Ordinal,
+    /// The backend of the device: `cuda`, `hip` or `host`.
+    pub backend: &'static str,
     /// The statistics.
     pub stats: Stats,
     /// The memory limit, if there is one.
     pub limit: Option<u64>,
     /// The device's total and free memory; `None` if the driver query failed.
     pub device_memory: Option<(u64, u64)>,
+    /// The elastic segments; `stats` counts direct ones alone.
+    pub elastic_segments: usize,
+    /// The chunks of memory that fill elastic segments.
+    pub chunks: usize,
+}
+
+/// A figure of a page: its name, description and kind, and a line for each value.
+struct Figure {
+    name: String,
+    help: String,
+    kind: &'static str,
+    lines: String,
 }
 
 impl<D: Device> Allocator<D> {
@@ -37,8 +52,17 @@ impl<D: Device> Allocator<D> {
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         let memory = self.device().memory_info().ok();
+        let backend = match self.device_info().vendor {
+            Vendor::Nvidia => "cuda",
+            Vendor::Amd => "hip",
+            _ => "host",
+        };
+        let heaps = self.inner().heaps.all();
         Metrics {
             device: self.device_info().ordinal,
+            backend,
+            elastic_segments: heaps.iter().map(|heap| heap.address_ranges().len()).sum(),
+            chunks: self.inner().shared.chunks.count(),
             stats: self.stats(),
             limit: self.memory_limit(),
             device_memory: memory.map(|memory| (memory.total, memory.free)),
@@ -47,38 +71,67 @@ impl<D: Device> Allocator<D> {
 }
 
 impl Metrics {
-    /// Writes all figures in the text exposition format. Every figure has the device and `labels` as labels.
+    /// Writes all figures in the text exposition format. Every figure has the device, the backend and `labels` as labels.
     ///
-    /// Label names have letters, digits and underscores, and are neither `device` nor `kind`. Values are escaped.
+    /// Label names have letters, digits and underscores, and none is `device`, `backend`, `kind` or `version`. Values are
+    /// escaped.
     pub fn write_prometheus(&self, out: &mut impl Write, labels: &[(&str, &str)]) -> fmt::Result {
-        let mut common = format!("device=\"{}\"", self.device.0);
-        for (label, text) in labels {
-            let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            write!(common, ",{label}=\"{text}\"")?;
+        Self::write_all(slice::from_ref(self), out, labels)
+    }
+
+    /// Writes the figures of several allocators as one page, each figure once with all its values.
+    pub fn write_all(all: &[Self], out: &mut impl Write, labels: &[(&str, &str)]) -> fmt::Result {
+        let mut page: Vec<Figure> = Vec::new();
+        for figure in all.iter().flat_map(|metrics| metrics.figures(labels)) {
+            match page.iter_mut().find(|known| known.name == figure.name) {
+                Some(known) => known.lines += &figure.lines,
+                None => page.push(figure),
+            }
         }
-        // Writes a figure: its description, and each value with its additional labels.
-        let mut figure = |name: &str, help: &str, kind: &str, values: &[(&str, String)]| {
-            writeln!(out, "# HELP cachette_{name} {help}\n# TYPE cachette_{name} {kind}")?;
-            values.iter().try_for_each(|(own, value)| writeln!(out, "cachette_{name}{{{common}{own}}} {value}"))
+        for Figure { name, help, kind, lines } in page {
+            write!(out, "# HELP cachette_{name} {help}\n# TYPE cachette_{name} {kind}\n{lines}")?;
+        }
+        Ok(())
+    }
+
+    fn figures(&self, labels: &[(&str, &str)]) -> Vec<Figure> {
+        let mut common = format!("device=\"{}\",backend=\"{}\"", self.device.0, self.backend);
+        common.extend(labels.iter().map(|(label, text)| {
+            let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            format!(",{label}=\"{text}\"")
+        }));
+        let mut page = Vec::new();
+        // Adds a figure: its description, and each value with its additional labels.
+        let mut figure = |name: &str, help: &str, kind, values: &[(&str, String)]| {
+            let lines = values.iter().map(|(own, value)| format!("cachette_{name}{{{common}{own}}} {value}\n"));
+            page.push(Figure { name: name.to_owned(), help: help.to_owned(), kind, lines: lines.collect() });
         };
+        let version = concat!(",version=\"", env!("CARGO_PKG_VERSION"), "\"");
+        figure("build_info", "Always 1; the version is a label.", "gauge", &[(version, "1".to_owned())]);
         for (name, help, array) in self.gauges() {
             let rows = [("all", array.all), ("small", array.small_pool), ("large", array.large_pool)];
             let rows = rows.map(|(kind, stat)| (format!(",kind=\"{kind}\""), stat));
             let values = |of: fn(&Stat) -> u64| rows.each_ref().map(|(own, stat)| (own.as_str(), of(stat).to_string()));
-            figure(name, help, "gauge", &values(|stat| stat.current))?;
+            figure(name, help, "gauge", &values(|stat| stat.current));
             let (peak, help) = (format!("{name}_peak"), format!("Highest so far. {help}"));
-            figure(&peak, &help, "gauge", &values(|stat| stat.peak))?;
+            figure(&peak, &help, "gauge", &values(|stat| stat.peak));
+        }
+        for (name, help, count) in [
+            ("elastic_segments", "Elastic segments: address ranges that chunks of memory fill.", self.elastic_segments),
+            ("chunks", "Chunks of memory that fill elastic segments.", self.chunks),
+        ] {
+            figure(name, help, "gauge", &[("", count.to_string())]);
         }
         for (name, help, count) in self.counters() {
-            figure(name, help, "counter", &[("", count.to_string())])?;
+            figure(name, help, "counter", &[("", count.to_string())]);
         }
         let limit = self.limit.map_or_else(|| "+Inf".to_owned(), |limit| limit.to_string());
-        figure("limit_bytes", "Bytes that this allocator may hold.", "gauge", &[("", limit)])?;
+        figure("limit_bytes", "Bytes that this allocator may hold.", "gauge", &[("", limit)]);
         if let Some((total, free)) = self.device_memory {
-            figure("device_memory_bytes", "Memory of the device.", "gauge", &[("", total.to_string())])?;
-            figure("device_free_bytes", "Memory of the device that is free.", "gauge", &[("", free.to_string())])?;
+            figure("device_memory_bytes", "Memory of the device.", "gauge", &[("", total.to_string())]);
+            figure("device_free_bytes", "Memory of the device that is free.", "gauge", &[("", free.to_string())]);
         }
-        Ok(())
+        page
     }
 
     fn gauges(&self) -> [(&'static str, &'static str, &StatArray); 9] {
@@ -89,7 +142,7 @@ impl Metrics {
             ("requested_bytes", "Bytes requested, before rounding.", &stats.requested_bytes),
             ("active_blocks", "Blocks allocated or still used by other streams.", &stats.active),
             ("active_bytes", "Bytes of blocks allocated or still used by other streams.", &stats.active_bytes),
-            ("segments", "Segments reserved from the device.", &stats.segment),
+            ("segments", "Direct segments reserved; see elastic_segments and chunks for the others.", &stats.segment),
             ("reserved_bytes", "Bytes reserved from the device.", &stats.reserved_bytes),
             ("inactive_split_blocks", "Free blocks that are a part of their segment.", &stats.inactive_split),
             (
@@ -121,7 +174,7 @@ impl Metrics {
 }
 
 impl fmt::Display for Metrics {
-    /// The text exposition format, with the device as the only label.
+    /// The text exposition format, without further labels.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_prometheus(f, &[])
     }

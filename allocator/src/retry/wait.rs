@@ -14,7 +14,6 @@ use crate::device_state::fraction_of;
 use crate::error::sum_all;
 use crate::fence::Fence;
 use crate::heap::{Heap, HeapCopy};
-use crate::observe::callbacks::waiting;
 use crate::retry::{Retry, Step};
 use crate::size::SegmentKind;
 
@@ -127,7 +126,7 @@ impl<D: Device> Retry<'_, D> {
     {
         self.shared.totals.waits.fetch_add(1, Relaxed);
         let mut pause = Duration::from_micros(1);
-        waiting(|| {
+        self.shared.callbacks.waiting(|| {
             loop {
                 let mut waits = None;
                 for (index, set) in sets.clone().enumerate() {

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use cachette::hal::{Call, CaptureMode, Device, ErrorKind};
-use cachette::{OutOfMemory, TraceAction, TraceEvent};
+use cachette::{Notice, OutOfMemory, TraceAction, TraceEvent};
 use cachette_hal_host::HostConfig;
 
 use crate::fixture::{ELASTIC, MIB, TestAllocator, let_pass};
@@ -39,6 +40,42 @@ fn h14_trackers_hear_of_everything_in_order() {
     assert_eq!(told(&seen), [(TraceAction::FreeRequested, at, 1000), (TraceAction::FreeCompleted, at, 1000)]);
     test.allocator.empty_cache().unwrap();
     assert_eq!(told(&seen), [(TraceAction::SegmentFree, at, 2 * MIB)]);
+}
+
+#[test]
+fn a_tracker_of_rare_actions_hears_of_no_block() {
+    let (test, [stream]) = TestAllocator::new().with_streams();
+    let seen: Seen<TraceEvent> = Arc::default();
+    let log = Arc::clone(&seen);
+    let rare = [TraceAction::SegmentAlloc, TraceAction::SegmentFree];
+    test.allocator.track_actions(&rare, move |event| log.lock().expect("no test failed in it").push(*event));
+    let at = test.allocate(1000, &stream).address();
+    test.allocator.empty_cache().unwrap();
+    assert_eq!(told(&seen), [(TraceAction::SegmentAlloc, at, 2 * MIB), (TraceAction::SegmentFree, at, 2 * MIB)]);
+}
+
+#[test]
+fn observers_learn_how_long_a_request_waited() {
+    let (test, [stream, side]) = TestAllocator::new().with_streams();
+    let longest: Arc<Mutex<Duration>> = Arc::default();
+    let log = Arc::clone(&longest);
+    test.allocator.on_notice(move |notice| {
+        if let Notice::Waited { time } = notice {
+            let mut longest = log.lock().expect("no test failed in it");
+            *longest = (*longest).max(*time);
+        }
+    });
+    let memory = test.allocate(MIB, &stream);
+    let hold = test.hold(&side);
+    memory.record_stream(&side);
+    drop(memory);
+    let ending = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(30));
+        drop(hold);
+    });
+    test.allocator.empty_cache().unwrap();
+    ending.join().unwrap();
+    assert!(*longest.lock().unwrap() >= Duration::from_millis(10), "{longest:?}");
 }
 
 #[test]

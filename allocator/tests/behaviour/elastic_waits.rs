@@ -1,8 +1,9 @@
 //! Devices whose driver waits for the default stream when it maps memory: a request does not wait if it need not, and
 //! never makes others wait.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use cachette::Notice;
 use cachette::hal::{Call, StreamRef};
 use cachette::sleep::Contents;
 use cachette_hal_host::{Hold, HostConfig};
@@ -22,12 +23,16 @@ fn busy(further: &str) -> (TestAllocator, Hold) {
 fn a_request_gets_a_direct_segment_instead_of_a_wait_for_the_default_stream() {
     let (test, hold) = busy("");
     let stream = test.stream();
+    let noticed: Arc<Mutex<Vec<Notice>>> = Arc::default();
+    let log = Arc::clone(&noticed);
+    test.allocator.on_notice(move |notice| log.lock().expect("no test failed in it").push(*notice));
     let mapped = test.calls_of(Call::Map, || {
         let direct = test.allocate(8 * MIB, &stream);
         test.fill(&direct, 7, &stream);
         assert_eq!(test.content(&direct, &stream), Some(7));
     });
     assert_eq!(mapped, 0);
+    assert_eq!(*noticed.lock().unwrap(), [Notice::DirectSegment { bytes: 20 * MIB }]);
     drop(hold);
     // The thread of the default stream may be late on a busy machine.
     let maps = (0..1000).any(|_| {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use cachette::Metrics;
+
 use crate::fixture::{MIB, TestAllocator};
 
 /// The samples of a page, by name and labels; panics at a line that the format does not allow.
@@ -43,17 +45,23 @@ fn t7_every_figure_is_on_the_page_with_its_type_and_device() {
     assert!(samples.keys().all(|name| name.starts_with("cachette_")));
     let mib = 1_048_576.0;
     for (name, value) in [
-        ("cachette_allocated_bytes{device=\"0\",kind=\"all\"}", 1024.0),
-        ("cachette_requested_bytes{device=\"0\",kind=\"small\"}", 1000.0),
-        ("cachette_reserved_bytes{device=\"0\",kind=\"large\"}", 0.0),
-        ("cachette_reserved_bytes_peak{device=\"0\",kind=\"large\"}", 12.0 * mib),
-        ("cachette_reserved_bytes{device=\"0\",kind=\"all\"}", 2.0 * mib),
-        ("cachette_allocated_total{device=\"0\"}", 2.0),
-        ("cachette_freed_total{device=\"0\"}", 1.0),
-        ("cachette_out_of_memory_total{device=\"0\"}", 1.0),
-        ("cachette_limit_bytes{device=\"0\"}", 60.0 * mib),
-        ("cachette_device_memory_bytes{device=\"0\"}", 64.0 * mib),
-        ("cachette_device_free_bytes{device=\"0\"}", 62.0 * mib),
+        ("cachette_allocated_bytes{device=\"0\",backend=\"host\",kind=\"all\"}", 1024.0),
+        ("cachette_requested_bytes{device=\"0\",backend=\"host\",kind=\"small\"}", 1000.0),
+        ("cachette_reserved_bytes{device=\"0\",backend=\"host\",kind=\"large\"}", 0.0),
+        ("cachette_reserved_bytes_peak{device=\"0\",backend=\"host\",kind=\"large\"}", 12.0 * mib),
+        ("cachette_reserved_bytes{device=\"0\",backend=\"host\",kind=\"all\"}", 2.0 * mib),
+        ("cachette_allocated_total{device=\"0\",backend=\"host\"}", 2.0),
+        ("cachette_freed_total{device=\"0\",backend=\"host\"}", 1.0),
+        ("cachette_out_of_memory_total{device=\"0\",backend=\"host\"}", 1.0),
+        ("cachette_limit_bytes{device=\"0\",backend=\"host\"}", 60.0 * mib),
+        ("cachette_device_memory_bytes{device=\"0\",backend=\"host\"}", 64.0 * mib),
+        ("cachette_segments{device=\"0\",backend=\"host\",kind=\"all\"}", 1.0),
+        ("cachette_elastic_segments{device=\"0\",backend=\"host\"}", 0.0),
+        (
+            concat!("cachette_build_info{device=\"0\",backend=\"host\",version=\"", env!("CARGO_PKG_VERSION"), "\"}"),
+            1.0,
+        ),
+        ("cachette_device_free_bytes{device=\"0\",backend=\"host\"}", 62.0 * mib),
     ] {
         let found = samples.get(name).unwrap_or_else(|| panic!("{name}:\n{page}"));
         assert!((found - value).abs() < 0.5, "{name} is {found}");
@@ -62,12 +70,36 @@ fn t7_every_figure_is_on_the_page_with_its_type_and_device() {
 }
 
 #[test]
+fn elastic_segments_and_their_chunks_are_counted() {
+    let (test, [one, two]) = TestAllocator::elastic("").with_streams();
+    let memory = [test.allocate(MIB, &one), test.allocate(3 * MIB, &two)];
+    let page = test.allocator.metrics().to_string();
+    let value = |name: &str| samples(&page)[&format!("{name}{{device=\"0\",backend=\"host\"}}")];
+    assert!(value("cachette_elastic_segments") >= 2.0, "{page}");
+    assert!(value("cachette_chunks") >= 2.0, "{page}");
+    drop(memory);
+}
+
+#[test]
+fn the_page_of_several_allocators_has_each_figure_once() {
+    let all = [TestAllocator::new(), TestAllocator::new()].map(|test| test.allocator.metrics());
+    let mut page = String::new();
+    let mut other = all[1].clone();
+    other.device = cachette::hal::Ordinal(1);
+    Metrics::write_all(&[all[0].clone(), other], &mut page, &[]).unwrap();
+    let samples = samples(&page);
+    for device in ["0", "1"] {
+        assert!(samples.contains_key(&format!("cachette_chunks{{device=\"{device}\",backend=\"host\"}}")), "{page}");
+    }
+}
+
+#[test]
 fn labels_are_added_and_escaped() {
     let test = TestAllocator::new();
     let mut page = String::new();
     let labels = [("job", "a \"quoted\" \\ word"), ("rank", "1\n2")];
     test.allocator.metrics().write_prometheus(&mut page, &labels).unwrap();
-    let wanted = r#"cachette_limit_bytes{device="0",job="a \"quoted\" \\ word",rank="1\n2"} +Inf"#;
+    let wanted = r#"cachette_limit_bytes{device="0",backend="host",job="a \"quoted\" \\ word",rank="1\n2"} +Inf"#;
     assert!(page.lines().any(|line| line == wanted), "{page}");
 }
 

@@ -42,6 +42,7 @@ pub unsafe extern "C" fn cachette_open(
         let config = config_of(config)?;
         let device = device.map_or_else(Backends::open_first, Backends::open)?;
         let inner = Allocator::with_config(device, &config);
+        cachette_process::log(&inner);
         *out_allocator = into_handle(AllocatorHandle { inner, streams: Arc::default(), label: Label::NONE });
     })
 }

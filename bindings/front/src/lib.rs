@@ -23,6 +23,7 @@
 //! | `streams.rs` | streams that the program destroyed, kept for their memory |
 //! | `status.rs` | errors as the driver's statuses |
 //! | `summary.rs` | the report at the end of a program behind `cachette run` |
+//! | `signals.rs` | signals of such a program, and the thread that reports while it runs |
 
 mod captures;
 #[cfg(feature = "cuda")]
@@ -37,6 +38,7 @@ mod last_error;
 mod library;
 mod memory;
 mod served;
+mod signals;
 mod status;
 mod streams;
 mod summary;

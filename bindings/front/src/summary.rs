@@ -4,17 +4,20 @@
 //! report.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::{env, fmt, fs, process as this};
 
+use cachette::Metrics;
 use cachette::history::HistoryOptions;
 use cachette::human::Bytes;
 use cachette::snapshot::{BlockState, Snapshot, SnapshotOptions, save as save_to};
 use cachette_process::{self as process, write_line};
 
-use crate::entry;
 use crate::library::loaded;
+use crate::{entry, signals};
 
 /// The process that `cachette run` started, by its number.
 const RUN: &str = "CACHETTE_RUN";
@@ -22,9 +25,16 @@ const RUN: &str = "CACHETTE_RUN";
 pub(crate) const RUN_FOLDER: &str = "CACHETTE_RUN_FOLDER";
 /// The file for a snapshot.
 const RUN_SNAPSHOT: &str = "CACHETTE_RUN_SNAPSHOT";
+/// The file for metrics.
+const RUN_METRICS: &str = "CACHETTE_RUN_METRICS";
+/// Set if there are to be no lines.
+const RUN_QUIET: &str = "CACHETTE_RUN_QUIET";
 
 /// The process that reports memory at its end; a forked child inherits the number and is another one.
 static REPORTS: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the program has come to its end. Held by a thread that reports: at the end, drivers may be unloaded.
+static IS_OVER: Mutex<bool> = Mutex::new(false);
 
 /// Runs when the library is loaded.
 #[used]
@@ -45,7 +55,7 @@ fn started_here() -> bool {
 
 /// Records a history from now on, if a snapshot is wanted.
 pub(crate) fn record() {
-    if env::var_os(RUN_SNAPSHOT).is_some() {
+    if wants_snapshot() {
         process::record_history(Some(HistoryOptions::new()));
     }
 }
@@ -56,11 +66,13 @@ pub(crate) fn at_exit() {
     if env::var_os(RUN).is_some() && REPORTS.swap(id, Relaxed) != id {
         // SAFETY: the function takes nothing and does not unwind.
         unsafe { libc::atexit(report) };
+        signals::start();
     }
 }
 
 extern "C" fn report() {
     if REPORTS.load(Relaxed) == this::id() {
+        signals::stop();
         // A signal handler that ends the process may have interrupted a call of this thread, which holds locks.
         if entry::is_inside() {
             let text = b"cachette: the program ended inside a call of the driver, so there is no report\n";
@@ -68,17 +80,43 @@ extern "C" fn report() {
             unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
             return;
         }
-        // A defect must not change the program's exit status.
-        let _ = std::panic::catch_unwind(|| {
-            tell_all();
-            save();
-        });
+        while_running(report_all);
+        *IS_OVER.lock().unwrap_or_else(PoisonError::into_inner) = true;
     }
+}
+
+/// Does `work` unless the program has come to its end. Returns whether it had not.
+pub(crate) fn while_running(work: impl FnOnce()) -> bool {
+    let is_over = IS_OVER.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*is_over {
+        // A defect must not change the program's exit status.
+        let _ = catch_unwind(AssertUnwindSafe(work));
+    }
+    !*is_over
+}
+
+/// Writes everything that a program reports.
+pub(crate) fn report_all() {
+    tell_all();
+    save();
+    write_metrics();
+}
+
+pub(crate) fn wants_snapshot() -> bool {
+    env::var_os(RUN_SNAPSHOT).is_some()
+}
+
+pub(crate) fn wants_metrics() -> bool {
+    env::var_os(RUN_METRICS).is_some()
+}
+
+fn is_quiet() -> bool {
+    env::var_os(RUN_QUIET).is_some()
 }
 
 /// Reports that the program never came here.
 extern "C" fn report_none() {
-    if REPORTS.load(Relaxed) == 0 && started_here() {
+    if REPORTS.load(Relaxed) == 0 && started_here() && !is_quiet() {
         let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
         // A program that opened the driver by `dlmopen` has a second front, which reports.
         if copies(&maps) > 1 {
@@ -123,6 +161,9 @@ fn program() -> String {
 }
 
 fn tell_all() {
+    if is_quiet() {
+        return;
+    }
     for (device, allocator) in process::opened() {
         let stats = allocator.stats();
         let requests = stats.allocation.all.allocated;
@@ -155,14 +196,36 @@ impl fmt::Display for Unfreed<'_> {
     }
 }
 
-/// Writes the snapshot. Child processes add their number to the name.
-fn save() {
-    let Some(path) = env::var_os(RUN_SNAPSHOT).map(PathBuf::from) else { return };
-    let path = if started_here() { path } else { numbered(&path, this::id()) };
+/// The file that a variable names. Child processes add their number to the name.
+fn file_of(variable: &str) -> Option<PathBuf> {
+    let path = env::var_os(variable).map(PathBuf::from)?;
+    Some(if started_here() { path } else { numbered(&path, this::id()) })
+}
+
+/// Writes the snapshot.
+pub(crate) fn save() {
+    let Some(path) = file_of(RUN_SNAPSHOT) else { return };
     let snapshot = process::snapshot(None, SnapshotOptions::default());
     match save_to(&snapshot, &path) {
+        Ok(()) if is_quiet() => {}
         Ok(()) => write_line(format_args!("snapshot in {}; draw it by `cachette snapshot view`", path.display())),
         Err(error) => write_line(error),
+    }
+}
+
+/// Writes the metrics of every device, beside the file first, so that a reader sees a whole page.
+pub(crate) fn write_metrics() {
+    static REFUSED: process::FirstOnly = process::FirstOnly::new();
+    let Some(path) = file_of(RUN_METRICS) else { return };
+    let all: Vec<_> = process::opened().map(|(_, allocator)| allocator.metrics()).collect();
+    let mut page = String::new();
+    // Writing to text never fails.
+    let _ = Metrics::write_all(&all, &mut page, &[]);
+    let mut beside = path.clone().into_os_string();
+    beside.push(format!(".{}.part", this::id()));
+    let beside = PathBuf::from(beside);
+    if let Err(error) = fs::write(&beside, page).and_then(|()| fs::rename(&beside, &path)) {
+        REFUSED.tell(format_args!("cannot write metrics to '{}': {error}", path.display()));
     }
 }
 

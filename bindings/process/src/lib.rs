@@ -22,6 +22,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # The log
+//!
+//! `CACHETTE_LOG=warn` writes lines to stderr for waits of 10 ms and more, out-of-memory errors, and direct segments in
+//! place of elastic ones. `info` adds segments and chunks that come from the device or go back to it.
+//!
 //! # Forks and the end of the process
 //!
 //! A driver does not survive a fork. In a child that was forked after the driver was first used, [`allocator`] fails
@@ -33,12 +38,14 @@
 mod error;
 mod fork;
 mod guard;
+mod log;
 mod state;
 mod stderr;
 
 pub use error::{Error, StartError};
 pub use fork::is_forked;
 pub use guard::{Panicked, guarded};
+pub use log::log;
 pub use state::{
     MOST_DEVICES, allocator, backend, caches, config, existing, find, is_started, last_out_of_memory, on_out_of_memory,
     on_pressure, opened, record_history, records_history, set_caching, snapshot, start, start_on, track, update_config,

@@ -13,6 +13,7 @@ use cachette_hal::load::loaded_file;
 
 use crate::error::{Error, StartError};
 use crate::fork;
+use crate::log::log;
 use crate::stderr::write_line;
 
 /// The maximum number of devices of a process.
@@ -161,6 +162,7 @@ fn open(device: u32) -> Result<&'static Allocator, Error> {
     let allocator = Allocator::with_config(made, &current(process()?, Some(&watched)));
     // This comes before the other callbacks, which may read it.
     allocator.on_out_of_memory(|report| *LAST_EXHAUSTION.lock() = Some(Arc::new(report.clone())));
+    log(&allocator);
     for register in &watched.callbacks {
         register(device, &allocator);
     }

@@ -36,7 +36,9 @@ impl PyAllocator {
         let config = config::read(config)?;
         let opened = py.detach(|| Backends::open(device));
         let opened = opened.map_err(|why| error::error(why.to_string()))?;
-        Ok(Self { device: device.to_owned(), inner: Allocator::with_config(opened, &config) })
+        let inner = Allocator::with_config(opened, &config);
+        cachette_process::log(&inner);
+        Ok(Self { device: device.to_owned(), inner })
     }
 
     /// The allocator of a device that PyTorch, CuPy and other libraries of this process share.

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// The labels that Cachette writes.
-const OWN: [&str; 2] = ["device", "kind"];
+const OWN: [&str; 4] = ["device", "backend", "kind", "version"];
 
 /// Returns the metrics of `allocator` in Prometheus' text format.
 pub(crate) fn text(allocator: &Allocator, labels: BTreeMap<String, String>) -> PyResult<String> {

@@ -218,10 +218,10 @@ def test_h7_snapshots_are_files_by_name(allocator: cachette_gpu.Allocator, tmp_p
 def test_t7_figures_for_monitoring(allocator: cachette_gpu.Allocator) -> None:
     held = allocator.allocate(1000)
     page = allocator.metrics({"job": 'a "b"'})
-    assert 'cachette_allocated_bytes{device="0",job="a \\"b\\"",kind="all"} 1024' in page
+    assert 'cachette_allocated_bytes{device="0",backend="host",job="a \\"b\\"",kind="all"} 1024' in page
     with pytest.raises(ValueError, match="no name of a label"):
         allocator.metrics({"1": ""})
-    for taken in ("device", "kind", "__name__"):
+    for taken in ("device", "backend", "kind", "version", "__name__"):
         with pytest.raises(ValueError, match="choose another name"):
             allocator.metrics({taken: "x"})
     held.free()

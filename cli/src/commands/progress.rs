@@ -12,9 +12,14 @@ pub(crate) fn hide() {
     IS_HIDDEN.store(true, Relaxed);
 }
 
+/// Whether the user wants no more than was asked for.
+pub(super) fn is_hidden() -> bool {
+    IS_HIDDEN.load(Relaxed)
+}
+
 /// A progress bar of `length` steps with an estimate, on the standard error; hidden if that is not a terminal.
 pub(super) fn bar(length: u64) -> ProgressBar {
-    if IS_HIDDEN.load(Relaxed) {
+    if is_hidden() {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{bar:30} {percent:>3} % {eta:>4} left  {msg}")

@@ -68,7 +68,8 @@ pub(crate) struct Replay {
     /// Says in words whether each run fits on a device of this size, such as 80GB
     ///
     /// It compares PyTorch's allocator, PyTorch's expandable segments and Cachette. The driver and its libraries take
-    /// part of a device too, about 0.5 GiB for CUDA: give the size that is left to the program.
+    /// part of a device too, about 0.5 GiB for CUDA: give the size that is left to the program. Exit code 1 if a run
+    /// does not fit with Cachette.
     #[arg(long, value_name = "SIZE", value_parser = size::bytes, allow_hyphen_values = true, requires = "fit")]
     #[arg(conflicts_with_all = ["config", "compare", "phantom"])]
     device_size: Option<u64>,
@@ -201,9 +202,10 @@ impl Results<'_> {
         judge(rows)
     }
 
-    /// Prints and writes the answers to `--device-size`. They are answers, not failures, if a run does not fit.
+    /// Prints and writes the answers to `--device-size`.
     fn deliver_answers(self, answers: &[Answer]) -> Result<(), CliError> {
         self.file.print(|out| capacity::write(out, answers))?;
-        self.file.write(&serde_json::json!({ "runs": answers }))
+        self.file.write(&serde_json::json!({ "runs": answers }))?;
+        capacity::judge(answers)
     }
 }

@@ -22,8 +22,8 @@ use cachette::Config;
 use clap::Args;
 
 use self::driver::Driver;
-use super::size;
 use super::snapshot::check_ending;
+use super::{progress, size};
 use crate::error::CliError;
 use crate::output;
 
@@ -34,8 +34,9 @@ const CONFIG: &str = "CACHETTE_ALLOC_CONF";
 /// Runs a program with its device memory from Cachette
 ///
 /// It works for programs that link libcuda or libamdhip64, or open one by its name. The program is not changed, and its
-/// exit code is returned. At its end a line on stderr says what Cachette did. Exit code 2 if there is no driver, no
-/// front, or an invalid option; 126 or 127 if the program cannot be started.
+/// exit code is returned. At its end, also by SIGTERM or SIGINT, a line on stderr says what Cachette did; --quiet omits
+/// it. Exit code 1 if there is no driver, 2 if there is no front or an option is invalid; 126 or 127 if the program
+/// cannot be started.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     /// The configuration, such as `expandable_segments:True`
@@ -44,12 +45,18 @@ pub(crate) struct Run {
     /// The most memory that Cachette may hold on each device, such as 40G
     #[arg(long, value_name = "SIZE", value_parser = size::bytes)]
     limit: Option<u64>,
-    /// Records a history, and writes a snapshot with it at the end, as .json or .pickle
+    /// Records a history, and writes a snapshot with it at the end and on SIGUSR1, as .json or .pickle
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
+    /// Writes metrics to this file every five seconds, in the text format of Prometheus
+    #[arg(long, value_name = "FILE")]
+    metrics: Option<PathBuf>,
     /// The front's library, or its folder; beside this program or in ../lib by default
     #[arg(long, value_name = "PATH")]
     front: Option<PathBuf>,
+    /// Says where a driver was searched, if there is none
+    #[arg(long, short)]
+    verbose: bool,
     /// The program and its arguments
     #[arg(required = true, last = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -61,9 +68,10 @@ impl Run {
             return Err(CliError::FrontTwice);
         }
         let config = self.configuration()?;
-        let snapshot = self.snapshot.as_deref().map(writable).transpose()?;
+        let snapshot = self.snapshot.as_deref().map(snapshot_file).transpose()?;
+        let metrics = self.metrics.as_deref().map(writable).transpose()?;
         let front = front::find(self.front.as_deref())?;
-        let drivers = driver::find_all()?;
+        let drivers = driver::find_all(self.verbose)?;
         let folder = folder::fill(&front, &drivers)?;
         let (program, arguments) = self.program.split_first().ok_or(CliError::NoProgram)?;
         let mut command = Command::new(program);
@@ -77,10 +85,17 @@ impl Run {
         if let Some(path) = snapshot {
             command.env("CACHETTE_RUN_SNAPSHOT", path);
         }
+        if let Some(path) = metrics {
+            command.env("CACHETTE_RUN_METRICS", path);
+        }
         if let Some(text) = &config {
             command.env(CONFIG, text);
         }
-        tell(&drivers, config.as_deref());
+        if progress::is_hidden() {
+            command.env("CACHETTE_RUN_QUIET", "1");
+        } else {
+            tell(&drivers, config.as_deref());
+        }
         if is_static(program) {
             let name = Path::new(program).display();
             eprintln!("cachette: {name} is statically linked, so no library can be put in front of its driver");
@@ -99,7 +114,7 @@ impl Run {
                 return Err(CliError::LimitTwice { config: text.clone(), option: "--limit" });
             }
         }
-        let limit = self.limit.map(|bytes| format!("memory_limit:{bytes}"));
+        let limit = self.limit.map(|bytes| format!("memory_limit:{bytes}B"));
         let parts: Vec<_> = [text.filter(|text| !text.is_empty()), limit].into_iter().flatten().collect();
         Ok((self.config.is_some() || !parts.is_empty()).then(|| parts.join(",")))
     }
@@ -115,9 +130,14 @@ fn before(variable: &str, path: &Path) -> OsString {
     value
 }
 
+/// The full path of a snapshot that can be written.
+fn snapshot_file(path: &Path) -> Result<PathBuf, CliError> {
+    check_ending(path)?;
+    writable(path)
+}
+
 /// The full path of a file that can be written.
 fn writable(path: &Path) -> Result<PathBuf, CliError> {
-    check_ending(path)?;
     output::check(path)?;
     absolute(path).map_err(|error| CliError::OutputFile { path: path.to_owned(), error })
 }

@@ -7,3 +7,4 @@ mod bed;
 mod program;
 mod programs;
 mod same;
+mod signals;

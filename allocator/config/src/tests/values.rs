@@ -71,7 +71,8 @@ fn m15_the_lower_limit_counts() {
     assert_eq!(limit("per_process_memory_fraction:0"), Some(0));
     assert_eq!(limit("per_process_memory_fraction:0.5"), Some(40 << 30));
     assert_eq!(limit("memory_limit:30G"), Some(30 << 30));
-    assert_eq!(limit("memory_limit:1000"), Some(1000));
+    assert_eq!(limit("memory_limit:1000B"), Some(1000));
+    assert_eq!(limit("memory_limit:2097152"), Some(2 * MIB));
     let both = "memory_limit:30G,per_process_memory_fraction:0.25";
     assert_eq!(limit(both), Some(20 << 30));
 }
@@ -113,6 +114,10 @@ fn values_out_of_range_are_refused() {
     refuses_all("pinned_num_register_threads", &threads, "a power of two from 1 to 128");
     let sizes = ["0", "4X", "99999999999999999999"];
     refuses_all("memory_limit", &sizes, "a size above 0, in bytes or with a unit, such as 40G or 80GiB");
+    for (size, meant) in [("80", "80GB"), ("40960", "40960MB"), ("2097151", "2097151MB")] {
+        let rule = format!("a size above 0, in bytes or with a unit, such as 40G or 80GiB (did you mean {meant}?)");
+        refuses_all("memory_limit", &[size], &rule);
+    }
     refuses_all("roundup_power2_divisions", &["3", "0", "4294967296"], divisions);
     let interval = "a power of two in MiB, or > for all larger sizes";
     refuses("roundup_power2_divisions:[3:4]", "3", interval);

@@ -31,7 +31,7 @@ static void texts(const cachette_allocator_t *allocator) {
     text = (char *)malloc(needed);
     CHECK(text != NULL);
     OK(cachette_metrics_text(allocator, text, needed, &again));
-    CHECK(strstr(text, "cachette_limit_bytes{device=\"0\"} +Inf") != NULL);
+    CHECK(strstr(text, "cachette_limit_bytes{device=\"0\",backend=\"host\"} +Inf") != NULL);
     free(text);
     WRONG(cachette_metrics_text(NULL, small, sizeof small, &needed), "`allocator` is null");
 }

@@ -15,8 +15,9 @@ use crate::error::CliError;
 const ALLOCATORS: [(&str, Option<&str>); 3] = [
     ("PyTorch's allocator", Some("expandable_segments:False")),
     ("PyTorch's expandable segments", None),
-    ("Cachette", Some("")),
+    (CACHETTE, Some("")),
 ];
+const CACHETTE: &str = "Cachette";
 
 /// Whether one run fits with one allocator.
 #[derive(Debug, Serialize)]
@@ -90,4 +91,14 @@ pub(super) fn write(out: &mut dyn Write, answers: &[Answer]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns an error if a run does not fit with Cachette.
+pub(super) fn judge(answers: &[Answer]) -> Result<(), CliError> {
+    let with_cachette = answers.iter().filter(|answer| answer.allocator == CACHETTE);
+    let total = with_cachette.clone().count();
+    match with_cachette.filter(|answer| !answer.fits).count() {
+        0 => Ok(()),
+        lacking => Err(CliError::DoesNotFit { lacking, total }),
+    }
 }

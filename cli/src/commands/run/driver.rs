@@ -60,8 +60,8 @@ impl Driver {
     }
 }
 
-/// Every driver there is; an error that lists what was tried if there is none.
-pub(super) fn find_all() -> Result<Vec<Driver>, CliError> {
+/// Every driver there is. The error if there is none has the names of the libraries, or all that was tried.
+pub(super) fn find_all(verbose: bool) -> Result<Vec<Driver>, CliError> {
     let (mut drivers, mut why) = (Vec::new(), Vec::new());
     for vendor in &VENDORS {
         match find(vendor) {
@@ -69,11 +69,24 @@ pub(super) fn find_all() -> Result<Vec<Driver>, CliError> {
             Err(error) => why.push(error),
         }
     }
-    if drivers.is_empty() { Err(CliError::NoDriver { why: why.join("; ") }) } else { Ok(drivers) }
+    if !drivers.is_empty() {
+        return Ok(drivers);
+    }
+    if verbose {
+        return Err(CliError::NoDriver { tried: why.join("; "), more: "" });
+    }
+    let names =
+        VENDORS.iter().map(|vendor| named(vendor).map_or(vendor.usual[0].into(), |path| path.display().to_string()));
+    Err(CliError::NoDriver { tried: names.collect::<Vec<_>>().join(", "), more: "; --verbose says why" })
+}
+
+/// The library that the user names.
+fn named(vendor: &Vendor) -> Option<PathBuf> {
+    env::var_os(vendor.variable).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 fn find(vendor: &'static Vendor) -> Result<Driver, String> {
-    let named = env::var_os(vendor.variable).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let named = named(vendor);
     let is_named = named.is_some();
     let candidates = named.clone().map_or_else(vendor.candidates, |path| vec![Candidate::Path(path)]);
     // SAFETY: the names are the driver's, and the user who sets the variable promises the same of the file.

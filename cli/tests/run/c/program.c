@@ -21,6 +21,7 @@ static void check_contents(address memory, size_t bytes, unsigned char byte, han
 
 #include "captures.h"
 #include "devices.h"
+#include "signals.h"
 
 /* Many live pieces of each call are one segment of the driver, and each keeps its contents. */
 static void pairs(void)
@@ -299,6 +300,8 @@ int main(int count, char **arguments)
         forks();
     else if (strcmp(what, "threads") == 0)
         threads();
+    else if (strcmp(what, "serve") == 0)
+        serve(count > 2 ? arguments[2] : "");
 #ifdef HIP
     else if (strcmp(what, "masked-streams") == 0)
         masked_streams();
