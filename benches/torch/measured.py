@@ -40,9 +40,9 @@ def switch(allocator, device="cuda"):
     import torch
 
     if kind in ("cachette", "compiled") and device == "cuda":
-        import cachette.torch
+        import cachette_gpu.torch
 
-        cachette.torch.enable(config, compiled=kind == "compiled")
+        cachette_gpu.torch.enable(config, compiled=kind == "compiled")
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.benchmark = False
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -119,9 +119,9 @@ class Meter:
             return {}
         figures = self.torch.cuda
         if self.options.allocator.startswith("cachette"):
-            import cachette.torch
+            import cachette_gpu.torch
 
-            figures = cachette.torch
+            figures = cachette_gpu.torch
         stats = figures.memory_stats()
         return {
             "peak_allocated": figures.max_memory_allocated(),

@@ -19,12 +19,12 @@ STAND_INS = {
     "torch/testing/__init__.py": "",
     "torch/testing/_internal/__init__.py": "",
     "torch/testing/_internal/support.py": "known = True\n",
-    "cachette/__init__.py": "",
-    "cachette/torch.py": "kind = None\n"
-                         "def is_enabled(): return kind is not None\n"
-                         "def enable(config=None, *, compiled):\n"
-                         "    global kind\n"
-                         "    kind = 'class' if compiled else 'plugged'\n",
+    "cachette_gpu/__init__.py": "",
+    "cachette_gpu/torch.py": "kind = None\n"
+                             "def is_enabled(): return kind is not None\n"
+                             "def enable(config=None, *, compiled):\n"
+                             "    global kind\n"
+                             "    kind = 'class' if compiled else 'plugged'\n",
 }
 
 #: Outcomes by setting are in the names: each test that is named after a misfortune meets it on the class alone.
@@ -32,9 +32,9 @@ TESTS = {
     "test_some.py": '''
 import os, signal, subprocess, sys, time, unittest
 from torch.testing._internal.support import known, newer_name
-import cachette.torch
+import cachette_gpu.torch
 
-on_class = cachette.torch.kind == "class"
+on_class = cachette_gpu.torch.kind == "class"
 
 class TestSome(unittest.TestCase):
     def test_passes(self): assert known
@@ -54,9 +54,9 @@ class TestSome(unittest.TestCase):
     def test_is_expected_to_fail(self): assert False
     def test_allocator_backend(self): assert not on_class
     def test_program_has_the_same_allocator(self):
-        program = "import torch, cachette.torch; print(cachette.torch.kind)"
+        program = "import torch, cachette_gpu.torch; print(cachette_gpu.torch.kind)"
         found = subprocess.check_output([sys.executable, "-c", program], text=True)
-        assert found.strip() == str(cachette.torch.kind)
+        assert found.strip() == str(cachette_gpu.torch.kind)
     def test_left_out(self): assert False
 
 def test_expandable_by_the_variable():
@@ -97,10 +97,10 @@ def test_finds_nothing_either():
 ''',
     "test_end.py": '''
 import atexit, os
-import cachette.torch
+import cachette_gpu.torch
 
 def test_crashes_when_the_process_ends():
-    if cachette.torch.kind == "class": atexit.register(os.abort)
+    if cachette_gpu.torch.kind == "class": atexit.register(os.abort)
 ''',
     "test_broken.py": "import no_such_module\ndef test_never(): pass\n",
     "test_turned_expandable_segments.py": '''

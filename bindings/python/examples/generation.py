@@ -1,8 +1,8 @@
 """A cache that grows token by token, and a captured graph, on memory of Cachette: python3 generation.py."""
 
-import cachette.torch
+import cachette_gpu.torch
 
-cachette.torch.enable()
+cachette_gpu.torch.enable()
 
 import torch  # noqa: E402
 

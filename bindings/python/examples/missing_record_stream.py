@@ -2,12 +2,12 @@
 
 import torch
 
-import cachette.torch
+import cachette_gpu.torch
 
-cachette.torch.enable()
+cachette_gpu.torch.enable()
 
 side = torch.cuda.Stream()
-with cachette.torch.sanitize() as sanitizer:
+with cachette_gpu.torch.sanitize() as sanitizer:
     batch = torch.ones(1024, 1024, device="cuda")
 
     # The side stream reads the batch; it waits until the batch is written.

@@ -9,9 +9,9 @@ import os
 import torch
 import torch.distributed as dist
 
-import cachette.torch
+import cachette_gpu.torch
 
-cachette.torch.enable(compiled=True)
+cachette_gpu.torch.enable(compiled=True)
 
 rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))

@@ -1,8 +1,8 @@
 """Two models that take turns on one GPU: while one works, the other sleeps. python3 sleep.py."""
 
-import cachette.torch
+import cachette_gpu.torch
 
-cachette.torch.enable()  # sleep needs elastic segments, the default
+cachette_gpu.torch.enable()  # sleep needs elastic segments, the default
 
 import torch  # noqa: E402 - PyTorch may be imported earlier, but no GPU used
 
@@ -17,14 +17,14 @@ def build(pool):
         return torch.nn.Sequential(*[torch.nn.Linear(8192, 8192) for _ in range(4)]).cuda()
 
 
-generation, training = cachette.torch.Pool(tag="generation"), cachette.torch.Pool(tag="training")
+generation, training = cachette_gpu.torch.Pool(tag="generation"), cachette_gpu.torch.Pool(tag="training")
 writer, learner = build(generation), build(training)
 batch = torch.randn(16, 8192, device="cuda")
 with torch.no_grad():
     before = writer(batch)
 
 print(f"both awake:  {free()}")
-slept = cachette.torch.sleep("generation")  # or generation.sleep()
+slept = cachette_gpu.torch.sleep("generation")  # or generation.sleep()
 print(f"one asleep:  {free()}; {slept['saved'] / 2**20:.0f} MiB kept in host memory")
 learner(batch).square().mean().backward()  # uses the whole device
 

@@ -4,9 +4,9 @@
     cachette snapshot view training.pickle -o training.html
 """
 
-import cachette.torch
+import cachette_gpu.torch
 
-cachette.torch.enable()  # before CUDA is initialised
+cachette_gpu.torch.enable()  # before CUDA is initialised
 
 import torch  # noqa: E402 - PyTorch may be imported earlier, but no GPU used
 
@@ -15,17 +15,17 @@ torch.cuda.memory._record_memory_history(max_entries=200_000)  # PyTorch's own n
 model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 1024)).cuda()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for step in range(5):
-    cachette.torch.set_memory_metadata("forward")
+    cachette_gpu.torch.set_memory_metadata("forward")
     batch = torch.randn(64 + 32 * step, 1024, device="cuda")
     loss = torch.nn.functional.mse_loss(model(batch), batch)
-    cachette.torch.set_memory_metadata("backward")
+    cachette_gpu.torch.set_memory_metadata("backward")
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
-    cachette.torch.set_memory_metadata("update")
+    cachette_gpu.torch.set_memory_metadata("update")
     optimizer.step()
 
 torch.cuda.memory._dump_snapshot("training.pickle")  # for https://pytorch.org/memory_viz, and for `cachette snapshot`
-taken = cachette.torch.snapshot()
+taken = cachette_gpu.torch.snapshot()
 events = [event for trace in taken["device_traces"] for event in trace]
 print(f"{len(taken['segments'])} segments, {len(events)} events, written to training.pickle")
 for phase in ("forward", "backward", "update"):

@@ -1,8 +1,8 @@
 """A small training on memory of Cachette: python3 training.py."""
 
-import cachette.torch
+import cachette_gpu.torch
 
-cachette.torch.enable()  # before CUDA is initialised
+cachette_gpu.torch.enable()  # before CUDA is initialised
 
 import torch  # noqa: E402 - PyTorch may be imported earlier, but no GPU used
 

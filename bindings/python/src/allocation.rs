@@ -17,7 +17,7 @@ use crate::view::PyView;
 /// Device memory; freed by `free()`, at the end of a `with` block, or with the object.
 ///
 /// Views and consumers of DLPack keep the memory too; it is freed with the last of them.
-#[pyclass(module = "cachette", name = "Allocation", frozen)]
+#[pyclass(module = "cachette_gpu", name = "Allocation", frozen)]
 pub(crate) struct PyAllocation {
     /// `None` after the free.
     inner: Guarded<Option<Arc<Memory>>>,
@@ -127,7 +127,7 @@ impl PyAllocation {
     }
 
     fn __repr__(&self) -> String {
-        self.ask(|it| format!("<cachette.Allocation of {} bytes at {:#x}>", it.requested(), it.address()))
-            .unwrap_or_else(|_| "<cachette.Allocation, freed>".to_owned())
+        self.ask(|it| format!("<cachette_gpu.Allocation of {} bytes at {:#x}>", it.requested(), it.address()))
+            .unwrap_or_else(|_| "<cachette_gpu.Allocation, freed>".to_owned())
     }
 }

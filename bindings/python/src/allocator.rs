@@ -22,7 +22,7 @@ use crate::{calls, config, error, history, metrics, pool, snapshot, stats};
 /// A caching allocator for one device, such as `"cuda:0"`, `"hip:1"` or `"host"`.
 ///
 /// `config` is a text such as `"expandable_segments:False"`; without one, it is read from the environment.
-#[pyclass(module = "cachette", name = "Allocator", frozen)]
+#[pyclass(module = "cachette_gpu", name = "Allocator", frozen)]
 pub(crate) struct PyAllocator {
     device: String,
     inner: Allocator,
@@ -247,6 +247,6 @@ impl PyAllocator {
     }
 
     fn __repr__(&self) -> String {
-        format!("<cachette.Allocator of {}>", self.device)
+        format!("<cachette_gpu.Allocator of {}>", self.device)
     }
 }

@@ -142,7 +142,7 @@ fn throw() -> *mut c_void {
 
 /// The stream that CuPy's next work goes to.
 fn current_stream(py: Python<'_>) -> PyResult<StreamRef> {
-    let connection = CONNECTION.get().ok_or_else(|| error::error("call cachette.cupy.enable() first"))?;
+    let connection = CONNECTION.get().ok_or_else(|| error::error("call cachette_gpu.cupy.enable() first"))?;
     // SAFETY: the interpreter is attached, and the function takes nothing.
     let stream = unsafe { (connection.current_stream)() };
     match stream {
@@ -203,7 +203,7 @@ fn exception(py: Python<'_>, size: usize, device: c_int, why: Error) -> PyErr {
 }
 
 /// A pool for one capture: requests for streams that take part in it are served by the pool.
-#[pyclass(module = "cachette._native", name = "CapturePool", frozen)]
+#[pyclass(module = "cachette_gpu._native", name = "CapturePool", frozen)]
 pub(crate) struct PyCapturePool {
     pool: cachette::Pool<cachette::hal::AnyDevice>,
 }

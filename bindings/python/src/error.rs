@@ -25,7 +25,7 @@ struct Kinds {
 
 /// Imports the exceptions of the package.
 pub(crate) fn import(py: Python<'_>) -> PyResult<()> {
-    let errors = py.import("cachette._errors")?;
+    let errors = py.import("cachette_gpu._errors")?;
     let kind = |name: &str| Ok::<_, PyErr>(errors.getattr(name)?.cast_into::<PyType>()?.unbind());
     let kinds = Kinds {
         error: kind("Error")?,
@@ -47,7 +47,7 @@ fn raised(kind: fn(&Kinds) -> &Py<PyType>, arguments: impl PyErrArguments + 'sta
     made.unwrap_or_else(|| PyRuntimeError::new_err("the interpreter has ended"))
 }
 
-/// `cachette.Error` with a text.
+/// `cachette_gpu.Error` with a text.
 pub(crate) fn error(text: impl Into<String>) -> PyErr {
     raised(|kinds| &kinds.error, text.into())
 }

@@ -1,6 +1,6 @@
-//! The native half of the Python package `cachette`.
+//! The native half of the Python package `cachette_gpu`.
 //!
-//! Users import the Python half (`python/cachette`). This half contains what needs Rust:
+//! Users import the Python half (`python/cachette_gpu`). This half contains what needs Rust:
 //!
 //! | file | contents |
 //! |---|---|
@@ -53,7 +53,7 @@ mod view;
 
 use pyo3::prelude::*;
 
-/// The native half of `cachette`.
+/// The native half of `cachette_gpu`.
 #[pymodule]
 mod _native {
     use pyo3::prelude::*;

@@ -12,7 +12,7 @@ use crate::stream::Named;
 use crate::{error, stats};
 
 /// The pinned host memory of an allocator: `Allocator.pinned()`.
-#[pyclass(module = "cachette", name = "Pinned", frozen)]
+#[pyclass(module = "cachette_gpu", name = "Pinned", frozen)]
 pub(crate) struct PyPinned {
     pub(crate) allocator: Allocator,
 }
@@ -50,7 +50,7 @@ impl PyPinned {
 }
 
 /// Pinned host memory; freed by `free()`, at the end of a `with` block, or with the object.
-#[pyclass(module = "cachette", name = "PinnedAllocation", frozen)]
+#[pyclass(module = "cachette_gpu", name = "PinnedAllocation", frozen)]
 pub(crate) struct PyPinnedAllocation {
     allocator: Allocator,
     held: Arc<Guarded<Held>>,
@@ -65,7 +65,7 @@ struct Held {
 }
 
 /// Counts one view of pinned memory, and keeps the memory: the `_owner` of the view.
-#[pyclass(module = "cachette._native", frozen)]
+#[pyclass(module = "cachette_gpu._native", frozen)]
 struct ViewOwner(Arc<Guarded<Held>>);
 
 impl Drop for ViewOwner {
@@ -181,9 +181,9 @@ impl PyPinnedAllocation {
     fn __repr__(&self) -> String {
         self.ask(|it| {
             let (bytes, address) = (it.requested(), it.ptr().addr());
-            format!("<cachette.PinnedAllocation of {bytes} bytes at {address:#x}>")
+            format!("<cachette_gpu.PinnedAllocation of {bytes} bytes at {address:#x}>")
         })
-        .unwrap_or_else(|_| "<cachette.PinnedAllocation, freed>".to_owned())
+        .unwrap_or_else(|_| "<cachette_gpu.PinnedAllocation, freed>".to_owned())
     }
 }
 

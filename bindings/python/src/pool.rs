@@ -17,7 +17,7 @@ use crate::{calls, error, source, stats};
 /// A private set of segments.
 ///
 /// `with pool:` routes this thread's requests to it. When the last user is gone its unused memory is released.
-#[pyclass(module = "cachette", name = "Pool", frozen)]
+#[pyclass(module = "cachette_gpu", name = "Pool", frozen)]
 pub(crate) struct PyPool {
     id: (u64, u64),
     /// `None` after the release.
@@ -137,6 +137,6 @@ impl PyPool {
     }
 
     fn __repr__(&self) -> String {
-        format!("<cachette.Pool {:?}>", self.id)
+        format!("<cachette_gpu.Pool {:?}>", self.id)
     }
 }

@@ -29,7 +29,7 @@ thread_local! {
 /// A sanitizer of memory that is reused too early.
 ///
 /// Streams are numbers: the driver's handle, or [`default_stream`] for the default stream of a device.
-#[pyclass(name = "Sanitizer", module = "cachette._native", frozen)]
+#[pyclass(name = "Sanitizer", module = "cachette_gpu._native", frozen)]
 pub(crate) struct PySanitizer(Arc<Shared>);
 
 /// Addresses of the tensors of an operator.

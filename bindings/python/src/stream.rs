@@ -9,7 +9,7 @@ use crate::error;
 /// A stream of a device; freed memory can be reused in the same stream at once.
 ///
 /// The stream is not destroyed with this object, but with the allocator and the last memory of it.
-#[pyclass(module = "cachette", name = "Stream", frozen)]
+#[pyclass(module = "cachette_gpu", name = "Stream", frozen)]
 pub(crate) struct PyStream {
     pub(crate) inner: Stream,
 }
@@ -33,7 +33,7 @@ impl PyStream {
     }
 
     fn __repr__(&self) -> String {
-        format!("<cachette.Stream {:#x}>", self.inner.handle().raw())
+        format!("<cachette_gpu.Stream {:#x}>", self.inner.handle().raw())
     }
 }
 

@@ -22,7 +22,7 @@ const UNVERSIONED: &CStr = c"dltensor";
 /// Memory with a type and a shape; other libraries take it by DLPack or by the CUDA array interface.
 ///
 /// A view keeps the memory, also after `free()` of its allocation.
-#[pyclass(module = "cachette", name = "View", frozen)]
+#[pyclass(module = "cachette_gpu", name = "View", frozen)]
 pub(crate) struct PyView {
     memory: Arc<Memory>,
     name: String,
@@ -138,7 +138,7 @@ impl PyView {
     }
 
     fn __repr__(&self) -> String {
-        format!("<cachette.View of {} {:?} at {:#x}>", self.name, self.shape, self.data_ptr())
+        format!("<cachette_gpu.View of {} {:?} at {:#x}>", self.name, self.shape, self.data_ptr())
     }
 }
 

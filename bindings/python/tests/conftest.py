@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cachette.torch import _adapter, _compile
+from cachette_gpu.torch import _adapter, _compile
 
 HERE = Path(__file__).parent
 

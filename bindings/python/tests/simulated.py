@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cachette.torch import _sanitize
+from cachette_gpu.torch import _sanitize
 
 
 class Simulated:

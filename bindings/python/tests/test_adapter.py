@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import Run
 
-from cachette.torch import EnableError, _adapter, _compile
+from cachette_gpu.torch import EnableError, _adapter, _compile
 
 TORCH = os.environ.get("CACHETTE_TEST_TORCH", "").split(":")
 EXERCISE = Path(__file__).parent / "adapter/exercise.cpp"
@@ -42,7 +42,7 @@ def test_headers_of_cuda_are_whole_or_not_taken(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize(("torch", "text"), [
     ("good", "EnableError | this PyTorch (2.11.0+stand.in) came without its headers"),
-    ("good", "; or call cachette.torch.enable(compiled=False)"),
+    ("good", "; or call cachette_gpu.torch.enable(compiled=False)"),
     ("rocm", "EnableError | this PyTorch (2.11.0+stand.in) came without its headers"),
     ("2.10", "EnableError | the compiled class needs PyTorch 2.11 or later, and this is 2.10.0+stand.in"),
     ("cpu", "EnableError | this PyTorch (2.11.0+stand.in) is for CPUs alone"),
@@ -51,12 +51,12 @@ def test_headers_of_cuda_are_whole_or_not_taken(monkeypatch: pytest.MonkeyPatch,
 def test_a_pytorch_that_it_cannot_be_built_for_is_left_alone(run: Run, tmp_path: Path, torch: str,
                                                              text: str) -> None:
     program = """
-import cachette.torch
+import cachette_gpu.torch
 try:
-    cachette.torch.enable(compiled=True)
-except cachette.Error as why:
+    cachette_gpu.torch.enable(compiled=True)
+except cachette_gpu.Error as why:
     print(type(why).__name__, "|", why)
-assert not cachette.torch.is_enabled() and cachette.torch.config() is None
+assert not cachette_gpu.torch.is_enabled() and cachette_gpu.torch.config() is None
 """
     assert text in run(program, torch=torch, CACHETTE_CACHE=str(tmp_path)).stdout
 
@@ -91,7 +91,7 @@ def test_libraries_that_are_loaded_come_first(run: Run, tmp_path: Path) -> None:
     subprocess.run([compiler, "-shared", "-o", str(library), str(tmp_path / "empty.cpp")], check=True)
     run(f"""
 import ctypes, pathlib
-from cachette.torch import _compile
+from cachette_gpu.torch import _compile
 held = ctypes.CDLL({str(library)!r})
 assert _compile.library(pathlib.Path("/nowhere"), "libc10") == pathlib.Path({str(library)!r})
 try:
@@ -106,8 +106,8 @@ else:
 def test_pytorch_is_asked_for_its_regions_and_annotations(run: Run) -> None:
     run("""
 import types
-from cachette import _native
-from cachette.torch import _replace
+from cachette_gpu import _native
+from cachette_gpu.torch import _replace
 asked = []
 module = types.SimpleNamespace(_C=types.SimpleNamespace(
     _cuda_record_memory_history=lambda *arguments: asked.append(arguments), _cuda_memoryStats="PyTorch's own"))
@@ -131,7 +131,7 @@ assert not _native.plugin.is_history_enabled()
 
 
 def test_the_command_says_why_there_is_none(run: Run) -> None:
-    program = "import runpy, sys; sys.argv = ['x']; runpy.run_module('cachette.torch', run_name='__main__')"
+    program = "import runpy, sys; sys.argv = ['x']; runpy.run_module('cachette_gpu.torch', run_name='__main__')"
     assert "error: this PyTorch" in run(program, torch="cpu", fails=True).stderr
 
 
@@ -150,8 +150,8 @@ def test_it_takes_pytorchs_place_and_does_all_it_is_asked(run: Run, tmp_path_fac
     place = tmp_path_factory.getbasetemp() / f"built-{TORCH.index(files)}"
     done = run(f"""
 import ctypes, os, pathlib, subprocess
-from cachette import _native
-from cachette.torch import _adapter, _compile
+from cachette_gpu import _native
+from cachette_gpu.torch import _adapter, _compile
 home, place = pathlib.Path({files!r}), pathlib.Path({str(place)!r})
 target = _adapter.Target("2.11", home / "torch", False, True)
 built = _adapter.build(target)

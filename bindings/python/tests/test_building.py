@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cachette.torch import EnableError, _adapter, _compile, _kept
+from cachette_gpu.torch import EnableError, _adapter, _compile, _kept
 
 
 def test_it_is_compiled_once_and_kept(target: _adapter.Target, compiler: Path) -> None:
@@ -109,7 +109,7 @@ def test_of_two_processes_one_compiles_and_the_other_waits(target: _adapter.Targ
     held.touch()
     program = f"""
 from pathlib import Path
-from cachette.torch import _adapter
+from cachette_gpu.torch import _adapter
 target = _adapter.Target({target.version!r}, Path({str(target.home)!r}), False, True)
 print(_adapter.build(target).read_text(), end="")
 """

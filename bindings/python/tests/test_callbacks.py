@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from conftest import Run
 
-import cachette
+import cachette_gpu
 
 MiB = 1 << 20
 
 
 @pytest.fixture
-def pool() -> cachette.Pool:
-    return cachette.Allocator("host", "expandable_segments:True").create_pool()
+def pool() -> cachette_gpu.Pool:
+    return cachette_gpu.Allocator("host", "expandable_segments:True").create_pool()
 
 
-def test_an_interrupt_during_a_sleep_is_raised_when_it_is_done(pool: cachette.Pool) -> None:
+def test_an_interrupt_during_a_sleep_is_raised_when_it_is_done(pool: cachette_gpu.Pool) -> None:
     # A shell without job control ignores it for programs in the background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     held = [pool.allocate(4 * MiB) for _ in range(8)]
@@ -44,7 +44,7 @@ def test_an_interrupt_during_a_sleep_is_raised_when_it_is_done(pool: cachette.Po
 
 
 def test_an_observer_may_end_the_program() -> None:
-    allocator = cachette.Allocator("host", "memory_limit:4M")
+    allocator = cachette_gpu.Allocator("host", "memory_limit:4M")
 
     def observe(figures: dict[str, int]) -> None:
         sys.exit(figures["requested"] >> 20)
@@ -58,7 +58,7 @@ def test_an_observer_may_end_the_program() -> None:
 
 
 def test_an_inner_request_raises_in_the_function_that_made_it() -> None:
-    outer, inner = (cachette.Allocator("host", "memory_limit:4M") for _ in range(2))
+    outer, inner = (cachette_gpu.Allocator("host", "memory_limit:4M") for _ in range(2))
     caught: list[object] = []
 
     def observe(_: dict[str, int]) -> None:
@@ -69,7 +69,7 @@ def test_an_inner_request_raises_in_the_function_that_made_it() -> None:
 
     inner.on_out_of_memory(lambda _: sys.exit(3))
     outer.on_out_of_memory(observe)
-    with pytest.raises(cachette.OutOfMemoryError):
+    with pytest.raises(cachette_gpu.OutOfMemoryError):
         outer.allocate(8 * MiB)
     assert caught == [3]
 
@@ -77,7 +77,7 @@ def test_an_inner_request_raises_in_the_function_that_made_it() -> None:
 def test_an_observer_of_pytorchs_memory_may_end_the_program(run: Run) -> None:
     run("""
 import ctypes
-from cachette import _native
+from cachette_gpu import _native
 _native.plugin.start("host", "memory_limit:4M")
 alloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)(
     _native.plugin.addresses()["cachette_torch_alloc"])
@@ -96,7 +96,7 @@ else:
 
 
 def test_memory_that_an_observer_frees_has_the_stack_of_the_observer() -> None:
-    allocator = cachette.Allocator("host", "memory_limit:4M")
+    allocator = cachette_gpu.Allocator("host", "memory_limit:4M")
     allocator.record_memory_history(stacks="python")
     held: list[Any] = [allocator.allocate(MiB)]
 
@@ -106,7 +106,7 @@ def test_memory_that_an_observer_frees_has_the_stack_of_the_observer() -> None:
     allocator.on_out_of_memory(observer)
 
     def outer() -> None:
-        with pytest.raises(cachette.OutOfMemoryError):
+        with pytest.raises(cachette_gpu.OutOfMemoryError):
             allocator.allocate(8 * MiB)
 
     outer()

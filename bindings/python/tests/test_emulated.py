@@ -19,7 +19,7 @@ pytestmark = [
 
 PRELUDE = f"""
 import ctypes, gc
-import cachette, cachette.cupy, cupy
+import cachette_gpu, cachette_gpu.cupy, cupy
 cuda = ctypes.CDLL({LIBRARY!r})
 
 def check(status):
@@ -54,7 +54,7 @@ def attempt(run: Run, text: str) -> None:
 
 def test_cupy_allocates_in_its_streams(run: Run) -> None:
     attempt(run, """
-cachette.cupy.enable()
+cachette_gpu.cupy.enable()
 first, second = stream(), stream()
 with first:
     array = cupy.empty(1000)
@@ -64,17 +64,17 @@ with second:
     assert cupy.empty(1000).data.ptr != address
 with first:
     assert cupy.empty(1000).data.ptr == address
-assert cachette.cupy.stats()["allocation.all.allocated"] == 3
+assert cachette_gpu.cupy.stats()["allocation.all.allocated"] == 3
 """)
 
 
 def test_a_capture_has_its_own_pool_until_its_graph_is_gone(run: Run) -> None:
     attempt(run, """
-cachette.cupy.enable()
+cachette_gpu.cupy.enable()
 captured_stream = stream()
 with captured_stream:
     cupy.empty(1000)   # memory of the stream that the capture must not get
-with cachette.cupy.capture(captured_stream) as captured:
+with cachette_gpu.cupy.capture(captured_stream) as captured:
     inside = cupy.empty(1000)
     address = inside.data.ptr
     assert captured.stats()["allocations"] == 1
@@ -86,11 +86,11 @@ with captured_stream:
     assert cupy.empty(1000).data.ptr != address   # the graph may run at any time
 captured.launch()
 assert captured.graph.launched == [captured_stream]
-reserved = cachette.cupy.stats()["reserved_bytes.all.current"]
+reserved = cachette_gpu.cupy.stats()["reserved_bytes.all.current"]
 del captured
 gc.collect()
-cachette._native.plugin.empty_cache()
-assert cachette.cupy.stats()["reserved_bytes.all.current"] <= reserved - (2 << 20)
+cachette_gpu._native.plugin.empty_cache()
+assert cachette_gpu.cupy.stats()["reserved_bytes.all.current"] <= reserved - (2 << 20)
 """)
 
 
@@ -99,25 +99,25 @@ def test_a_capture_that_fails_leaves_cupy_as_it_was(run: Run) -> None:
 from cupy_backends.cuda import stream as current
 captured_stream = stream()
 try:
-    cachette.cupy.capture(captured_stream).__enter__()
-except cachette.Error as why:
-    assert "call cachette.cupy.enable() first" in str(why)
+    cachette_gpu.cupy.capture(captured_stream).__enter__()
+except cachette_gpu.Error as why:
+    assert "call cachette_gpu.cupy.enable() first" in str(why)
 else:
     raise AssertionError
-cachette.cupy.enable()
+cachette_gpu.cupy.enable()
 try:
-    with cachette.cupy.capture(captured_stream) as captured:
+    with cachette_gpu.cupy.capture(captured_stream) as captured:
         raise KeyError("the program's own")
 except KeyError:
     pass
 assert current.current == 0
-with cachette.cupy.capture(captured_stream) as captured:
+with cachette_gpu.cupy.capture(captured_stream) as captured:
     cupy.empty(1000)
 cupy.cuda.begin = lambda stream, mode: None   # captures nothing
 cupy.cuda.end = lambda stream: None
 try:
-    cachette.cupy.capture(captured_stream).__enter__()
-except cachette.Error as why:
+    cachette_gpu.cupy.capture(captured_stream).__enter__()
+except cachette_gpu.Error as why:
     assert "is not captured" in str(why)
 else:
     raise AssertionError
@@ -127,7 +127,7 @@ assert current.current == 0
 
 def test_device_memory_has_both_protocols(run: Run) -> None:
     attempt(run, """
-allocator = cachette.Allocator("cuda:0")
+allocator = cachette_gpu.Allocator("cuda:0")
 memory = allocator.allocate(24)
 view = memory.view("float32", (2, 3))
 assert view.__dlpack_device__() == (2, 0)
@@ -151,7 +151,7 @@ for stream in (None, 1, -1, own.handle):
 
 def test_memory_is_freed_behind_the_consumers_stream(run: Run) -> None:
     attempt(run, """
-allocator = cachette.Allocator("cuda:0")
+allocator = cachette_gpu.Allocator("cuda:0")
 own, consumer = allocator.create_stream(), allocator.create_stream()
 memory = allocator.allocate(1000, own)
 address = memory.address

@@ -1,4 +1,4 @@
-"""What `cachette.torch.enable` checks and does, with a stand-in for PyTorch."""
+"""What `cachette_gpu.torch.enable` checks and does, with a stand-in for PyTorch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from conftest import Run
 
 ENABLE = """
-import cachette.torch
+import cachette_gpu.torch
 try:
-    cachette.torch.enable({arguments})
-except cachette.Error as why:
+    cachette_gpu.torch.enable({arguments})
+except cachette_gpu.Error as why:
     print(type(why).__name__, "|", why)
-    assert not cachette.torch.is_enabled()
+    assert not cachette_gpu.torch.is_enabled()
 """
 
 
@@ -34,7 +34,7 @@ def test_without_pytorch_it_says_how_to_install_it(run: Run) -> None:
     ("broken", "", "EnableError | PyTorch is installed, but cannot be imported (libcublas.so.13: cannot open"),
     ("older", "", "has no torch.cuda.memory.CUDAPluggableAllocator"),
     ("old", "", "has no torch._C._CUDAPluggableAllocator.set_release_pool"),
-    ("initialised", "", "call cachette.torch.enable() before the first use of a GPU"),
+    ("initialised", "", "call cachette_gpu.torch.enable() before the first use of a GPU"),
     ("forked", "", "EnableError | this process was forked after its parent had used a GPU"),
     ("good", "'nonsense'", "ConfigError | "),
     ("refusing", "", "EnableError | PyTorch refuses another allocator (Can't swap an already initialized allocator)"),
@@ -51,7 +51,7 @@ def test_the_checks_come_in_order(run: Run) -> None:
 
 
 def test_without_the_class_it_is_plugged_in_and_a_line_says_why(run: Run) -> None:
-    program = "import cachette.torch, torch; cachette.torch.enable({}); print(torch.recorded[-1][0])"
+    program = "import cachette_gpu.torch, torch; cachette_gpu.torch.enable({}); print(torch.recorded[-1][0])"
     done = run(program.format(""), torch="good")
     assert done.stdout == "change_current_allocator\n"
     assert done.stderr.startswith("cachette: plugged into PyTorch 2.11.0+stand.in without the compiled class: this "
@@ -62,11 +62,11 @@ def test_without_the_class_it_is_plugged_in_and_a_line_says_why(run: Run) -> Non
 
 def test_the_class_is_chosen_where_it_can_be_had(run: Run) -> None:
     done = run("""
-import cachette.torch
-from cachette.torch import _adapter
+import cachette_gpu.torch
+from cachette_gpu.torch import _adapter
 _adapter.load = lambda torch, again: "the class"
 _adapter.install = lambda library: print("installed", library)
-cachette.torch.enable()
+cachette_gpu.torch.enable()
 """, torch="good")
     assert done.stdout == "installed the class\n"
     assert done.stderr == "cachette: in the place of PyTorch 2.11.0+stand.in's allocator, by the compiled class\n"
@@ -79,10 +79,10 @@ def test_a_mistake_in_the_environment_names_its_variable(run: Run) -> None:
 
 def test_everything_is_set_before_the_allocator_is_changed(run: Run) -> None:
     run("""
-import torch, cachette.torch
-from cachette import _native
+import torch, cachette_gpu.torch
+from cachette_gpu import _native
 refusing = torch._C._cuda_hostMemoryStats
-cachette.torch.enable("expandable_segments:False")
+cachette_gpu.torch.enable("expandable_segments:False")
 names = [it[0] for it in torch.recorded]
 assert names == ["CUDAPluggableAllocator", *torch.NAMES, "change_current_allocator"] , names
 _, path, alloc, free = torch.recorded[0]
@@ -91,19 +91,19 @@ assert (path, alloc, free) == (_native.__file__, addresses["cachette_torch_alloc
 hooks = dict(it for it in torch.recorded if len(it) == 2)
 assert hooks["set_record_stream_fn"] == addresses["cachette_torch_record_stream"]
 assert len(set(hooks.values())) == 9
-assert cachette.torch.is_enabled()
-assert cachette.torch.config() == "expandable_segments:False"
+assert cachette_gpu.torch.is_enabled()
+assert cachette_gpu.torch.config() == "expandable_segments:False"
 assert torch._C._cuda_hostMemoryStats is refusing
 """, torch="good")
 
 
 def test_a_second_time_is_an_error(run: Run) -> None:
     run("""
-import cachette.torch
-cachette.torch.enable("never_block:True")
+import cachette_gpu.torch
+cachette_gpu.torch.enable("never_block:True")
 try:
-    cachette.torch.enable()
-except cachette.torch.EnableError as why:
+    cachette_gpu.torch.enable()
+except cachette_gpu.torch.EnableError as why:
     assert "enabled already, with the configuration 'never_block:True'" in str(why)
 else:
     raise AssertionError
@@ -112,15 +112,15 @@ else:
 
 def test_a_refusal_of_pytorch_leaves_the_allocators_of_the_process_started(run: Run) -> None:
     run("""
-import cachette.torch
+import cachette_gpu.torch
 def attempt(config):
     try:
-        cachette.torch.enable(config, compiled=False)
-    except cachette.torch.EnableError as why:
+        cachette_gpu.torch.enable(config, compiled=False)
+    except cachette_gpu.torch.EnableError as why:
         return str(why)
     raise AssertionError
 assert "PyTorch refuses another allocator" in attempt("never_block:True")
-assert not cachette.torch.is_enabled() and cachette.torch.config() == "never_block:True"
+assert not cachette_gpu.torch.is_enabled() and cachette_gpu.torch.config() == "never_block:True"
 # PyTorch would use them at once if it had not refused, so they come first.
 assert "with the configuration 'never_block:True'; all libraries share it" in attempt("expandable_segments:False")
 """, torch="refusing")
@@ -128,11 +128,11 @@ assert "with the configuration 'never_block:True'; all libraries share it" in at
 
 def test_the_functions_of_pytorch_answer(run: Run) -> None:
     run("""
-import torch, cachette.torch
-cachette.torch.enable()
+import torch, cachette_gpu.torch
+cachette_gpu.torch.enable()
 nested = torch._C._cuda_memoryStats(0)
 assert nested["allocated_bytes"]["all"] == {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
-assert cachette.torch.memory_stats()["num_ooms"] == nested["num_ooms"] == 0
+assert cachette_gpu.torch.memory_stats()["num_ooms"] == nested["num_ooms"] == 0
 torch._C._cuda_resetPeakMemoryStats(0)
 torch._C._cuda_resetAccumulatedMemoryStats(0)
 torch._C._cuda_attach_out_of_memory_observer(lambda *figures: None)
@@ -143,20 +143,20 @@ assert not hasattr(torch._C, "_accelerator_getDeviceStats")
 
 def test_nothing_of_pytorch_is_replaced_unless_wanted(run: Run) -> None:
     run("""
-import torch, cachette.torch
+import torch, cachette_gpu.torch
 before = dict(vars(torch._C))
-cachette.torch.enable(replace=False)
+cachette_gpu.torch.enable(replace=False)
 assert vars(torch._C) == before
 """, torch="good")
 
 
 def test_rocm_uses_hip(run: Run) -> None:
     run("""
-import cachette, cachette.torch
-cachette.torch.enable()
+import cachette_gpu, cachette_gpu.torch
+cachette_gpu.torch.enable()
 try:
-    free, total = cachette.torch.mem_get_info(0)
-except cachette.Error as why:
+    free, total = cachette_gpu.torch.mem_get_info(0)
+except cachette_gpu.Error as why:
     assert "'hip'" in str(why), why   # there is no such device here
 else:
     assert 0 < free <= total
@@ -165,19 +165,19 @@ else:
 
 def test_before_it_is_enabled_there_are_no_figures(run: Run) -> None:
     run("""
-import cachette.torch
-assert not cachette.torch.is_enabled() and cachette.torch.config() is None
-assert cachette.torch.memory_stats() == {} and cachette.torch.memory_allocated() == 0
-assert cachette.torch.memory_summary() == "Cachette is not enabled.\\n"
-cachette.torch.reset_peak_memory_stats()
-cachette.torch.empty_cache()
+import cachette_gpu.torch
+assert not cachette_gpu.torch.is_enabled() and cachette_gpu.torch.config() is None
+assert cachette_gpu.torch.memory_stats() == {} and cachette_gpu.torch.memory_allocated() == 0
+assert cachette_gpu.torch.memory_summary() == "Cachette is not enabled.\\n"
+cachette_gpu.torch.reset_peak_memory_stats()
+cachette_gpu.torch.empty_cache()
 """, torch="good")
 
 
 def test_a_device_is_named_in_many_ways(run: Run) -> None:
     run("""
 from types import SimpleNamespace as Device
-from cachette.torch._device import index_of
+from cachette_gpu.torch._device import index_of
 second, current = Device(type="cuda", index=2), Device(type="cuda", index=None)
 assert [index_of(it) for it in (None, 0, "cuda", "cuda:3", second, current)] == [0, 0, 0, 3, 2, 0]
 for wrong, kind in ((-1, ValueError), ("cpu", ValueError), ("cuda:x", ValueError), (True, TypeError), (1.5, TypeError),

@@ -7,7 +7,7 @@ from conftest import Run
 PRELUDE = """
 import ctypes
 from ctypes import c_int, c_size_t, c_void_p, c_double, c_uint64
-from cachette import _native, torch
+from cachette_gpu import _native, torch
 plugin = _native.plugin
 plugin.start("host", CONFIG)
 library = ctypes.CDLL(_native.__file__)
@@ -156,11 +156,11 @@ assert all(plugin.pool_check_live_allocations(0, (0, number), set()) for number 
 
 def test_a_second_start_is_an_error(run: Run) -> None:
     run(program("""
-import cachette
+import cachette_gpu
 assert plugin.is_started() and torch.config() == "never_block:True"
 try:
     plugin.start("host", "")
-except cachette.Error as why:
+except cachette_gpu.Error as why:
     assert "start it once" in str(why)
 else:
     raise AssertionError

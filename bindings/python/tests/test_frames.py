@@ -16,8 +16,8 @@ import pytest
 PRELUDE = """
 import atexit, ctypes, faulthandler, functools, gc, itertools, json, operator, re, sys, threading, weakref
 faulthandler.enable()
-import cachette
-a = cachette.Allocator("host")
+import cachette_gpu
+a = cachette_gpu.Allocator("host")
 s = a.create_stream()
 a.record_memory_history(context="all", stacks="python")
 

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 from conftest import Run
 
-import cachette
+import cachette_gpu
 
 #: The plug-in on the host device, behind a stand-in for PyTorch. `call` keeps the interpreter's lock, `free_call` gives
 #: it up, as PyTorch does.
 PRELUDE = """
 import ctypes, json, pickle, sys
-import torch, cachette, cachette.torch
-from cachette import _native
+import torch, cachette_gpu, cachette_gpu.torch
+from cachette_gpu import _native
 start = _native.plugin.start
 _native.plugin.start = lambda backend, config: start("host", config)
-cachette.torch.enable("memory_limit:64M")
+cachette_gpu.torch.enable("memory_limit:64M")
 KINDS = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
 addresses = _native.plugin.addresses()
 call = ctypes.PYFUNCTYPE(*KINDS)(addresses["cachette_torch_alloc"])
@@ -38,7 +38,7 @@ def events():
 """
 
 
-def allocated_here(allocator: cachette.Allocator) -> cachette.Allocation:
+def allocated_here(allocator: cachette_gpu.Allocator) -> cachette_gpu.Allocation:
     return allocator.allocate(3 << 20)
 
 
@@ -47,11 +47,11 @@ def names(frames: list[dict[str, Any]] | None) -> list[str]:
 
 
 @pytest.fixture
-def allocator() -> cachette.Allocator:
-    return cachette.Allocator("host", "expandable_segments:False")
+def allocator() -> cachette_gpu.Allocator:
+    return cachette_gpu.Allocator("host", "expandable_segments:False")
 
 
-def test_h1_allocations_have_their_python_callers(allocator: cachette.Allocator) -> None:
+def test_h1_allocations_have_their_python_callers(allocator: cachette_gpu.Allocator) -> None:
     allocator.record_memory_history(stacks="python")
     memory = allocated_here(allocator)
     frames = allocator.allocation_traceback(memory.address)
@@ -62,7 +62,7 @@ def test_h1_allocations_have_their_python_callers(allocator: cachette.Allocator)
     assert allocator.allocation_traceback(1) is None
 
 
-def test_h1_native_callers_come_before_those_in_python(allocator: cachette.Allocator) -> None:
+def test_h1_native_callers_come_before_those_in_python(allocator: cachette_gpu.Allocator) -> None:
     allocator.record_memory_history(stacks="all")
     held = allocated_here(allocator)
     found = names(allocator.allocation_traceback(held.address))
@@ -70,7 +70,7 @@ def test_h1_native_callers_come_before_those_in_python(allocator: cachette.Alloc
     assert not [name for name in found if name.startswith(("cachette", "_native", "_PyEval"))]
 
 
-def test_h1_the_level_says_who_has_a_stack(allocator: cachette.Allocator) -> None:
+def test_h1_the_level_says_who_has_a_stack(allocator: cachette_gpu.Allocator) -> None:
     here, own = "allocated_here", "test_h1_the_level_says_who_has_a_stack"
     for level, of_alloc, of_free in ((None, None, None), ("state", None, None), ("alloc", here, here),
                                      ("all", here, own)):
@@ -83,7 +83,7 @@ def test_h1_the_level_says_who_has_a_stack(allocator: cachette.Allocator) -> Non
         assert (first["alloc"], first["free_requested"]) == (of_alloc, of_free), level
 
 
-def test_h1_a_free_while_an_exception_passes_leaves_the_exception(allocator: cachette.Allocator) -> None:
+def test_h1_a_free_while_an_exception_passes_leaves_the_exception(allocator: cachette_gpu.Allocator) -> None:
     allocator.record_memory_history(stacks="python")
 
     def hold() -> None:
@@ -95,9 +95,9 @@ def test_h1_a_free_while_an_exception_passes_leaves_the_exception(allocator: cac
     assert allocator.is_history_enabled()
 
 
-def test_h1_threads_have_their_own_callers(allocator: cachette.Allocator) -> None:
+def test_h1_threads_have_their_own_callers(allocator: cachette_gpu.Allocator) -> None:
     allocator.record_memory_history(stacks="python")
-    held: list[cachette.Allocation] = []
+    held: list[cachette_gpu.Allocation] = []
     threads = [threading.Thread(target=lambda: held.extend(allocated_here(allocator) for _ in range(50)))
                for _ in range(4)]
     for thread in threads:
@@ -117,7 +117,7 @@ def is_kept(code: weakref.ref[Any]) -> bool:
     return True
 
 
-def test_h1_code_is_forgotten_when_the_last_history_stops(allocator: cachette.Allocator) -> None:
+def test_h1_code_is_forgotten_when_the_last_history_stops(allocator: cachette_gpu.Allocator) -> None:
     def met() -> weakref.ref[Any]:
         """A function that is gone, and whose code a history has met."""
         names: dict[str, Any] = {"allocator": allocator, "other": other}
@@ -125,7 +125,7 @@ def test_h1_code_is_forgotten_when_the_last_history_stops(allocator: cachette.Al
         names["made"]()
         return weakref.ref(names["made"].__code__)
 
-    other = cachette.Allocator("host", "")
+    other = cachette_gpu.Allocator("host", "")
     assert not is_kept(met())
     allocator.record_memory_history(stacks="python")
     other.record_memory_history(stacks="all")
@@ -138,7 +138,7 @@ def test_h1_code_is_forgotten_when_the_last_history_stops(allocator: cachette.Al
 
 
 def test_h1_an_allocator_takes_its_history_with_it() -> None:
-    allocator = cachette.Allocator("host", "")
+    allocator = cachette_gpu.Allocator("host", "")
     allocator.record_memory_history(stacks="python")
     names: dict[str, Any] = {"allocator": allocator}
     exec("allocator.allocate(512)\ncode = __import__('sys')._getframe().f_code", names)
@@ -156,15 +156,15 @@ def test_h1_an_allocator_takes_its_history_with_it() -> None:
     ({"skip_actions": ["some"]}, "Unknown TraceEntry action: some"),
     ({"max_entries": 1 << 40}, "at most 100000000 events are kept"),
 ])
-def test_h2_bad_arguments_say_what_is_good(allocator: cachette.Allocator, wrong: dict[str, Any], text: str) -> None:
-    with pytest.raises(cachette.HistoryError) as caught:
+def test_h2_bad_arguments_say_what_is_good(allocator: cachette_gpu.Allocator, wrong: dict[str, Any], text: str) -> None:
+    with pytest.raises(cachette_gpu.HistoryError) as caught:
         allocator.record_memory_history(**wrong)
     assert text in str(caught.value)
     assert isinstance(caught.value, ValueError) and isinstance(caught.value, RuntimeError)
     assert not allocator.is_history_enabled()
 
 
-def test_h3_the_last_events_are_kept(allocator: cachette.Allocator) -> None:
+def test_h3_the_last_events_are_kept(allocator: cachette_gpu.Allocator) -> None:
     allocator.record_memory_history(max_entries=10, context=None)
     for _ in range(100):
         allocator.allocate(512).free()
@@ -177,19 +177,19 @@ def test_h3_the_last_events_are_kept(allocator: cachette.Allocator) -> None:
     assert not any(allocator.snapshot()["device_traces"])
 
 
-def test_h4_actions_are_left_out_by_name(allocator: cachette.Allocator) -> None:
+def test_h4_actions_are_left_out_by_name(allocator: cachette_gpu.Allocator) -> None:
     allocator.record_memory_history(skip_actions=["free_requested", "segment_alloc"])
     allocator.allocate(512).free()
     (trace,) = allocator.snapshot()["device_traces"]
     assert [event["action"] for event in trace] == ["alloc", "free_completed"]
 
 
-def test_h7_a_snapshot_has_the_known_keys(allocator: cachette.Allocator) -> None:
+def test_h7_a_snapshot_has_the_known_keys(allocator: cachette_gpu.Allocator) -> None:
     allocator.record_memory_history()
-    cachette.set_memory_metadata("warm-up")
-    assert cachette.get_memory_metadata() == "warm-up"
+    cachette_gpu.set_memory_metadata("warm-up")
+    assert cachette_gpu.get_memory_metadata() == "warm-up"
     memory = allocator.allocate(1000)
-    cachette.set_memory_metadata("")
+    cachette_gpu.set_memory_metadata("")
     taken = allocator.snapshot()
     assert set(taken) == {"segments", "device_traces", "allocator_settings", "external_annotations"}
     (segment,) = taken["segments"]
@@ -201,21 +201,21 @@ def test_h7_a_snapshot_has_the_known_keys(allocator: cachette.Allocator) -> None
     assert not any(allocator.snapshot(include_traces=False)["device_traces"])
 
 
-def test_h7_snapshots_are_files_by_name(allocator: cachette.Allocator, tmp_path: Path) -> None:
+def test_h7_snapshots_are_files_by_name(allocator: cachette_gpu.Allocator, tmp_path: Path) -> None:
     held = allocator.allocate(1000)
     allocator.dump_snapshot(tmp_path / "a.pickle")
     allocator.dump_snapshot(str(tmp_path / "a.json"))
     assert pickle.loads((tmp_path / "a.pickle").read_bytes())["segments"] == allocator.snapshot()["segments"]
     assert json.loads((tmp_path / "a.json").read_text())["format"] == "cachette-snapshot"
-    with pytest.raises(cachette.Error, match="let its name end in .json or .pickle"):
+    with pytest.raises(cachette_gpu.Error, match="let its name end in .json or .pickle"):
         allocator.dump_snapshot(tmp_path / "a.txt")
-    with pytest.raises(cachette.Error, match="cannot write"):
+    with pytest.raises(cachette_gpu.Error, match="cannot write"):
         allocator.dump_snapshot(tmp_path / "none" / "a.json")
     assert sorted(it.name for it in tmp_path.iterdir()) == ["a.json", "a.pickle"]
     held.free()
 
 
-def test_t7_figures_for_monitoring(allocator: cachette.Allocator) -> None:
+def test_t7_figures_for_monitoring(allocator: cachette_gpu.Allocator) -> None:
     held = allocator.allocate(1000)
     page = allocator.metrics({"job": 'a "b"'})
     assert 'cachette_allocated_bytes{device="0",job="a \\"b\\"",kind="all"} 1024' in page
@@ -228,10 +228,10 @@ def test_t7_figures_for_monitoring(allocator: cachette.Allocator) -> None:
 
 
 def test_m19_the_report_names_holders_and_hints() -> None:
-    allocator = cachette.Allocator("host", "memory_limit:40M")
+    allocator = cachette_gpu.Allocator("host", "memory_limit:40M")
     allocator.record_memory_history(stacks="python")
     held = allocated_here(allocator)
-    with pytest.raises(cachette.OutOfMemoryError) as caught:
+    with pytest.raises(cachette_gpu.OutOfMemoryError) as caught:
         allocator.allocate(50 << 20)
     error = caught.value
     assert error.report == str(error)
@@ -247,15 +247,15 @@ def test_h2_pytorchs_functions_record(run: Run) -> None:
     run(PRELUDE + """
 assert not torch._C._cuda_isHistoryEnabled()
 record("all", "all", "python", sys.maxsize, False, False, False, [])
-assert torch._C._cuda_isHistoryEnabled() and cachette.torch.is_history_enabled()
+assert torch._C._cuda_isHistoryEnabled() and cachette_gpu.torch.is_history_enabled()
 torch._C._cuda_setMemoryMetadata("phase")
-assert torch._C._cuda_getMemoryMetadata() == cachette.torch.get_memory_metadata() == "phase"
+assert torch._C._cuda_getMemoryMetadata() == cachette_gpu.torch.get_memory_metadata() == "phase"
 memory = allocate(1000)
 (trace,) = torch._C._cuda_memorySnapshot(None)["device_traces"]
 event = next(it for it in trace if it["action"] == "alloc")
 assert (event["addr"], event["size"], event["user_metadata"]) == (memory, 1000, "phase")
 assert [frame["name"] for frame in event["frames"]] == ["allocate", "<module>"], event
-assert cachette.torch.allocation_traceback(memory) == event["frames"]
+assert cachette_gpu.torch.allocation_traceback(memory) == event["frames"]
 free(memory, 1000, 0, None)
 assert events()[-3:] == ["snapshot", "free_requested", "free_completed"], events()
 record("all", None, "python", 100, True, False, False, ["snapshot"])
@@ -268,7 +268,7 @@ else:
     raise AssertionError
 torch._C._cuda_record_memory_history_legacy(True, True, 10, False, False, False, False, False, [])
 memory = allocate(1000)
-assert cachette.torch.allocation_traceback(memory) is not None
+assert cachette_gpu.torch.allocation_traceback(memory) is not None
 torch._C._cuda_record_memory_history_legacy(False)
 assert not torch._C._cuda_isHistoryEnabled()
 """, torch="good")
@@ -280,7 +280,7 @@ def asks_for_it():
     return free_call(1000, 0, None)
 for stacks in ("python", "all"):
     record("all", "all", stacks, 100, False, False, False, [])
-    frames = cachette.torch.allocation_traceback(asks_for_it())
+    frames = cachette_gpu.torch.allocation_traceback(asks_for_it())
     assert any(frame["name"].endswith("asks_for_it") for frame in frames), frames
 """, torch="good")
 
@@ -297,7 +297,7 @@ threads = [threading.Thread(target=ask) for _ in range(4)]
 for thread in threads:
     thread.start()
 for _ in range(20):
-    cachette.torch.snapshot()
+    cachette_gpu.torch.snapshot()
 for thread in threads:
     thread.join(60)
 assert not any(thread.is_alive() for thread in threads)
@@ -306,8 +306,8 @@ assert not any(thread.is_alive() for thread in threads)
 
 def test_h3_a_device_that_is_used_later_is_recorded_too(run: Run) -> None:
     run(PRELUDE + """
-cachette.torch.record_memory_history(context=None)
-assert cachette.torch.snapshot()["segments"] == [] == cachette.torch.memory_snapshot()
+cachette_gpu.torch.record_memory_history(context=None)
+assert cachette_gpu.torch.snapshot()["segments"] == [] == cachette_gpu.torch.memory_snapshot()
 allocate(1000)
 assert events() == ["segment_map", "alloc"]
 """, torch="good")
@@ -315,36 +315,36 @@ assert events() == ["segment_map", "alloc"]
 
 def test_h11_snapshots_of_parts(run: Run, tmp_path: Path) -> None:
     run(PRELUDE + f"folder = {str(tmp_path)!r}" + """
-cachette.torch.record_memory_history()
+cachette_gpu.torch.record_memory_history()
 held = allocate(1000)
-assert len(cachette.torch.snapshot(0)["segments"]) == len(cachette.torch.memory_snapshot()) == 1
-assert cachette.torch.snapshot(1)["segments"] == [] == cachette.torch.memory_snapshot((0, 5))
+assert len(cachette_gpu.torch.snapshot(0)["segments"]) == len(cachette_gpu.torch.memory_snapshot()) == 1
+assert cachette_gpu.torch.snapshot(1)["segments"] == [] == cachette_gpu.torch.memory_snapshot((0, 5))
 assert torch._C._cuda_memorySnapshot((0, 5, True))["segments"] == []
 assert len(torch._C._cuda_memorySnapshot((0, 0, False))["segments"]) == 1
-cachette.torch.dump_snapshot(folder + "/a.pickle")
+cachette_gpu.torch.dump_snapshot(folder + "/a.pickle")
 with open(folder + "/a.pickle", "rb") as file:
-    assert pickle.load(file)["segments"] == cachette.torch.memory_snapshot()
-assert 'device="0"' in cachette.torch.metrics(0) and 'job="x"' in cachette.torch.metrics(0, {"job": "x"})
+    assert pickle.load(file)["segments"] == cachette_gpu.torch.memory_snapshot()
+assert 'device="0"' in cachette_gpu.torch.metrics(0) and 'job="x"' in cachette_gpu.torch.metrics(0, {"job": "x"})
 """, torch="good")
 
 
 def test_m18_observers_find_the_report(run: Run) -> None:
     done = run(PRELUDE + """
-assert cachette.torch.last_out_of_memory() is None
+assert cachette_gpu.torch.last_out_of_memory() is None
 seen = []
-cachette.torch.attach_out_of_memory_observer(lambda *figures: seen.append(cachette.torch.last_out_of_memory()))
+cachette_gpu.torch.attach_out_of_memory_observer(lambda *figures: seen.append(cachette_gpu.torch.last_out_of_memory()))
 assert allocate(100 << 20) is None
 (report,) = seen
-assert report == cachette.torch.last_out_of_memory()
+assert report == cachette_gpu.torch.last_out_of_memory()
 assert (report["requested"], report["limit"]) == (100 << 20, 64 << 20)
 assert "tried to allocate 100.00 MiB" in report["report"] and report["hints"]
 """, torch="good")
     assert "out of memory" in done.stderr
 
 
-def test_h1_names_are_bare_as_in_pytorch(allocator: cachette.Allocator) -> None:
+def test_h1_names_are_bare_as_in_pytorch(allocator: cachette_gpu.Allocator) -> None:
     class Layer:
-        def forward(self) -> cachette.Allocation:
+        def forward(self) -> cachette_gpu.Allocation:
             return allocator.allocate(512)
 
     allocator.record_memory_history(stacks="python")
@@ -352,7 +352,7 @@ def test_h1_names_are_bare_as_in_pytorch(allocator: cachette.Allocator) -> None:
     assert names(allocator.allocation_traceback(held.address))[0] == "forward"
 
 
-def test_h3_another_kind_of_stacks_keeps_what_was_recorded(allocator: cachette.Allocator) -> None:
+def test_h3_another_kind_of_stacks_keeps_what_was_recorded(allocator: cachette_gpu.Allocator) -> None:
     allocator.record_memory_history(context="all", stacks="python")
     first = allocated_here(allocator)
     allocator.record_memory_history(context=None)

@@ -1,4 +1,4 @@
-"""`cachette.onnxruntime`: the three functions, called as ONNX Runtime calls them, on the host device."""
+"""`cachette_gpu.onnxruntime`: the three functions, called as ONNX Runtime calls them, on the host device."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from conftest import Run
 
 PRELUDE = """
 import ctypes
-import cachette, cachette.onnxruntime as ort
-from cachette import _native
+import cachette_gpu, cachette_gpu.onnxruntime as ort
+from cachette_gpu import _native
 _native.plugin.start("host", CONFIG)
 
 def functions(options, prefix="gpu_external"):
@@ -88,7 +88,7 @@ def test_an_option_that_contradicts_is_refused_by_its_name(run: Run, option: str
     assert f"the option '{option}' cannot be used with Cachette's memory" in attempt(run, f"""
 try:
     ort.provider({option}="1")
-except cachette.Error as why:
+except cachette_gpu.Error as why:
     print(why)
 """)
 
@@ -98,7 +98,7 @@ def test_an_option_that_is_off_contradicts_nothing_but_a_device_does(run: Run) -
 assert ort.provider(enable_cuda_graph=0, has_user_compute_stream=False)[1]["enable_cuda_graph"] == "0"
 try:
     ort.provider(device=1, device_id=0)
-except cachette.Error as why:
+except cachette_gpu.Error as why:
     assert "it is the argument `device`" in str(why)
 else:
     raise AssertionError
@@ -119,7 +119,7 @@ assert stats()["allocation.all.allocated"] == 1
 def test_an_installed_onnx_runtime_says_which_provider_it_has(run: Run) -> None:
     assert run("""
 import sys, types
-import cachette, cachette.onnxruntime as ort
+import cachette_gpu, cachette_gpu.onnxruntime as ort
 def installed(*providers):
     sys.modules["onnxruntime"] = types.SimpleNamespace(__version__="1.31", get_available_providers=lambda: providers)
 installed("MIGraphXExecutionProvider", "CPUExecutionProvider")
@@ -129,7 +129,7 @@ assert ort._backend() == "cuda"
 installed("CPUExecutionProvider")
 try:
     ort.provider()
-except cachette.Error as why:
+except cachette_gpu.Error as why:
     print(why)
 """).stdout == ("this ONNX Runtime (1.31) has no provider for GPUs; install onnxruntime-gpu or onnxruntime-migraphx\n")
 

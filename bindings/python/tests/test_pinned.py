@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-import cachette
+import cachette_gpu
 
 
 @pytest.fixture
-def allocator() -> cachette.Allocator:
-    return cachette.Allocator("host", "")
+def allocator() -> cachette_gpu.Allocator:
+    return cachette_gpu.Allocator("host", "")
 
 
-def test_n1_memory_is_seen_through_a_view(allocator: cachette.Allocator) -> None:
+def test_n1_memory_is_seen_through_a_view(allocator: cachette_gpu.Allocator) -> None:
     pinned = allocator.pinned()
     with pinned.allocate(1000) as memory:
         assert (memory.requested, memory.bytes) == (1000, 1024)
@@ -27,10 +27,10 @@ def test_n1_memory_is_seen_through_a_view(allocator: cachette.Allocator) -> None
             with memory.view() as again:
                 assert bytes(again[:5]) == b"seven"
         del view, again
-    assert memory.is_freed and repr(memory) == "<cachette.PinnedAllocation, freed>"
+    assert memory.is_freed and repr(memory) == "<cachette_gpu.PinnedAllocation, freed>"
 
 
-def test_a_view_keeps_its_memory(allocator: cachette.Allocator) -> None:
+def test_a_view_keeps_its_memory(allocator: cachette_gpu.Allocator) -> None:
     view = allocator.pinned().allocate(64).view()
     gc.collect()
     view[:] = bytes(range(64))
@@ -41,26 +41,26 @@ def test_a_view_keeps_its_memory(allocator: cachette.Allocator) -> None:
     assert allocator.pinned().stats()["active_requests.current"] == 0
     memory = allocator.pinned().allocate(64)
     view = memory.view()
-    with pytest.raises(cachette.Error, match="release it before"):
+    with pytest.raises(cachette_gpu.Error, match="release it before"):
         memory.free()
     view.release()
     del view
     memory.free()
     memory.free()
-    with pytest.raises(cachette.Error, match="already freed"):
+    with pytest.raises(cachette_gpu.Error, match="already freed"):
         memory.view()
 
 
 def test_memory_is_not_freed_while_a_view_of_it_is_made(
-    allocator: cachette.Allocator, monkeypatch: pytest.MonkeyPatch
+    allocator: cachette_gpu.Allocator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = allocator.pinned().allocate(4096)
-    refused: list[cachette.Error] = []
+    refused: list[cachette_gpu.Error] = []
     real = builtins.__import__
 
     def free_meanwhile(name: str, *rest: Any, **named: Any) -> Any:
         if name == "ctypes":  # what another thread could do here
-            with pytest.raises(cachette.Error, match="release it before") as why:
+            with pytest.raises(cachette_gpu.Error, match="release it before") as why:
                 memory.free()
             refused.append(why.value)
         return real(name, *rest, **named)
@@ -75,7 +75,7 @@ def test_memory_is_not_freed_while_a_view_of_it_is_made(
 
 
 def test_a_view_that_could_not_be_made_leaves_the_memory_free_to_go(
-    allocator: cachette.Allocator, monkeypatch: pytest.MonkeyPatch
+    allocator: cachette_gpu.Allocator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = allocator.pinned().allocate(64)
     real = builtins.__import__
@@ -93,13 +93,13 @@ def test_a_view_that_could_not_be_made_leaves_the_memory_free_to_go(
     assert memory.is_freed
 
 
-def test_every_view_of_pinned_memory_counts(allocator: cachette.Allocator) -> None:
+def test_every_view_of_pinned_memory_counts(allocator: cachette_gpu.Allocator) -> None:
     memory = allocator.pinned().allocate(64)
     first, second = memory.view(), memory.view()
     second[:5] = b"seven"
     assert bytes(first[:5]) == b"seven"
     for view in (first, second):
-        with pytest.raises(cachette.Error, match="release it before"):
+        with pytest.raises(cachette_gpu.Error, match="release it before"):
             memory.free()
         view.release()
     del first, second, view
@@ -107,7 +107,7 @@ def test_every_view_of_pinned_memory_counts(allocator: cachette.Allocator) -> No
     assert memory.is_freed
 
 
-def test_n3_freed_memory_serves_again_after_its_uses(allocator: cachette.Allocator) -> None:
+def test_n3_freed_memory_serves_again_after_its_uses(allocator: cachette_gpu.Allocator) -> None:
     pinned, stream = allocator.pinned(), allocator.create_stream()
     memory = pinned.allocate(4096)
     address = memory.address
@@ -115,11 +115,11 @@ def test_n3_freed_memory_serves_again_after_its_uses(allocator: cachette.Allocat
     memory.free()
     stream.synchronize()
     assert pinned.allocate(4096).address == address
-    with pytest.raises(cachette.Error, match="already freed"):
+    with pytest.raises(cachette_gpu.Error, match="already freed"):
         memory.record_stream(stream)
 
 
-def test_n7_the_figures(allocator: cachette.Allocator) -> None:
+def test_n7_the_figures(allocator: cachette_gpu.Allocator) -> None:
     pinned = allocator.pinned()
     held = pinned.allocate(3000)
     stats = pinned.stats()
@@ -133,14 +133,14 @@ def test_n7_the_figures(allocator: cachette.Allocator) -> None:
     assert stats["num_host_free"] == stats["active_bytes.peak"] == stats["allocations.allocated"] == 0
 
 
-def test_a_request_that_finds_no_pinned_memory_is_out_of_memory(allocator: cachette.Allocator) -> None:
-    with pytest.raises(cachette.OutOfMemoryError, match="out of pinned memory: .*; free pinned memory") as caught:
+def test_a_request_that_finds_no_pinned_memory_is_out_of_memory(allocator: cachette_gpu.Allocator) -> None:
+    with pytest.raises(cachette_gpu.OutOfMemoryError, match="out of pinned memory: .*; free pinned memory") as caught:
         allocator.pinned().allocate(1 << 50)
     assert isinstance(caught.value, MemoryError) and caught.value.requested == 1 << 50
     assert caught.value.device is None
 
 
-def test_no_bytes_have_no_address(allocator: cachette.Allocator) -> None:
+def test_no_bytes_have_no_address(allocator: cachette_gpu.Allocator) -> None:
     with allocator.pinned().allocate(0) as memory:
         assert (memory.address, memory.device_address, memory.bytes) == (0, 0, 0)
         assert len(memory.view()) == 0

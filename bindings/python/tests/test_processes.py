@@ -9,8 +9,8 @@ from conftest import Run
 
 def test_a_process_may_end_with_live_memory(run: Run) -> None:
     run("""
-import cachette
-allocator = cachette.Allocator()
+import cachette_gpu
+allocator = cachette_gpu.Allocator()
 pool = allocator.create_pool()
 held = [allocator.allocate(1 << 20, allocator.create_stream()) for _ in range(50)]
 pool.__enter__()
@@ -22,8 +22,8 @@ allocator.on_out_of_memory(lambda figures: None)
 
 def test_a_process_may_end_while_threads_allocate(run: Run) -> None:
     run("""
-import cachette, threading, time
-allocator = cachette.Allocator()
+import cachette_gpu, threading, time
+allocator = cachette_gpu.Allocator()
 def work():
     while True:
         allocator.allocate(100_000).free()
@@ -35,8 +35,8 @@ time.sleep(0.2)
 
 def test_exit_handlers_may_still_allocate(run: Run) -> None:
     done = run("""
-import atexit, cachette
-allocator = cachette.Allocator()
+import atexit, cachette_gpu
+allocator = cachette_gpu.Allocator()
 held = allocator.allocate(100)
 def late():
     held.free()
@@ -49,8 +49,8 @@ atexit.register(late)
 
 def test_errors_at_the_end_of_the_interpreter_are_exceptions(run: Run) -> None:
     done = run("""
-import builtins, cachette
-memory = cachette.Allocator().allocate(64)
+import builtins, cachette_gpu
+memory = cachette_gpu.Allocator().allocate(64)
 memory.free()
 class Owner:
     def __del__(self):
@@ -65,10 +65,10 @@ builtins.kept = Owner()  # lives until the modules are gone
 
 def test_a_cycle_that_the_end_collects_may_use_released_objects(run: Run) -> None:
     done = run("""
-import cachette
+import cachette_gpu
 class Cache:
     def __init__(self):
-        self.pool = cachette.Allocator().create_pool()
+        self.pool = cachette_gpu.Allocator().create_pool()
         self.cycle = self
     def __del__(self):
         self.pool.release()
@@ -83,14 +83,14 @@ kept = Cache()
 
 def test_errors_need_no_module_that_can_still_be_imported(run: Run) -> None:
     done = run("""
-import sys, cachette
-allocator = cachette.Allocator()
-sys.modules["cachette._errors"] = None
+import sys, cachette_gpu
+allocator = cachette_gpu.Allocator()
+sys.modules["cachette_gpu._errors"] = None
 for call in (lambda: allocator.allocate(1 << 50), lambda: allocator.set_config("no_such_key:1"),
-             lambda: allocator.record_memory_history("never"), lambda: cachette.Allocator("no such device")):
+             lambda: allocator.record_memory_history("never"), lambda: cachette_gpu.Allocator("no such device")):
     try:
         call()
-    except cachette.Error as why:
+    except cachette_gpu.Error as why:
         print(type(why).__name__)
 """)
     assert done.stdout.split() == ["OutOfMemoryError", "ConfigError", "HistoryError", "Error"]
@@ -98,8 +98,8 @@ for call in (lambda: allocator.allocate(1 << 50), lambda: allocator.set_config("
 
 def test_a_forked_child_ends_without_harm(run: Run) -> None:
     done = run("""
-import cachette, os
-allocator = cachette.Allocator()
+import cachette_gpu, os
+allocator = cachette_gpu.Allocator()
 stream = allocator.create_stream()
 held = [allocator.allocate(1 << 20, stream) for _ in range(5)]
 child = os.fork()
@@ -118,9 +118,9 @@ print("parent is whole")
 def test_a_child_that_is_forked_while_stacks_are_named_goes_on(run: Run, tmp_path: Path) -> None:
     run("""
 import os, signal, threading, warnings
-import cachette
+import cachette_gpu
 warnings.simplefilter("ignore")
-allocator = cachette.Allocator()
+allocator = cachette_gpu.Allocator()
 allocator.record_memory_history(stacks="python", max_entries=20_000)
 def deep(depth):
     return deep(depth - 1) if depth else allocator.allocate(512)
@@ -144,9 +144,9 @@ def in_child():
     allocator.record_memory_history(None)
     try:
         allocator.empty_cache()
-    except cachette.Error:
+    except cachette_gpu.Error:
         pass
-    own = cachette.Allocator()
+    own = cachette_gpu.Allocator()
     own.allocate(100).free()
     own.record_memory_history(stacks="python")
     memory = own.allocate(100)
@@ -165,7 +165,7 @@ os._exit(0)
 def test_the_plug_in_tells_a_forked_child_to_spawn(run: Run) -> None:
     done = run("""
 import ctypes, os
-from cachette import _native
+from cachette_gpu import _native
 _native.plugin.start("host", "")
 library = ctypes.CDLL(_native.__file__)
 library.cachette_torch_alloc.restype = ctypes.c_void_p
@@ -190,7 +190,7 @@ assert _native.plugin.memory_stats(0)["allocation"]["all"]["current"] == 0
 def test_a_plug_in_that_has_used_no_device_survives_a_fork(run: Run) -> None:
     run("""
 import os
-from cachette import _native
+from cachette_gpu import _native
 _native.plugin.start("host", "")
 child = os.fork()
 if child == 0:
@@ -203,10 +203,10 @@ assert status == 0, status
 
 def test_memory_of_a_shared_tensor_is_withdrawn_with_its_free(run: Run) -> None:
     run("""
-import ctypes, cachette
-from cachette import _native
+import ctypes, cachette_gpu
+from cachette_gpu import _native
 _native.plugin.start("host", "")
-allocator = cachette.Allocator.shared()
+allocator = cachette_gpu.Allocator.shared()
 memory = allocator.allocate(2 << 20)
 # PyTorch does so for a tensor that it made of the memory by DLPack.
 written = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(lambda *_: None)

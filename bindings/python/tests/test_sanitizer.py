@@ -15,8 +15,8 @@ import pytest
 import simulated
 from conftest import HERE, Run
 
-from cachette import _native
-from cachette.torch import _sanitize
+from cachette_gpu import _native
+from cachette_gpu.torch import _sanitize
 
 MAIN, SIDE = 0, 0x51DE
 
@@ -117,7 +117,7 @@ def test_the_default_streams_of_two_devices_are_two(native: Any) -> None:
 
 PLUGIN = """
 import ctypes, json
-from cachette import _native
+from cachette_gpu import _native
 _native.plugin.start("host", "memory_limit:64M")
 addresses = _native.plugin.addresses()
 pointer = ctypes.c_void_p
@@ -181,8 +181,8 @@ print([it["name"] for it in _native.plugin.snapshot()["external_annotations"]])
 
 
 def test_it_needs_cachette(run: Run) -> None:
-    done = run("import cachette.torch\nwith cachette.torch.sanitize(): pass", torch="good", fails=True)
-    assert "call cachette.torch.enable() first" in done.stderr
+    done = run("import cachette_gpu.torch\nwith cachette_gpu.torch.sanitize(): pass", torch="good", fails=True)
+    assert "call cachette_gpu.torch.enable() first" in done.stderr
 
 
 @pytest.mark.parametrize("option", ["", "--cachette-sanitize"])
@@ -190,14 +190,14 @@ def test_pytest_fails_the_test_with_a_finding(run: Run, tmp_path: Path, option: 
     (tmp_path / "test_two.py").write_text("def test_bad(): pass\ndef test_good(): pass\n")
     done = run(f"""
 import contextlib, sys, types
-import cachette.torch, pytest
+import cachette_gpu.torch, pytest
 found = iter([1, 0])
 @contextlib.contextmanager
 def sanitize():
     yield types.SimpleNamespace(count=next(found), text=lambda: "memory was reused")
-cachette.torch.sanitize, cachette.torch.is_enabled = sanitize, lambda: True
+cachette_gpu.torch.sanitize, cachette_gpu.torch.is_enabled = sanitize, lambda: True
 # Where the package is installed, the plug-in is loaded by its entry point.
-pytest.main(["-p", "no:cachette", "-p", "cachette._pytest", "-p", "no:cacheprovider", "-rf",
+pytest.main(["-p", "no:cachette", "-p", "cachette_gpu._pytest", "-p", "no:cacheprovider", "-rf",
              *{option.split()!r}, {str(tmp_path)!r}])
 """)
     failed = "1 failed, 1 passed" if option else "2 passed"
@@ -209,11 +209,11 @@ def test_a_block_leaves_pytorch_as_it_was(run: Run) -> None:
     pytest.importorskip("torch")
     done = run("""
 import os, threading, torch
-import cachette.torch
-from cachette.torch import _enable
+import cachette_gpu.torch
+from cachette_gpu.torch import _enable
 _enable.is_enabled = lambda: True
 _enable.usable_torch = lambda: torch
-from cachette import _native
+from cachette_gpu import _native
 _native.plugin.start("host", "")
 def functions():
     return [vars(owner).get(name) for owner, name in (
@@ -222,7 +222,7 @@ def functions():
         (threading.Thread, "start"))]
 before = functions()
 for _ in range(2):
-    with cachette.torch.sanitize() as sanitizer:
+    with cachette_gpu.torch.sanitize() as sanitizer:
         assert functions() != before
         seen = []
         thread = threading.Thread(target=lambda: seen.append(torch._C._len_torch_dispatch_stack()))
@@ -245,15 +245,15 @@ def test_the_trace_of_pytorch_reaches_the_sanitizer(run: Run) -> None:
     done = run("""
 import torch
 from torch.cuda import _gpu_trace as trace
-import cachette.torch
-from cachette.torch import _enable
+import cachette_gpu.torch
+from cachette_gpu.torch import _enable
 _enable.is_enabled = lambda: True
 _enable.usable_torch = lambda: torch
-from cachette import _native
+from cachette_gpu import _native
 _native.plugin.start("host", "")
 MAIN, SIDE = 0x11, 0x51de
 for waits in (False, True):
-    with cachette.torch.sanitize() as sanitizer:
+    with cachette_gpu.torch.sanitize() as sanitizer:
         native = sanitizer._native
         native.allocate(MAIN, 0x1000, 512)
         native.uses(SIDE, [0x1000], [], 0)

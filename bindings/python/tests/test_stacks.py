@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-import cachette
+import cachette_gpu
 
 
 @pytest.fixture
-def allocator() -> cachette.Allocator:
-    return cachette.Allocator("host", "expandable_segments:False")
+def allocator() -> cachette_gpu.Allocator:
+    return cachette_gpu.Allocator("host", "expandable_segments:False")
 
 
-def met(allocator: cachette.Allocator, count: int) -> list[weakref.ref[Any]]:
+def met(allocator: cachette_gpu.Allocator, count: int) -> list[weakref.ref[Any]]:
     """Functions that are gone, and whose code a history has met."""
     codes = []
     for number in range(count):
@@ -34,7 +34,7 @@ def kept(codes: list[weakref.ref[Any]]) -> int:
     return sum(code() is not None for code in codes)
 
 
-def test_a_cleared_history_keeps_no_code(allocator: cachette.Allocator) -> None:
+def test_a_cleared_history_keeps_no_code(allocator: cachette_gpu.Allocator) -> None:
     allocator.record_memory_history(stacks="python", max_entries=10)
     codes = met(allocator, 50)
     assert kept(codes) == 50
@@ -45,8 +45,8 @@ def test_a_cleared_history_keeps_no_code(allocator: cachette.Allocator) -> None:
     assert events[0]["frames"][0]["name"] == "made"
 
 
-def test_another_history_keeps_its_stacks_when_one_is_cleared(allocator: cachette.Allocator) -> None:
-    other = cachette.Allocator("host", "")
+def test_another_history_keeps_its_stacks_when_one_is_cleared(allocator: cachette_gpu.Allocator) -> None:
+    other = cachette_gpu.Allocator("host", "")
     other.record_memory_history(stacks="python")
     allocator.record_memory_history(stacks="python")
     memory = other.allocate(512)
@@ -58,7 +58,7 @@ def test_another_history_keeps_its_stacks_when_one_is_cleared(allocator: cachett
         assert frames[0]["name"] == "test_another_history_keeps_its_stacks_when_one_is_cleared"
 
 
-def test_names_that_are_no_text_are_shown_as_far_as_they_are(allocator: cachette.Allocator) -> None:
+def test_names_that_are_no_text_are_shown_as_far_as_they_are(allocator: cachette_gpu.Allocator) -> None:
     allocator.record_memory_history(stacks="python")
     names: dict[str, Any] = {"allocator": allocator}
     exec(compile("def made():\n    return allocator.allocate(512)", "caf\udce9.py", "exec"), names)

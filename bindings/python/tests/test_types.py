@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-import cachette
-from cachette import _native
+import cachette_gpu
+from cachette_gpu import _native
 
-PACKAGE = Path(cachette.__file__).parent
+PACKAGE = Path(cachette_gpu.__file__).parent
 
 #: Modules inside the library, which stubs can only write as classes.
 MODULES = ("cupy", "onnxruntime", "plugin")
@@ -25,8 +25,8 @@ MODULES = ("cupy", "onnxruntime", "plugin")
 @pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy is not installed")
 def test_the_stubs_agree_with_the_library(tmp_path: Path) -> None:
     allowed = tmp_path / "allowed"
-    allowed.write_text("".join(f"cachette._native.{name}\n" for name in MODULES))
-    command = [sys.executable, "-m", "mypy.stubtest", "--allowlist", str(allowed), "cachette._native"]
+    allowed.write_text("".join(f"cachette_gpu._native.{name}\n" for name in MODULES))
+    command = [sys.executable, "-m", "mypy.stubtest", "--allowlist", str(allowed), "cachette_gpu._native"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -51,16 +51,16 @@ def test_the_stubs_of_an_inner_module_agree_with_it(module: str) -> None:
 
 def test_the_package_is_typed_and_has_its_licences() -> None:
     assert (PACKAGE / "py.typed").exists()
-    metadata = importlib.metadata.metadata("cachette")
+    metadata = importlib.metadata.metadata("cachette-gpu")
     assert metadata["License-Expression"] == "MIT OR Apache-2.0"
     assert set(metadata.get_all("License-File") or ()) == {"LICENSE-MIT", "LICENSE-APACHE"}
-    files = {file.name: file for file in importlib.metadata.files("cachette") or ()}
+    files = {file.name: file for file in importlib.metadata.files("cachette-gpu") or ()}
     for name in ("LICENSE-MIT", "LICENSE-APACHE"):
         assert files[name].read_text().strip()
 
 
 def test_the_metadata_names_every_supported_python() -> None:
-    metadata = importlib.metadata.metadata("cachette")
+    metadata = importlib.metadata.metadata("cachette-gpu")
     classifiers = metadata.get_all("Classifier") or ()
     for minor in range(10, 15):
         assert f"Programming Language :: Python :: 3.{minor}" in classifiers
@@ -70,9 +70,9 @@ def test_the_metadata_names_every_supported_python() -> None:
 
 
 def test_check_says_which_mode_pytorch_would_get() -> None:
-    command = [sys.executable, "-m", "cachette.torch", "--check"]
+    command = [sys.executable, "-m", "cachette_gpu.torch", "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
-    assert found["cachette"] == cachette.__version__
+    assert found["cachette"] == cachette_gpu.__version__
     assert found["mode"] in (None, "plug-in", "class")
     assert (found["mode"] == "class") == (found["why"] is None)

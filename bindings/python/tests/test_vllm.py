@@ -1,4 +1,4 @@
-"""`cachette.vllm`, with stand-ins for vLLM and PyTorch, on the host device."""
+"""`cachette_gpu.vllm`, with stand-ins for vLLM and PyTorch, on the host device."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from conftest import Run
 
 PRELUDE = """
 import ctypes, sys, types
-from cachette import _native
+from cachette_gpu import _native
 _native.plugin.start("host", "expandable_segments:True")
-import cachette.torch, cachette.vllm
-from cachette.torch import _adapter
+import cachette_gpu.torch, cachette_gpu.vllm
+from cachette_gpu.torch import _adapter
 _adapter.load = lambda torch, again: "the class"
 _adapter.install = lambda library: None
-cachette.vllm.register()
+cachette_gpu.vllm.register()
 """
 
 WORKER = PRELUDE + """
@@ -36,13 +36,13 @@ outside = alloc(4 << 20, 0, None)
 ctypes.memset(outside, 9, 4 << 20)
 backend = SleepModeBackendFactory.create_backend(types.SimpleNamespace(sleep_mode_backend="cachette"))
 read = lambda tag: ctypes.string_at(tensors[tag], 4)
-reserved = lambda: cachette.torch.memory_reserved(0)
+reserved = lambda: cachette_gpu.torch.memory_reserved(0)
 """
 
 
 def test_the_package_has_the_entry_point() -> None:
     (found,) = (it for it in entry_points(group="vllm.general_plugins") if it.name == "cachette")
-    assert found.value == "cachette.vllm:register"
+    assert found.value == "cachette_gpu.vllm:register"
     assert found.load().__name__ == "register"
 
 
@@ -50,20 +50,20 @@ def test_without_the_variable_nothing_happens(run: Run) -> None:
     for value in ({}, {"CACHETTE_VLLM": "0"}, {"CACHETTE_VLLM": ""}):
         run("""
 import sys
-import cachette.vllm
-cachette.vllm.register()
-assert not {"cachette.torch", "torch", "vllm"} & set(sys.modules)
-from cachette import _native
+import cachette_gpu.vllm
+cachette_gpu.vllm.register()
+assert not {"cachette_gpu.torch", "torch", "vllm"} & set(sys.modules)
+from cachette_gpu import _native
 assert not _native.plugin.is_started()
 """, torch="good", **value)
 
 
 def test_pytorch_is_enabled_once_and_no_device_is_used(run: Run) -> None:
     done = run(PRELUDE + """
-assert cachette.torch.is_enabled()
-cachette.vllm.register()
+assert cachette_gpu.torch.is_enabled()
+cachette_gpu.vllm.register()
 from vllm.device_allocator.sleep_mode_backend import SleepModeBackendFactory
-assert SleepModeBackendFactory.registered == {"cachette": ("cachette.vllm", "SleepBackend")}
+assert SleepModeBackendFactory.registered == {"cachette": ("cachette_gpu.vllm", "SleepBackend")}
 assert _native.plugin.devices() == []
 """, torch="good", CACHETTE_VLLM="1")
     assert done.stderr == ""
@@ -105,6 +105,6 @@ assert get_mem_allocator_instance() is memory
 
 
 def test_a_vllm_without_backends_is_told_and_goes_on(run: Run) -> None:
-    done = run(PRELUDE + "assert cachette.torch.is_enabled()", torch="good", CACHETTE_VLLM="1", STAND_IN_VLLM="old")
+    done = run(PRELUDE + "assert cachette_gpu.torch.is_enabled()", torch="good", CACHETTE_VLLM="1", STAND_IN_VLLM="old")
     assert done.stderr.startswith("cachette: this vLLM has no sleep backends of others")
     assert "use vLLM 0.32 or later" in done.stderr

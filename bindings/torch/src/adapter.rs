@@ -2,7 +2,7 @@
 //!
 //! PyTorch's wrapper around C functions keeps another table, and lacks half of an allocator's interface: statistics,
 //! snapshots, user pools, checkpoints, shared memory. So a class is compiled against the installed PyTorch; its source
-//! is in `bindings/python/python/cachette/torch/adapter`. It calls these functions, which have C linkage, throw C++
+//! is in `bindings/python/python/cachette_gpu/torch/adapter`. It calls these functions, which have C linkage, throw C++
 //! exceptions, and are found by name.
 //!
 //! | module | contents |

@@ -56,9 +56,9 @@ class Finder:
 def enable(torch):
     """Enables Cachette; a process without a GPU stays as it is."""
     if KIND != "native" and torch.cuda.device_count() > 0:
-        import cachette.torch
+        import cachette_gpu.torch
 
-        cachette.torch.enable(compiled=KIND == "class")
+        cachette_gpu.torch.enable(compiled=KIND == "class")
 
 
 def add_missing(module):

@@ -34,9 +34,9 @@ def pytest_configure(config):
     import torch  # noqa: F401
 
     if TASK["tests"] is not None and TASK["kind"] != "native":
-        import cachette.torch
+        import cachette_gpu.torch
 
-        if not cachette.torch.is_enabled():
+        if not cachette_gpu.torch.is_enabled():
             pytest.exit("Cachette is not enabled: this machine shows no GPU", returncode=4)
 
 

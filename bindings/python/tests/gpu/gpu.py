@@ -28,7 +28,7 @@ COMPILED = os.environ.get("CACHETTE_TEST_COMPILED") == "1"
 HISTORY = os.environ.get("CACHETTE_TEST_HISTORY") == "1"
 
 #: What a program says that records a history throughout.
-RECORD = 'cachette.torch.record_memory_history(context="all", stacks="python")\n'
+RECORD = 'cachette_gpu.torch.record_memory_history(context="all", stacks="python")\n'
 
 
 def why_not() -> str | None:
@@ -49,13 +49,13 @@ def enabled() -> Any:
     """PyTorch with Cachette as its allocator, and nothing cached."""
     import torch
 
-    import cachette.torch
+    import cachette_gpu.torch
 
-    if not cachette.torch.is_enabled():
-        cachette.torch.enable(CONFIG, compiled=COMPILED)
+    if not cachette_gpu.torch.is_enabled():
+        cachette_gpu.torch.enable(CONFIG, compiled=COMPILED)
     # A test of histories may have stopped it.
-    if HISTORY and not cachette.torch.is_history_enabled():
-        cachette.torch.record_memory_history(context="all", stacks="python")
+    if HISTORY and not cachette_gpu.torch.is_history_enabled():
+        cachette_gpu.torch.record_memory_history(context="all", stacks="python")
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -66,7 +66,7 @@ def enabled() -> Any:
 
 def run(program: str, config: str | None = CONFIG, compiled: bool = COMPILED, **variables: str) -> str:
     """What a program prints that runs in its own process; with ``config`` it begins by enabling Cachette."""
-    enable = f"import cachette.torch\ncachette.torch.enable({config!r}, compiled={compiled})\n"
+    enable = f"import cachette_gpu.torch\ncachette_gpu.torch.enable({config!r}, compiled={compiled})\n"
     prelude = "" if config is None else enable + (RECORD if HISTORY else "")
     done = subprocess.run([sys.executable, "-c", prelude + program], env={**os.environ, **variables},
                           capture_output=True, text=True, timeout=300, check=False)

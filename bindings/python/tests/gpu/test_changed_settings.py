@@ -19,12 +19,12 @@ def test_a_setting_holds_for_the_next_request_and_is_reset() -> None:
 
 def test_a_text_that_pytorch_refuses_raises_its_error() -> None:
     torch = gpu.enabled()
-    import cachette.torch
+    import cachette_gpu.torch
 
-    before = cachette.torch.config()
+    before = cachette_gpu.torch.config()
     with gpu.raises(ValueError, "foo"):
         torch._C._accelerator_setAllocatorSettings("foo:1,bar:2")
-    assert cachette.torch.config() == before
+    assert cachette_gpu.torch.config() == before
 
 
 if __name__ == "__main__":

@@ -106,8 +106,8 @@ def test_tensors_go_to_other_processes() -> None:
 import os, pathlib, subprocess, sys, tempfile
 program = '''
 import sys
-import cachette.torch
-cachette.torch.enable({config!r}, compiled=True)
+import cachette_gpu.torch
+cachette_gpu.torch.enable({config!r}, compiled=True)
 import torch
 import torch.multiprocessing as processes
 
@@ -242,17 +242,17 @@ def test_without_a_compiler_nothing_has_changed() -> None:
     with tempfile.TemporaryDirectory() as empty:
         gpu.run("""
 import contextlib, io
-import cachette.torch
+import cachette_gpu.torch
 try:
-    cachette.torch.enable(compiled=True)
-except cachette.torch.EnableError as why:
+    cachette_gpu.torch.enable(compiled=True)
+except cachette_gpu.torch.EnableError as why:
     assert "no C++ compiler" in str(why) and "enable(compiled=False)" in str(why), why
 else:
     raise AssertionError
 import torch
 assert torch.cuda.get_allocator_backend() == "native"
 with contextlib.redirect_stderr(io.StringIO()) as said:
-    cachette.torch.enable()
+    cachette_gpu.torch.enable()
 assert torch.cuda.get_allocator_backend() == "pluggable"
 assert "without the compiled class: there is no C++ compiler" in said.getvalue()
 """, None, CXX="no-such-compiler", CACHETTE_CACHE=empty)
@@ -261,13 +261,13 @@ assert "without the compiled class: there is no C++ compiler" in said.getvalue()
 def test_the_class_is_chosen_where_it_can_be_compiled() -> None:
     gpu.run("""
 import contextlib, io
-import cachette.torch, torch
+import cachette_gpu.torch, torch
 with contextlib.redirect_stderr(io.StringIO()) as said:
-    cachette.torch.enable()
+    cachette_gpu.torch.enable()
 assert "by the compiled class" in said.getvalue(), said.getvalue()
 assert torch.cuda.get_allocator_backend() == "cachette"
 memory = torch.zeros(1, device="cuda")
-assert cachette.torch.memory_allocated() > 0
+assert cachette_gpu.torch.memory_allocated() > 0
 """, None)
 
 

@@ -23,11 +23,11 @@ def test_s3_more_than_any_device_has() -> None:
 
 def test_m18_observers_are_told() -> None:
     torch = gpu.enabled()
-    import cachette.torch
+    import cachette_gpu.torch
 
     seen: list[tuple[int, ...]] = []
     torch._C._cuda_attach_out_of_memory_observer(lambda *figures: seen.append(figures))
-    cachette.torch.attach_out_of_memory_observer(lambda *figures: seen.append(figures))
+    cachette_gpu.torch.attach_out_of_memory_observer(lambda *figures: seen.append(figures))
     total = torch.cuda.mem_get_info()[1]
     ooms = torch.cuda.memory_stats()["num_ooms"]
     with gpu.raises(torch.OutOfMemoryError):

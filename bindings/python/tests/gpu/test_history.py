@@ -59,30 +59,30 @@ def test_h2_a_training_is_recorded_and_read_by_pytorchs_tools() -> None:
 
 def test_h1_native_callers_are_known_whoever_has_the_interpreter() -> None:
     torch = gpu.enabled()
-    import cachette.torch
+    import cachette_gpu.torch
 
-    cachette.torch.record_memory_history(stacks="all")
+    cachette_gpu.torch.record_memory_history(stacks="all")
     try:
         memory = torch.empty(3 * MiB, dtype=torch.uint8, device="cuda")
-        frames = cachette.torch.allocation_traceback(memory.data_ptr())
+        frames = cachette_gpu.torch.allocation_traceback(memory.data_ptr())
     finally:
-        cachette.torch.record_memory_history(None)
+        cachette_gpu.torch.record_memory_history(None)
     assert frames and all(set(frame) == {"name", "filename", "line"} for frame in frames)
 
 
 def test_h1_frees_by_python_have_their_callers() -> None:
     torch = gpu.enabled()
-    import cachette.torch
+    import cachette_gpu.torch
 
     def let_go(held):
         held.clear()
 
-    cachette.torch.record_memory_history(stacks="python", clear_history=True)
+    cachette_gpu.torch.record_memory_history(stacks="python", clear_history=True)
     try:
         let_go([torch.empty(3 * MiB, dtype=torch.uint8, device="cuda")])
-        (trace, *_) = [trace for trace in cachette.torch.snapshot()["device_traces"] if trace]
+        (trace, *_) = [trace for trace in cachette_gpu.torch.snapshot()["device_traces"] if trace]
     finally:
-        cachette.torch.record_memory_history(None)
+        cachette_gpu.torch.record_memory_history(None)
     (freed,) = [event for event in trace if event["action"] == "free_requested" and event["size"] == 3 * MiB]
     assert any(frame["name"].endswith("let_go") for frame in freed["frames"]), freed
 
@@ -114,9 +114,9 @@ def test_h2_bad_arguments_are_pytorchs_errors() -> None:
 
 def test_h11_segments_of_one_pool() -> None:
     torch = gpu.enabled()
-    import cachette.torch
+    import cachette_gpu.torch
 
-    pool = cachette.torch.Pool()
+    pool = cachette_gpu.torch.Pool()
     with pool:
         memory = torch.empty(4 * MiB, dtype=torch.uint8, device="cuda")
     segments = torch.cuda.memory_snapshot(pool.id)
@@ -129,15 +129,15 @@ def test_h11_segments_of_one_pool() -> None:
 
 def test_m19_an_exhausted_device_leaves_a_report() -> None:
     torch = gpu.enabled()
-    import cachette.torch
+    import cachette_gpu.torch
 
     total = torch.cuda.mem_get_info()[1]
     with gpu.raises(torch.OutOfMemoryError):
         torch.empty(2 * total, dtype=torch.uint8, device="cuda")
-    report = cachette.torch.last_out_of_memory()
+    report = cachette_gpu.torch.last_out_of_memory()
     assert report["requested"] == 2 * total and report["hints"]
     assert "tried to allocate" in report["report"]
-    assert f'device="{torch.cuda.current_device()}"' in cachette.torch.metrics()
+    assert f'device="{torch.cuda.current_device()}"' in cachette_gpu.torch.metrics()
 
 
 if __name__ == "__main__":

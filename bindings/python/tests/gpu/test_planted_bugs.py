@@ -18,9 +18,9 @@ Planted = Callable[[Any, Any, bool], None]
 def sanitized(program: Callable[[Any, Any], None], **options: Any) -> list[str]:
     """The kinds of the findings in a program, which gets PyTorch and a side stream."""
     torch = gpu.enabled()
-    import cachette.torch
+    import cachette_gpu.torch
 
-    with cachette.torch.sanitize(**options) as sanitizer:
+    with cachette_gpu.torch.sanitize(**options) as sanitizer:
         program(torch, torch.cuda.Stream())
         torch.cuda.synchronize()
     for finding in sanitizer.findings:
@@ -393,15 +393,15 @@ def test_a_copy_read_by_numpy_before_it_has_ended(torch: Any, side: Any, fixed: 
 
 def test_memory_of_a_sleeping_pool_is_refused_before_it_is_used() -> None:
     gpu.run("""
-import torch, cachette.torch
-with cachette.torch.sanitize(raise_on_finding=True):
-    pool = cachette.torch.Pool()
+import torch, cachette_gpu.torch
+with cachette_gpu.torch.sanitize(raise_on_finding=True):
+    pool = cachette_gpu.torch.Pool()
     with pool:
         x = torch.ones(1 << 20, device="cuda")
     pool.sleep()
     try:
         x.sum()
-    except cachette.torch.SanitizerError as why:
+    except cachette_gpu.torch.SanitizerError as why:
         assert "while its pool was asleep" in str(why), why
     else:
         raise AssertionError("it was not found")
@@ -493,9 +493,9 @@ def test_graphed_callables_have_no_finding() -> None:
 
 def test_streams_made_outside_are_said_and_not_followed() -> None:
     torch = gpu.enabled()
-    import cachette.torch
+    import cachette_gpu.torch
 
-    with cachette.torch.sanitize() as sanitizer:
+    with cachette_gpu.torch.sanitize() as sanitizer:
         outside = torch.cuda.ExternalStream(torch.cuda.Stream().cuda_stream)
         with torch.cuda.stream(outside):
             ones(torch)
@@ -505,8 +505,8 @@ def test_streams_made_outside_are_said_and_not_followed() -> None:
 
 def test_the_process_is_sanitized_by_a_variable() -> None:
     program = f"""
-import cachette.torch
-cachette.torch.enable({gpu.CONFIG!r}, compiled={gpu.COMPILED})
+import cachette_gpu.torch
+cachette_gpu.torch.enable({gpu.CONFIG!r}, compiled={gpu.COMPILED})
 import torch
 side = torch.cuda.Stream()
 x = torch.ones(1 << 20, device="cuda")

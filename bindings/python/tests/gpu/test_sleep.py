@@ -11,9 +11,9 @@ ELASTIC = "expandable_segments:True"
 
 def test_tensors_keep_addresses_and_contents() -> None:
     gpu.run("""
-import torch, cachette.torch
+import torch, cachette_gpu.torch
 torch.manual_seed(0)
-pool = cachette.torch.Pool()
+pool = cachette_gpu.torch.Pool()
 with pool:
     weights = [torch.randn(64 << 20, device="cuda") for _ in range(3)]
 copies = [tensor.cpu() for tensor in weights]
@@ -37,22 +37,22 @@ assert pool.wake() == slept["released"] and not pool.is_asleep
 assert [tensor.data_ptr() for tensor in weights] == addresses
 for tensor, copy in zip(weights, copies):
     assert torch.equal(tensor.cpu(), copy)
-cachette.torch.release_contents()
+cachette_gpu.torch.release_contents()
 """, ELASTIC)
 
 
 def test_contents_may_be_dropped_and_tags_join_pools() -> None:
     gpu.run("""
-import torch, cachette.torch
-pools = [cachette.torch.Pool(tag="cache") for _ in range(2)]
+import torch, cachette_gpu.torch
+pools = [cachette_gpu.torch.Pool(tag="cache") for _ in range(2)]
 tensors = []
 for pool in pools:
     with pool:
         tensors.append(torch.ones(64 << 20, device="cuda"))
-slept = cachette.torch.sleep("cache", keep=False)
+slept = cachette_gpu.torch.sleep("cache", keep=False)
 assert slept["saved"] == 0 and slept["released"] >= 2 * (256 << 20), slept
 assert all(pool.is_asleep for pool in pools)
-cachette.torch.wake("cache")
+cachette_gpu.torch.wake("cache")
 for tensor in tensors:
     tensor.fill_(3)
     assert bool((tensor == 3).all())
@@ -61,8 +61,8 @@ for tensor in tensors:
 
 def test_requests_to_a_pool_that_sleeps_are_refused() -> None:
     gpu.run("""
-import torch, cachette.torch
-pool = cachette.torch.Pool()
+import torch, cachette_gpu.torch
+pool = cachette_gpu.torch.Pool()
 with pool:
     held = torch.ones(32 << 20, device="cuda")
 pool.sleep()
@@ -82,8 +82,8 @@ assert float(held.sum()) == 32 << 20
 
 def test_a_graph_that_was_captured_in_the_pool_replays_after_it_woke() -> None:
     gpu.run("""
-import torch, cachette.torch
-pool = cachette.torch.Pool()
+import torch, cachette_gpu.torch
+pool = cachette_gpu.torch.Pool()
 with pool:
     given = torch.zeros(8 << 20, device="cuda")
 graph = torch.cuda.CUDAGraph()
@@ -107,9 +107,9 @@ assert bool((result == 15).all())
 
 def test_a_model_sleeps_between_two_steps() -> None:
     gpu.run("""
-import torch, cachette.torch
+import torch, cachette_gpu.torch
 torch.manual_seed(0)
-pool = cachette.torch.Pool()
+pool = cachette_gpu.torch.Pool()
 with pool:
     model = torch.nn.Sequential(torch.nn.Linear(2048, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 2048)).cuda()
 batch = torch.randn(64, 2048, device="cuda")
@@ -124,13 +124,13 @@ with torch.no_grad():
 
 def test_without_elastic_segments_it_says_what_to_set() -> None:
     gpu.run(f"""
-import torch, cachette, cachette.torch
-pool = cachette.torch.Pool()
+import torch, cachette_gpu, cachette_gpu.torch
+pool = cachette_gpu.torch.Pool()
 with pool:
     held = torch.ones({32 * MiB}, device="cuda")
 try:
     pool.sleep()
-except cachette.Error as why:
+except cachette_gpu.Error as why:
     assert "expandable_segments:True" in str(why), why
 else:
     raise AssertionError("it slept")

@@ -22,7 +22,7 @@ print(json.dumps({key: after[key] - before[key] for key in before}))
 
 def test_the_functions_of_pytorch_answer() -> None:
     torch = gpu.enabled()
-    import cachette.torch as ours
+    import cachette_gpu.torch as ours
 
     before = torch.cuda.memory_allocated()
     memory = torch.empty(3 * MiB, dtype=torch.uint8, device="cuda")
@@ -66,9 +66,9 @@ def test_empty_cache_gives_memory_back_to_the_device() -> None:
     torch.cuda.empty_cache()
     given_back, total = torch.cuda.mem_get_info()
     assert given_back >= held + 500 * MiB
-    import cachette.torch
+    import cachette_gpu.torch
 
-    assert cachette.torch.mem_get_info() == (given_back, total)
+    assert cachette_gpu.torch.mem_get_info() == (given_back, total)
 
 
 def test_m15_the_fraction_bounds_what_is_held() -> None:

@@ -11,9 +11,9 @@ pytestmark = gpu.MARKS
 
 def test_p4_a_pool_serves_the_thread_that_entered_it() -> None:
     torch = gpu.enabled()
-    import cachette.torch
+    import cachette_gpu.torch
 
-    pool = cachette.torch.Pool()
+    pool = cachette_gpu.torch.Pool()
     outside = torch.empty(MiB, device="cuda")
     elsewhere = []
     with pool:
@@ -33,11 +33,11 @@ def test_p4_a_pool_serves_the_thread_that_entered_it() -> None:
 
 def test_a_pool_of_ncclmemalloc_serves_tensors() -> None:
     torch = gpu.enabled()
-    import cachette.torch
+    import cachette_gpu.torch
 
     if torch.version.hip is not None:
         return
-    pool = cachette.torch.Pool("nccl")
+    pool = cachette_gpu.torch.Pool("nccl")
     with pool:
         memory = torch.arange(MiB, dtype=torch.float32, device="cuda")
     assert pool.stats()["reserved_bytes"] >= 4 * MiB

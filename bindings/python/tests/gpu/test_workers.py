@@ -70,10 +70,10 @@ def test_enabling_after_the_first_tensor_is_refused() -> None:
     gpu.run("""
 import torch
 torch.zeros(1, device="cuda")
-import cachette.torch
+import cachette_gpu.torch
 try:
-    cachette.torch.enable()
-except cachette.torch.EnableError as why:
+    cachette_gpu.torch.enable()
+except cachette_gpu.torch.EnableError as why:
     assert "before the first use of a GPU" in str(why)
 else:
     raise AssertionError
@@ -87,10 +87,10 @@ import os, torch
 torch.zeros(1, device="cuda")
 child = os.fork()
 if child == 0:
-    import cachette.torch
+    import cachette_gpu.torch
     try:
-        cachette.torch.enable()
-    except cachette.torch.EnableError as why:
+        cachette_gpu.torch.enable()
+    except cachette_gpu.torch.EnableError as why:
         os._exit(0 if "'spawn'" in str(why) else 1)
     os._exit(2)
 _, status = os.waitpid(child, 0)

@@ -14,8 +14,8 @@ use super::cpp::Folder;
 pub(crate) const CASES: &[Case] =
     &[("layouts_are_the_same_on_both_sides", same), ("every_function_that_the_class_asks_is_there", there)];
 
-const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../python/python/cachette/torch/adapter/interface.hpp");
-const INTERFACE: &str = include_str!("../../../python/python/cachette/torch/adapter/interface.hpp");
+const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../python/python/cachette_gpu/torch/adapter/interface.hpp");
+const INTERFACE: &str = include_str!("../../../python/python/cachette_gpu/torch/adapter/interface.hpp");
 const SOURCES: [&str; 11] = [
     include_str!("../../src/entry.rs"),
     include_str!("../../src/hooks.rs"),

@@ -19,7 +19,7 @@ except Exception as why:
     print('installed, but cannot be imported:', why)
 ";
 
-/// What `python3 -m cachette.torch --check` prints.
+/// What `python3 -m cachette_gpu.torch --check` prints.
 #[derive(Debug, Deserialize)]
 struct Check {
     python: String,
@@ -31,7 +31,7 @@ struct Check {
 
 /// What this Python would use.
 pub(super) fn findings(python: &str) -> Vec<Finding> {
-    let found = match Command::new(python).args(["-m", "cachette.torch", "--check"]).output() {
+    let found = match Command::new(python).args(["-m", "cachette_gpu.torch", "--check"]).output() {
         Ok(output) => output,
         Err(error) => {
             let text = format!("{python} cannot be started: {error}");
@@ -50,16 +50,17 @@ fn without_package(python: &str) -> Finding {
     let install = "pip install ./bindings/python, from a checkout of Cachette";
     if let Some(output) = version {
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        Finding::note("PyTorch", format!("{version}; {python} has no current package cachette"), install)
+        Finding::note("PyTorch", format!("{version}; {python} has no current package cachette_gpu"), install)
     } else {
-        let text = format!("{python} has neither PyTorch nor the package cachette");
+        let text = format!("{python} has neither PyTorch nor the package cachette_gpu");
         Finding::note("PyTorch", text, format!("pip install torch, then {install}"))
     }
 }
 
 impl Check {
     fn findings(self) -> Vec<Finding> {
-        let package = Finding::ok("Python package", format!("cachette {} in Python {}", self.cachette, self.python));
+        let package =
+            Finding::ok("Python package", format!("cachette-gpu {} in Python {}", self.cachette, self.python));
         let version = self.torch.unwrap_or_default();
         // Each reason ends with what to do.
         let why = self.why.unwrap_or_default();
@@ -104,9 +105,9 @@ mod tests {
     fn a_pytorch_that_cannot_be_imported_is_there() {
         let broken = without_package_says("echo 'installed, but cannot be imported: libcublas.so.13'");
         assert!(broken.text.starts_with("installed, but cannot be imported: libcublas.so.13; "), "{}", broken.text);
-        assert!(broken.text.ends_with("has no current package cachette"), "{}", broken.text);
+        assert!(broken.text.ends_with("has no current package cachette_gpu"), "{}", broken.text);
         let neither = without_package_says("exit 1");
-        assert!(neither.text.ends_with("has neither PyTorch nor the package cachette"), "{}", neither.text);
+        assert!(neither.text.ends_with("has neither PyTorch nor the package cachette_gpu"), "{}", neither.text);
     }
 
     #[test]

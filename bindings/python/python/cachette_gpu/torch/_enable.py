@@ -47,7 +47,7 @@ def enable(config: str | None = None, *, replace: bool = True, compiled: bool | 
                               f"{_native.plugin.config()!r}; call enable() once in a process")
         if torch.cuda.is_initialized():
             raise EnableError("CUDA is initialised already, and memory of PyTorch's own allocator may be in use; "
-                              "call cachette.torch.enable() before the first use of a GPU")
+                              "call cachette_gpu.torch.enable() before the first use of a GPU")
         _refuse_fork(torch)
         made = _settings.check(torch)
         text = _native.normalise_config(config)
@@ -122,7 +122,7 @@ def _chosen(torch: Any, compiled: bool | None) -> tuple[Any, bool, str]:
         library = _adapter.load(torch, again=compiled is True)
     except EnableError as why:
         if compiled:
-            raise EnableError(f"{why}; or call cachette.torch.enable(compiled=False)") from why
+            raise EnableError(f"{why}; or call cachette_gpu.torch.enable(compiled=False)") from why
         return _pluggable(torch), False, f"plugged into PyTorch {torch.__version__} without the compiled class: {why}"
     return library, True, f"in the place of PyTorch {torch.__version__}'s allocator, by the compiled class"
 
@@ -148,7 +148,7 @@ def _change(torch: Any, allocator: Any, compiled: bool) -> None:
         else:
             torch.cuda.memory.change_current_allocator(allocator)
     except RuntimeError as why:
-        raise EnableError(f"PyTorch refuses another allocator ({why}); call cachette.torch.enable() before any "
+        raise EnableError(f"PyTorch refuses another allocator ({why}); call cachette_gpu.torch.enable() before any "
                           "library uses a GPU, in a new process") from why
 
 

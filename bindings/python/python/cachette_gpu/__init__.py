@@ -1,14 +1,14 @@
 """A caching GPU memory allocator for NVIDIA, AMD and host memory.
 
->>> import cachette
->>> allocator = cachette.Allocator("host")  # or "cuda:0", or "hip:1"
+>>> import cachette_gpu
+>>> allocator = cachette_gpu.Allocator("host")  # or "cuda:0", or "hip:1"
 >>> stream = allocator.create_stream()
 >>> with allocator.allocate(1 << 20, stream) as memory:
 ...     print(memory.bytes)
 1048576
 
-To replace another library's allocator, see :mod:`cachette.torch`, :mod:`cachette.cupy`, :mod:`cachette.onnxruntime`
-and :mod:`cachette.vllm`.
+To replace another library's allocator, see :mod:`cachette_gpu.torch`, :mod:`cachette_gpu.cupy`,
+:mod:`cachette_gpu.onnxruntime` and :mod:`cachette_gpu.vllm`.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Enables Cachette before the first test uses a GPU."""
     if config.getoption("--cachette-sanitize"):
-        import cachette.torch
+        import cachette_gpu.torch
 
-        if not cachette.torch.is_enabled():
-            cachette.torch.enable()
+        if not cachette_gpu.torch.is_enabled():
+            cachette_gpu.torch.enable()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -29,9 +29,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
     """Sanitizes one test."""
     if not pyfuncitem.config.getoption("--cachette-sanitize"):
         return (yield)
-    import cachette.torch
+    import cachette_gpu.torch
 
-    with cachette.torch.sanitize() as sanitizer:
+    with cachette_gpu.torch.sanitize() as sanitizer:
         result = yield
     if sanitizer.count:
         pytest.fail(sanitizer.text(), pytrace=False)

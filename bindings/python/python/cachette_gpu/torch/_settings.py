@@ -2,7 +2,7 @@
 
 PyTorch reads its variables and the texts of ``_set_allocator_settings`` by itself and does not pass them to its
 allocator. So Cachette reads the same texts after it. PyTorch raises its own error for a text that it rejects, and
-Cachette then raises :class:`cachette.ConfigError`.
+Cachette then raises :class:`cachette_gpu.ConfigError`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compiles Cachette's class for the installed PyTorch ahead of time: ``python3 -m cachette.torch``.
+"""Compiles Cachette's class for the installed PyTorch ahead of time: ``python3 -m cachette_gpu.torch``.
 
 It needs no GPU, so an image of a container can have it, and needs no compiler then. ``CACHETTE_CACHE`` says where it is
 kept. With ``--check`` it compiles nothing, and prints as JSON what ``enable()`` would use; ``cachette doctor`` reads it.
@@ -19,7 +19,7 @@ from ._error import EnableError
 def check() -> dict[str, str | None]:
     """The versions, and the mode of ``enable()``: ``class``, ``plug-in`` or none, with the reason if it is not the first."""
     found: dict[str, str | None] = {
-        "python": platform.python_version(), "cachette": importlib.metadata.version("cachette"),
+        "python": platform.python_version(), "cachette": importlib.metadata.version("cachette-gpu"),
         "torch": None, "cuda": None, "hip": None, "mode": None, "why": None,
     }
     try:

@@ -1,10 +1,10 @@
 """Cachette as CuPy's allocator.
 
->>> import cachette.cupy
->>> cachette.cupy.enable()  # doctest: +SKIP
+>>> import cachette_gpu.cupy
+>>> cachette_gpu.cupy.enable()  # doctest: +SKIP
 
 From then on ``cupy.empty`` and all other arrays get their memory from Cachette, in the order of CuPy's current stream.
-PyTorch with :func:`cachette.torch.enable` shares the same cache, in either order.
+PyTorch with :func:`cachette_gpu.torch.enable` shares the same cache, in either order.
 """
 
 from __future__ import annotations
@@ -80,10 +80,9 @@ def stats(device: int = 0) -> dict[str, Any]:
 class capture:
     """Captures a stream into a graph, with memory of a separate pool.
 
-    ``with cachette.cupy.capture(stream) as captured:`` makes the stream current, begins the capture and ends it. All
-    memory that the block allocates in captured streams comes from a pool that no other request uses, so the graph can
-    be launched again. Keep ``captured`` as long as its graph: the pool goes with it.
-    """
+    ``with cachette_gpu.cupy.capture(stream) as captured:`` makes the stream current, begins the capture and ends it.
+    All memory that the block allocates in captured streams comes from a pool that no other request uses, so the graph
+    can be launched again. Keep ``captured`` as long as its graph: the pool goes with it. """
 
     #: CuPy's graph, after the block.
     graph: Any
@@ -96,7 +95,7 @@ class capture:
 
     def __enter__(self) -> capture:
         if not is_enabled():
-            raise Error("CuPy's memory does not come from Cachette; call cachette.cupy.enable() first")
+            raise Error("CuPy's memory does not come from Cachette; call cachette_gpu.cupy.enable() first")
         if self._pool is not None:
             raise Error("this capture was used already; make another")
         import cupy

@@ -19,12 +19,12 @@ class Pool:
     """A private memory pool for tensors, if Cachette is enabled.
 
     ``with pool:`` routes this thread's requests on the current device to it. Other threads, such as that of
-    ``backward()``, are not routed. Without :func:`cachette.torch.enable`, and for code that needs a
+    ``backward()``, are not routed. Without :func:`cachette_gpu.torch.enable`, and for code that needs a
     ``torch.cuda.MemPool``, use that class: it works with PyTorch's allocator and with the compiled class.
 
     ``source`` names the library that allocates segments instead of the driver: ``"nccl"``, ``"nvshmem"``, ``"rccl"`` or
     ``"rocshmem"``. With ``no_split`` every tensor has its own segment. Pools with the same ``tag`` sleep and wake as
-    one: :func:`cachette.torch.sleep`. ``config`` must be ``None``: the configuration of Cachette applies to pools.
+    one: :func:`cachette_gpu.torch.sleep`. ``config`` must be ``None``: the configuration of Cachette applies to pools.
     """
 
     def __init__(self, source: str | None = None, config: str | None = None, no_split: bool = False,
@@ -136,8 +136,8 @@ class Pool:
         if self._released:
             raise Error("this pool was released; make another")
         if not is_enabled():
-            raise Error("a pool needs cachette.torch.enable() at the start of the program; with PyTorch's own allocator "
-                        "use torch.cuda.MemPool")
+            raise Error("a pool needs cachette_gpu.torch.enable() at the start of the program; with PyTorch's own "
+                        "allocator use torch.cuda.MemPool")
 
 
 def sleep(tag: str, keep: bool = True) -> dict[str, int]:

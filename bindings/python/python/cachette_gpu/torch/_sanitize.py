@@ -399,7 +399,7 @@ def sanitize(raise_on_finding: bool = False, *, reads_before_writes: bool = Fals
     """
     global _active
     if not _enable.is_enabled():
-        raise EnableError("the sanitizer sees the memory of Cachette alone; call cachette.torch.enable() first")
+        raise EnableError("the sanitizer sees the memory of Cachette alone; call cachette_gpu.torch.enable() first")
     torch = _enable.usable_torch()
     native = _native.Sanitizer(reads_before_writes, _libraries(torch))
     sanitizer = Sanitizer(native, raise_on_finding)

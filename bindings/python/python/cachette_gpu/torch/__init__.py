@@ -1,7 +1,7 @@
 """Cachette as PyTorch's allocator.
 
->>> import cachette.torch
->>> cachette.torch.enable()  # doctest: +SKIP
+>>> import cachette_gpu.torch
+>>> cachette_gpu.torch.enable()  # doctest: +SKIP
 
 :func:`enable` must be called before CUDA is initialised, that is before the first tensor on a GPU. From then on
 PyTorch's memory comes from Cachette, and the memory functions of ``torch.cuda`` report Cachette's memory. The functions

@@ -1,7 +1,7 @@
 """Cachette as the allocator of ONNX Runtime's GPU providers.
 
->>> import cachette.onnxruntime
->>> providers = [cachette.onnxruntime.provider(device=0)]  # for onnxruntime.InferenceSession
+>>> import cachette_gpu.onnxruntime
+>>> providers = [cachette_gpu.onnxruntime.provider(device=0)]  # for onnxruntime.InferenceSession
 
 Sessions with such a provider share one cache with all other libraries of the process that use Cachette.
 """

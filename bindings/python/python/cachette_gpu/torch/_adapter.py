@@ -1,7 +1,7 @@
 """Compiles the class that replaces PyTorch's allocator, against the installed PyTorch.
 
 The class is C++, in the folder ``adapter`` beside this file. :func:`build` compiles it once for each PyTorch, into the
-folder of :mod:`._kept`. ``python3 -m cachette.torch`` does that ahead of time, even on a machine without a GPU. The
+folder of :mod:`._kept`. ``python3 -m cachette_gpu.torch`` does that ahead of time, even on a machine without a GPU. The
 result needs neither a compiler nor headers.
 """
 
@@ -98,7 +98,7 @@ def _build_in(place: Path, name: str, target: Target, again: bool) -> Path:
                 command = target.arguments(sorted(SOURCES.glob("*.cpp")))
                 _compile.run([*command, "-o", str(made)], target.version, KNOWN)
             except _compile.Refused as why:
-                refused.write_text(f"{why} (`python3 -m cachette.torch` tries again)")
+                refused.write_text(f"{why} (`python3 -m cachette_gpu.torch` tries again)")
                 raise
             made.chmod(0o755)
             made.replace(kept)
