@@ -62,14 +62,14 @@ impl PyAllocator {
         &self.inner.device_info().name
     }
 
-    /// Allocates `bytes` bytes for work in `stream`: a `Stream`, the driver's handle, or the default stream.
+    /// Allocates `size` bytes for work in `stream`: a `Stream`, the driver's handle, or the default stream.
     ///
     /// A handle is a number such as `torch.cuda.Stream.cuda_stream`, not an index. The stream must stay alive until the
     /// allocator and the memory are gone.
-    #[pyo3(signature = (bytes, stream=None))]
-    fn allocate(&self, py: Python<'_>, bytes: u64, stream: Option<Named<'_>>) -> PyResult<PyAllocation> {
+    #[pyo3(signature = (size, stream=None))]
+    fn allocate(&self, py: Python<'_>, size: u64, stream: Option<Named<'_>>) -> PyResult<PyAllocation> {
         let stream = Named::open(stream, &self.inner)?;
-        let allocation = calls::detached(py, || self.inner.allocate(bytes, &stream))?.map_err(error::of_allocator)?;
+        let allocation = calls::detached(py, || self.inner.allocate(size, &stream))?.map_err(error::of_allocator)?;
         Ok(PyAllocation::new(self.inner.clone(), allocation))
     }
 
@@ -194,9 +194,9 @@ impl PyAllocator {
     }
 
     /// The statistics in Prometheus' text format, with `labels` besides the device.
-    #[pyo3(signature = (labels=BTreeMap::new()))]
-    fn metrics(&self, labels: BTreeMap<String, String>) -> PyResult<String> {
-        metrics::text(&self.inner, labels)
+    #[pyo3(signature = (labels=None))]
+    fn metrics(&self, labels: Option<BTreeMap<String, String>>) -> PyResult<String> {
+        metrics::text(&self.inner, labels.unwrap_or_default())
     }
 
     /// Starts to record a history, with the parameters of `torch.cuda.memory._record_memory_history`.
@@ -204,9 +204,9 @@ impl PyAllocator {
     /// `enabled` is `"all"`, `"state"` for live memory only, or `None` to stop. `context` selects what has a stack:
     /// `None`, `"state"`, `"alloc"` or `"all"`. `stacks` is `"python"`, or `"all"` for native frames too.
     #[pyo3(signature = (enabled=Some("all"), context=Some("all"), stacks="all", max_entries=100_000,
-                        clear_history=false, skip_actions=Actions::default()),
+                        clear_history=false, skip_actions=None),
            text_signature = "($self, enabled='all', context='all', stacks='all', max_entries=100000, \
-                            clear_history=False, skip_actions=...)")]
+                            clear_history=False, skip_actions=None)")]
     fn record_memory_history(
         &self,
         enabled: Option<&str>,
@@ -214,8 +214,9 @@ impl PyAllocator {
         stacks: &str,
         max_entries: u64,
         clear_history: bool,
-        skip_actions: Actions,
+        skip_actions: Option<Actions>,
     ) -> PyResult<()> {
+        let skip_actions = skip_actions.unwrap_or_default();
         let asked = Asked { enabled, context, stacks, max_entries, clear_history, skip_actions };
         history::switch(&self.inner, asked.options()?);
         Ok(())

@@ -21,6 +21,7 @@ struct Kinds {
     out_of_memory: Py<PyType>,
     config: Py<PyType>,
     history: Py<PyType>,
+    pool: Py<PyType>,
 }
 
 /// Imports the exceptions of the package.
@@ -32,6 +33,7 @@ pub(crate) fn import(py: Python<'_>) -> PyResult<()> {
         out_of_memory: kind("OutOfMemoryError")?,
         config: kind("ConfigError")?,
         history: kind("HistoryError")?,
+        pool: kind("PoolError")?,
     };
     // A second import of the module keeps the exceptions of the first.
     let _ = KINDS.set(py, kinds);
@@ -62,6 +64,7 @@ pub(crate) fn of_allocator(why: Error) -> PyErr {
             raised(|kinds| &kinds.out_of_memory, (text, figures))
         }
         Error::InvalidFraction(_) => PyValueError::new_err(text),
+        Error::Pool { .. } => of_pool(text),
         _ => error(text),
     }
 }
@@ -78,6 +81,11 @@ pub(crate) fn of_process(why: cachette_process::Error) -> PyErr {
         cachette_process::Error::Memory(why) => of_allocator(why),
         _ => error(why.to_string()),
     }
+}
+
+/// The exception for a pool in the wrong state.
+pub(crate) fn of_pool(text: impl Into<String>) -> PyErr {
+    raised(|kinds| &kinds.pool, text.into())
 }
 
 /// The exception for an invalid configuration.

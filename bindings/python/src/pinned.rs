@@ -19,9 +19,9 @@ pub(crate) struct PyPinned {
 
 #[pymethods]
 impl PyPinned {
-    /// Allocates `bytes` bytes, rounded up to a power of two.
-    fn allocate(&self, py: Python<'_>, bytes: usize) -> PyResult<PyPinnedAllocation> {
-        let allocated = py.detach(|| self.allocator.pinned().allocate(bytes));
+    /// Allocates `size` bytes, rounded up to a power of two.
+    fn allocate(&self, py: Python<'_>, size: usize) -> PyResult<PyPinnedAllocation> {
+        let allocated = py.detach(|| self.allocator.pinned().allocate(size));
         Ok(PyPinnedAllocation {
             allocator: self.allocator.clone(),
             held: Arc::new(Guarded::new(Held { allocation: Some(allocated.map_err(error::of_allocator)?), views: 0 })),

@@ -53,7 +53,7 @@ impl PyPool {
 
     /// The pool, unless it was released.
     fn pool(&self) -> PyResult<Arc<Pool>> {
-        self.inner.lock().clone().ok_or_else(|| error::error("this pool was released; create another"))
+        self.inner.lock().clone().ok_or_else(|| error::of_pool("this pool was released; create another"))
     }
 }
 
@@ -65,12 +65,12 @@ impl PyPool {
         self.id
     }
 
-    /// Allocates `bytes` bytes from the pool for work in `stream`; see `Allocator.allocate`.
-    #[pyo3(signature = (bytes, stream=None))]
-    fn allocate(&self, py: Python<'_>, bytes: u64, stream: Option<Named<'_>>) -> PyResult<PyAllocation> {
+    /// Allocates `size` bytes from the pool for work in `stream`; see `Allocator.allocate`.
+    #[pyo3(signature = (size, stream=None))]
+    fn allocate(&self, py: Python<'_>, size: u64, stream: Option<Named<'_>>) -> PyResult<PyAllocation> {
         let pool = self.pool()?;
         let stream = Named::open(stream, pool.allocator())?;
-        let allocation = calls::detached(py, || pool.allocate(bytes, &stream))?.map_err(error::of_allocator)?;
+        let allocation = calls::detached(py, || pool.allocate(size, &stream))?.map_err(error::of_allocator)?;
         Ok(PyAllocation::new(pool.allocator().clone(), allocation))
     }
 
@@ -132,7 +132,7 @@ impl PyPool {
         });
         match left {
             Some(_) => Ok(()),
-            None => Err(error::error("this thread has not entered the pool; leave it on the thread that entered it")),
+            None => Err(error::of_pool("this thread has not entered the pool; leave it on the thread that entered it")),
         }
     }
 

@@ -2,7 +2,9 @@
 
 use cachette::hal::StreamRef;
 use cachette::{Allocator, Stream};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::PyInt;
 
 use crate::error;
 
@@ -38,10 +40,27 @@ impl PyStream {
 }
 
 /// A stream argument: a `Stream` object, or the driver's handle.
-#[derive(FromPyObject)]
 pub(crate) enum Named<'py> {
     Ours(Bound<'py, PyStream>),
     Handle(usize),
+}
+
+impl<'py> FromPyObject<'_, 'py> for Named<'py> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(stream) = object.cast::<PyStream>() {
+            return Ok(Self::Ours(stream.to_owned()));
+        }
+        object.extract().map(Self::Handle).map_err(|why| {
+            if object.is_instance_of::<PyInt>() {
+                return why;
+            }
+            let given = object.get_type().name().map_or_else(|_| "another type".to_owned(), |name| name.to_string());
+            let text = format!("stream must be a cachette_gpu.Stream or an int, the driver's handle, and not {given}");
+            PyTypeError::new_err(text)
+        })
+    }
 }
 
 impl Named<'_> {

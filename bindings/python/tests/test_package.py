@@ -81,8 +81,12 @@ def test_bad_arguments_are_type_and_overflow_errors(allocator: cachette_gpu.Allo
         allocator.allocate(-1)
     with pytest.raises(TypeError):
         allocator.allocate("much")  # type: ignore[arg-type]
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="^stream must be a cachette_gpu.Stream or an int, .* not str"):
         allocator.allocate(1, "stream")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="and not float"):
+        allocator.allocate(1).record_stream(1.5)  # type: ignore[arg-type]
+    with pytest.raises(OverflowError):
+        allocator.allocate(1, -1)
 
 
 def test_memory_serves_the_same_stream_again(allocator: cachette_gpu.Allocator) -> None:
@@ -281,7 +285,7 @@ def test_p6_memory_outlives_its_pool(allocator: cachette_gpu.Allocator) -> None:
     pool.release()
     pool.release()
     assert memory.bytes == 512
-    with pytest.raises(cachette_gpu.Error, match="was released"):
+    with pytest.raises(cachette_gpu.PoolError, match="was released"):
         pool.allocate(512)
     memory.free()
     allocator.empty_cache()
@@ -295,7 +299,7 @@ def test_a_pool_is_left_on_the_thread_that_entered_it(allocator: cachette_gpu.Al
     def leave() -> None:
         try:
             pool.__exit__(None, None, None)
-        except cachette_gpu.Error as why:
+        except cachette_gpu.PoolError as why:
             caught.append(why)
 
     with pool:

@@ -78,7 +78,7 @@ class Cache:
             print(type(why).__name__)
 kept = Cache()
 """)
-    assert done.stdout == "Error\n"
+    assert done.stdout == "PoolError\n"
 
 
 def test_errors_need_no_module_that_can_still_be_imported(run: Run) -> None:

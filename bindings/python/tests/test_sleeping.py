@@ -28,8 +28,9 @@ def test_a_pool_that_sleeps_keeps_addresses_and_contents(allocator: cachette_gpu
     assert seen[-1] == (4 * MiB, 4 * MiB)
     assert pool.is_asleep and pool.stats()["reserved_bytes"] == 0
     assert pool.sleep() == {"released": 0, "saved": 0}
-    with pytest.raises(cachette_gpu.Error, match="the pool sleeps; wake it first"):
+    with pytest.raises(cachette_gpu.PoolError, match="the pool sleeps; wake it first") as caught:
         pool.allocate(512)
+    assert isinstance(caught.value, cachette_gpu.Error)
     assert pool.wake() == 4 * MiB and not pool.is_asleep
     assert memory.address == address
     assert ctypes.string_at(address, 4 * MiB) == bytes([7]) * (4 * MiB)

@@ -13,7 +13,7 @@ To replace another library's allocator, see :mod:`cachette_gpu.torch`, :mod:`cac
 
 from __future__ import annotations
 
-from ._errors import ConfigError, EnableError, Error, HistoryError, OutOfMemoryError
+from ._errors import ConfigError, EnableError, Error, HistoryError, OutOfMemoryError, PoolError
 from ._native import VERSION as __version__
 from ._native import (
     Allocation,
@@ -39,6 +39,7 @@ __all__ = [
     "Pinned",
     "PinnedAllocation",
     "Pool",
+    "PoolError",
     "Stream",
     "View",
     "__version__",

@@ -24,6 +24,10 @@ class HistoryError(Error, ValueError, RuntimeError):
     """Invalid options of a history; the text lists the allowed values."""
 
 
+class PoolError(Error):
+    """A call that a pool refuses in its present state: it sleeps, was released, or cannot sleep."""
+
+
 class OutOfMemoryError(Error, MemoryError):
     """A request that failed for lack of memory, with the figures at that moment in bytes.
 

@@ -159,8 +159,8 @@ class View:
 class Pinned:
     """The pinned host memory of an allocator: `Allocator.pinned()`."""
 
-    def allocate(self, bytes: int) -> PinnedAllocation:
-        """Allocates `bytes` bytes, rounded up to a power of two."""
+    def allocate(self, size: int) -> PinnedAllocation:
+        """Allocates `size` bytes, rounded up to a power of two."""
     def stats(self) -> dict[str, int]:
         """The statistics, with the keys of `torch.cuda.host_memory_stats()`."""
     def empty_cache(self) -> int:
@@ -205,8 +205,8 @@ class Pool:
     @property
     def id(self) -> tuple[int, int]:
         """The pool's identifier: two numbers."""
-    def allocate(self, bytes: int, stream: Stream | int | None = None) -> Allocation:
-        """Allocates `bytes` bytes from the pool for work in `stream`."""
+    def allocate(self, size: int, stream: Stream | int | None = None) -> Allocation:
+        """Allocates `size` bytes from the pool for work in `stream`."""
     def stats(self) -> dict[str, int]:
         """The statistics of the pool: `allocations`, `allocated_bytes`, `segments`, `reserved_bytes`."""
     def empty_cache(self) -> int:
@@ -237,8 +237,8 @@ class Allocator:
     @property
     def device_name(self) -> str:
         """The name of the device."""
-    def allocate(self, bytes: int, stream: Stream | int | None = None) -> Allocation:
-        """Allocates `bytes` bytes for work in `stream`: a `Stream`, the driver's handle, or the default stream.
+    def allocate(self, size: int, stream: Stream | int | None = None) -> Allocation:
+        """Allocates `size` bytes for work in `stream`: a `Stream`, the driver's handle, or the default stream.
 
         An `int` is the handle of a live stream of this device, such as `torch.cuda.Stream.cuda_stream`, and no index. The
         stream must stay alive until the allocator and the memory are gone.
@@ -294,7 +294,7 @@ class Allocator:
         """Frees the host memory of pools that are awake again; returns its bytes."""
     def pinned(self) -> Pinned:
         """Pinned host memory, which the device copies from and to asynchronously."""
-    def metrics(self, labels: dict[str, str] = ...) -> str:
+    def metrics(self, labels: dict[str, str] | None = None) -> str:
         """The statistics in Prometheus' text format, with `labels` besides the device."""
     def record_memory_history(
         self,
@@ -303,7 +303,7 @@ class Allocator:
         stacks: str = "all",
         max_entries: int = 100_000,
         clear_history: bool = False,
-        skip_actions: list[str] = ...,
+        skip_actions: list[str] | None = None,
     ) -> None:
         """Starts to record a history, with the parameters of `torch.cuda.memory._record_memory_history`."""
     def is_history_enabled(self) -> bool:
