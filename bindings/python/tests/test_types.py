@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import Run
 
 import cachette_gpu
 from cachette_gpu import _native
@@ -69,10 +70,53 @@ def test_the_metadata_names_every_supported_python() -> None:
     assert metadata["Requires-Python"] == ">=3.10"
 
 
+def compile_class(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cachette_gpu.torch", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
 def test_check_says_which_mode_pytorch_would_get() -> None:
-    command = [sys.executable, "-m", "cachette_gpu.torch", "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = compile_class("--check")
     found = json.loads(done.stdout)
     assert found["cachette"] == cachette_gpu.__version__
     assert found["mode"] in (None, "plug-in", "class")
     assert (found["mode"] == "class") == (found["why"] is None)
+    assert (found["error"] is None, done.stderr) == (done.returncode == 0, "")
+
+
+@pytest.mark.parametrize(("torch", "config", "error"), [
+    ("good", "", None),
+    ("no-device", "", "no GPU can be used"),
+    ("initialised", "", "CUDA is initialised already"),
+    ("cpu", "", "for CPUs alone"),
+    ("good", "nonsense", "at byte 0"),
+])
+def test_check_fails_where_enable_would(run: Run, torch: str, config: str, error: str | None) -> None:
+    program = """
+import runpy, sys
+sys.argv[1:] = ["--check"]
+runpy.run_module("cachette_gpu.torch", run_name="__main__")
+"""
+    done = run(program, torch=torch, fails=error is not None, CACHETTE_ALLOC_CONF=config)
+    found = json.loads(done.stdout)
+    assert (found["error"] is None) if error is None else (error in found["error"])
+    assert done.returncode == (error is not None) and "Traceback" not in done.stderr
+    run("import cachette_gpu.torch; cachette_gpu.torch.enable()", torch=torch, fails=error is not None,
+        CACHETTE_ALLOC_CONF=config)
+
+
+def test_help_is_no_error_and_a_wrong_option_is_one() -> None:
+    done = compile_class("--help")
+    assert (done.returncode, done.stderr) == (0, "") and "--check" in done.stdout
+    done = compile_class("--chekc")
+    assert (done.returncode, done.stdout) == (2, "") and "--chekc" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["Allocator", "Allocation", "Pool", "Pinned", "PinnedAllocation", "Stream", "View"])
+def test_signatures_show_every_default(kind: str) -> None:
+    for name, function in inspect.getmembers(getattr(cachette_gpu, kind), inspect.isroutine):
+        if name.startswith("_"):
+            continue
+        parameters = inspect.signature(function).parameters
+        assert ... not in [parameter.default for parameter in parameters.values()], name
+        assert "bytes" not in parameters, name

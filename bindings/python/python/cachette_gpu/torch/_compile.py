@@ -136,7 +136,7 @@ def compiler() -> list[str]:
 def run(command: list[str], version: str, known: str) -> None:
     """Compiles, with a message to the user if that takes long."""
     number = version.split()[0]
-    line = f"compiling the class for PyTorch {number}, once on this machine; this takes about half a minute"
+    line = f"compiling the class for PyTorch {number}, once on this machine; this takes about 20 seconds"
     waits = threading.Timer(PATIENCE, _kept.say, [line])
     waits.daemon = True
     waits.start()

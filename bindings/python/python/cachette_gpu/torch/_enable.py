@@ -33,7 +33,7 @@ def enable(config: str | None = None, *, replace: bool = True, compiled: bool | 
     else from PyTorch's own variables. With ``replace`` Cachette replaces the functions of PyTorch that a pluggable
     allocator does not support: ``torch.cuda.memory_stats()`` and everything that depends on it.
 
-    PyTorch gets a C++ class if it is compiled already or can be compiled, which takes half a minute the first time.
+    PyTorch gets a C++ class if it is compiled already or can be compiled, which takes about 20 seconds the first time.
     Otherwise it gets functions in its wrapper. A line on stderr reports the choice and the reason. ``compiled`` forces
     one of the two. With the class, requests cost less, and features work that a pluggable allocator does not support:
     ``torch.cuda.MemPool``, ``torch.compile(mode="reduce-overhead")``, tensors in other processes,
@@ -45,13 +45,7 @@ def enable(config: str | None = None, *, replace: bool = True, compiled: bool | 
         if _enabled is not None:
             raise EnableError("Cachette is enabled already, with the configuration "
                               f"{_native.plugin.config()!r}; call enable() once in a process")
-        if torch.cuda.is_initialized():
-            raise EnableError("CUDA is initialised already, and memory of PyTorch's own allocator may be in use; "
-                              "call cachette_gpu.torch.enable() before the first use of a GPU")
-        _refuse_fork(torch)
-        made = _settings.check(torch)
-        text = _native.normalise_config(config)
-        backend = _usable_backend(torch)
+        made, text, backend = examine(torch, config)
         allocator, is_class, choice = _chosen(torch, compiled)
         shared = _process.start(backend, text, is_given=config is not None)
         if config is None and made is not None and not shared:
@@ -76,6 +70,15 @@ def is_enabled() -> bool:
 def config() -> str | None:
     """Cachette's configuration: the settings that differ from the default; ``None`` before it is enabled."""
     return _native.plugin.config()
+
+
+def examine(torch: Any, config: str | None) -> tuple[str | None, str, str]:
+    """What `enable` needs: the settings of PyTorch, the configuration, and the driver. It changes nothing."""
+    if torch.cuda.is_initialized():
+        raise EnableError("CUDA is initialised already, and memory of PyTorch's own allocator may be in use; "
+                          "call cachette_gpu.torch.enable() before the first use of a GPU")
+    _refuse_fork(torch)
+    return _settings.check(torch), _native.normalise_config(config), _usable_backend(torch)
 
 
 def usable_torch() -> Any:
