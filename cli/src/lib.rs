@@ -7,7 +7,7 @@ mod output;
 mod stdout;
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::LazyLock;
 
 use cachette::Backends;
@@ -72,6 +72,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         }
     };
     cachette_conformance::exit_if_hung(code);
+    // At the end of a process that is not written in Rust, nothing else does.
+    let _ = io::stdout().flush();
     code
 }
 

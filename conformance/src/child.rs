@@ -6,6 +6,7 @@
 use std::env;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio, exit};
 use std::sync::Arc;
 use std::thread;
@@ -81,9 +82,14 @@ fn ordinal() -> Ordinal {
 
 /// The command that starts this program again, as a child with a role.
 pub(crate) fn command(fixture: &Fixture, ordinal: Ordinal, role: &str, arguments: &str) -> io::Result<Command> {
+    let mut own = env::args_os();
     let mut command = Command::new(env::current_exe()?);
+    // An interpreter of Python finds its packages by the name that it was started with.
+    if let Some(name) = own.next() {
+        command.arg0(name);
+    }
     command
-        .args(env::args_os().skip(1))
+        .args(own)
         .env(ROLE, role)
         .env(FIXTURE, fixture.name.as_str())
         .env(DEVICE, ordinal.to_string())

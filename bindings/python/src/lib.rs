@@ -9,6 +9,7 @@
 //! | `devices.rs` | the list of devices |
 //! | `plugin.rs` | the process-wide plug-in for PyTorch |
 //! | `cupy.rs`, `onnxruntime.rs`, `shared.rs` | the functions that CuPy and ONNX Runtime call |
+//! | `program.rs` | the program `cachette` |
 //! | `sanitizer.rs` | the sanitizer of reused memory |
 //! | `source.rs` | libraries that a pool can allocate from |
 //! | `sleep.rs`, `pinned.rs` | sleep mode, and pinned host memory |
@@ -37,6 +38,7 @@ mod per_process;
 mod pinned;
 mod plugin;
 mod pool;
+mod program;
 mod recording;
 mod report;
 mod sanitizer;
@@ -78,6 +80,8 @@ mod _native {
     use crate::plugin::plugin;
     #[pymodule_export]
     use crate::pool::PyPool;
+    #[pymodule_export]
+    use crate::program::run_program;
     #[pymodule_export]
     use crate::sanitizer::{PySanitizer, default_stream};
     #[pymodule_export]

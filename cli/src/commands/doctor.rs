@@ -5,6 +5,7 @@ mod finding;
 mod pytorch;
 mod system;
 
+use std::env;
 use std::io::Write;
 
 use clap::Args;
@@ -25,9 +26,9 @@ pub(crate) struct Doctor {
     /// Prints the findings as JSON
     #[arg(long)]
     json: bool,
-    /// The Python whose PyTorch is examined
-    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
-    python: String,
+    /// The Python whose PyTorch is examined; by default `CACHETTE_PYTHON`, or python3
+    #[arg(long, value_name = "PROGRAM")]
+    python: Option<String>,
 }
 
 /// All findings, as JSON.
@@ -41,11 +42,12 @@ struct Diagnosis {
 impl Doctor {
     pub(super) fn run(self) -> Result<(), CliError> {
         let listing = Listing::gather();
+        let python = self.python.or_else(|| env::var("CACHETTE_PYTHON").ok()).unwrap_or_else(|| "python3".to_owned());
         // First of all: a process that the suite starts has the same arguments, and must find its part here.
         let conformance = devices::conformance(&listing)?;
         let mut findings = devices::findings(&listing);
         findings.push(conformance);
-        findings.extend(pytorch::findings(&self.python));
+        findings.extend(pytorch::findings(&python));
         findings.extend(system::findings());
         let broken: Vec<_> = findings
             .iter()

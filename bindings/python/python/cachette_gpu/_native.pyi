@@ -21,6 +21,7 @@ __all__ = [
     "normalise_config",
     "onnxruntime",
     "plugin",
+    "run_program",
     "set_memory_metadata",
     "why_unusable",
 ]
@@ -57,6 +58,9 @@ def why_unusable(backend: str) -> str | None:
 
 def normalise_config(text: str | None = None) -> str:
     """Parses a configuration, by default the environment's, and returns its shortest form."""
+
+def run_program(arguments: Sequence[str]) -> int:
+    """Runs the program `cachette` with these arguments, of which the first is its name; returns the exit status."""
 
 def set_memory_metadata(text: str) -> None:
     """Sets the metadata of this thread's events."""
