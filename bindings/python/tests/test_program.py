@@ -18,6 +18,10 @@ import cachette_gpu
 SCRIPT = [str(Path(sysconfig.get_path("scripts")) / "cachette")]
 MODULE = [sys.executable, "-m", "cachette_gpu"]
 
+#: The emulated library of CUDA, which the project's own CI builds.
+LIBRARY = os.environ.get("CACHETTE_TEST_CUDA", "")
+FRONT = Path(cachette_gpu.__file__).with_name("libcachette_front.so")
+
 #: A machine without a GPU, whatever this one has.
 VARIABLES = {**os.environ, "CACHETTE_CUDA_LIBRARY": "/no/such/library.so", "CACHETTE_HIP_LIBRARY": "/no/such/library.so"}
 
@@ -90,3 +94,20 @@ def test_doctor_examines_the_python_of_the_package() -> None:
 def test_run_has_the_exit_status_of_a_program_that_cannot_be_started() -> None:
     done = cachette(SCRIPT, "run", "--", "true")
     assert done.returncode == 2 and done.stderr.startswith("error: ")
+
+
+@pytest.mark.skipif(not LIBRARY, reason="CACHETTE_TEST_CUDA names no emulated CUDA library")
+@pytest.mark.skipif(not FRONT.exists(), reason="this package was built without the front")
+def test_run_finds_the_front_of_the_package() -> None:
+    text = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+context, memory = ctypes.c_void_p(), ctypes.c_void_p()
+assert cuda.cuInit(0) == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxPushCurrent_v2(context) == cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(1 << 20)) == 0
+assert cuda.cuMemFree_v2(memory) == 0
+raise SystemExit(7)
+"""
+    done = cachette(SCRIPT, "run", "--", sys.executable, "-c", text, CACHETTE_CUDA_LIBRARY=LIBRARY)
+    assert done.returncode == 7, done.stderr
+    assert "in front of" in done.stderr and "requests 1, " in done.stderr
