@@ -2,7 +2,7 @@
 
 mod program;
 
-use program::{cachette, run};
+use program::{Ran, cachette, run};
 use serde_json::Value;
 
 /// Every command that has a page.
@@ -118,9 +118,14 @@ fn results_for_programs_have_the_standard_output_to_themselves() {
 
 #[test]
 fn the_doctor_says_which_python_is_not_there() {
-    let found = doctor(&["--python", "/nonexistent/python"]);
-    let python = found["findings"].as_array().unwrap().iter().find(|finding| finding["topic"] == "Python").unwrap();
-    assert!(python["text"].as_str().unwrap().starts_with("/nonexistent/python cannot be started: "), "{python}");
+    for arguments in [&["--python", "/nonexistent/python"][..], &[]] {
+        let mut command = cachette(&[&["doctor", "--json"], arguments].concat());
+        command.env("CACHETTE_PYTHON", if arguments.is_empty() { "/nonexistent/python" } else { "python3" });
+        let ran = Ran::of(&command.output().expect("the program starts"));
+        let found: Value = serde_json::from_str(&ran.stdout).expect("the findings are JSON");
+        let python = found["findings"].as_array().unwrap().iter().find(|finding| finding["topic"] == "Python").unwrap();
+        assert!(python["text"].as_str().unwrap().starts_with("/nonexistent/python cannot be started: "), "{python}");
+    }
 }
 
 #[test]

@@ -22,7 +22,8 @@ def main() -> int:
     # Python ignores it, and programs that `cachette run` starts would inherit that.
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     # `cachette doctor` examines the PyTorch beside this package.
-    os.environ.setdefault("CACHETTE_PYTHON", sys.executable)
+    if sys.executable:
+        os.environ.setdefault("CACHETTE_PYTHON", sys.executable)
     if FRONT.exists():
         os.environ.setdefault("CACHETTE_FRONT", str(FRONT))
     return _native.run_program(["cachette", *sys.argv[1:]])
