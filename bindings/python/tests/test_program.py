@@ -23,7 +23,7 @@ LIBRARY = os.environ.get("CACHETTE_TEST_CUDA", "")
 FRONT = Path(cachette_gpu.__file__).with_name("libcachette_front.so")
 
 #: A machine without a GPU, whatever this one has.
-VARIABLES = {**os.environ, "CACHETTE_CUDA_LIBRARY": "/no/such/library.so", "CACHETTE_HIP_LIBRARY": "/no/such/library.so"}
+VARIABLES = {**os.environ, "CACHETTE_CUDA_LIBRARY": "/no/such/cuda.so", "CACHETTE_HIP_LIBRARY": "/no/such/hip.so"}
 
 both = pytest.mark.parametrize("program", [SCRIPT, MODULE], ids=["command", "module"])
 

@@ -19,7 +19,7 @@ from ._error import EnableError
 
 
 def check() -> dict[str, str | None]:
-    """The versions, and the mode of ``enable()``: ``class``, ``plug-in`` or none, with the reason if it is not the first.
+    """The versions, and the mode of ``enable()``: ``class``, ``plug-in`` or none; if not the first, with the reason.
 
     ``error`` is what ``enable()`` would raise on this machine.
     """
