@@ -32,8 +32,8 @@ cachette: a caching memory allocator for NVIDIA, AMD and host memory
   cachette replay RUN.pickle --fit --device-size 80GB
                                    would it fit on a smaller card?
   cachette run -- PROGRAM          a program with memory from Cachette
-  cachette snapshot view FILE -o page.html
-                                   a snapshot of PyTorch or Cachette as a page
+  cachette snapshot view FILE      a snapshot of PyTorch or Cachette as a page
+  cachette snapshot diff A B       what grew between two snapshots
 
 A recording comes from torch.cuda.memory._record_memory_history() and
 torch.cuda.memory._dump_snapshot(\"RUN.pickle\"); benches/traces has others.
@@ -53,7 +53,7 @@ struct Cli {
     /// Colours of the output
     #[arg(long, value_name = "WHEN", global = true, default_value = "auto")]
     color: ColorChoice,
-    /// Shows no progress
+    /// Shows no progress, and `run` no lines about the program
     #[arg(long, short, global = true)]
     quiet: bool,
 }

@@ -22,7 +22,7 @@ fn conformance(more: &[&str]) -> Ran {
 
 #[test]
 fn the_text_names_every_case_and_the_totals() {
-    let ran = conformance(&["--filter", GROUP]);
+    let ran = conformance(&["--filter", GROUP, "--verbose"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let lines: Vec<_> = ran.stdout.lines().collect();
     assert!(lines[0].starts_with("host: host "), "{ran:?}");
@@ -33,6 +33,14 @@ fn the_text_names_every_case_and_the_totals() {
     }
     let totals = format!("{} passed, 0 failed, ", cases.len());
     assert!(lines[lines.len() - 1].starts_with(&totals), "{ran:?}");
+    let short = conformance(&["--filter", GROUP]);
+    assert_eq!(short.stdout.lines().collect::<Vec<_>>(), [lines[0], lines[lines.len() - 1]]);
+}
+
+#[test]
+fn the_first_backend_with_a_device_is_tested() {
+    // Without drivers that is the host.
+    assert_eq!(run(&["conformance", "--filter", GROUP]).stdout, conformance(&["--filter", GROUP]).stdout);
 }
 
 #[test]
@@ -63,7 +71,7 @@ fn isolated_cases_have_the_same_outcomes() {
 #[test]
 fn the_junit_report_goes_to_the_file_and_the_text_to_the_terminal() {
     let file = Scratch::new(".xml");
-    let ran = conformance(&["--filter", GROUP, "--format", "junit", "--output", file.path()]);
+    let ran = conformance(&["--filter", GROUP, "--format", "junit", "--output", file.path(), "--verbose"]);
     let xml = fs::read_to_string(file.path()).unwrap();
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(xml.starts_with("<?xml version=\"1.0\""), "{xml}");

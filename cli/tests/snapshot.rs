@@ -6,7 +6,7 @@ mod scratch;
 
 use std::fs;
 
-use cachette_snapshot::Snapshot;
+use cachette_snapshot::{Frame, Snapshot, StackId};
 use program::run;
 use recording::{MIB, pickled, run_of_three};
 use scratch::Scratch;
@@ -99,6 +99,75 @@ fn a_page_stands_by_itself() {
 }
 
 #[test]
+fn a_page_lies_beside_the_snapshot_by_default() {
+    let file = pickled(&run_of_three());
+    let page = format!("{}.html", file.path());
+    let ran = run(&["snapshot", "view", file.path()]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let html = fs::read_to_string(&page).unwrap();
+    fs::remove_file(&page).unwrap();
+    assert!(html.trim_end().ends_with("</html>"));
+    assert!(ran.stdout.starts_with(&format!("wrote {page} (")) && ran.stdout.lines().count() == 1, "{ran:?}");
+}
+
+/// Two snapshots: one owner has 34 MiB more, another has come, and memory without callers has gone.
+fn two_steps() -> [Scratch; 2] {
+    let before = run_of_three();
+    let mut after = run_of_three();
+    let frame = |name: &str, line| Frame { name: name.to_owned(), file: "train.py".to_owned(), line };
+    let new = after.stacks.add([frame("cache", 20)]);
+    let mut segments = after.segments.clone();
+    for (order, segment) in (4..).zip(&mut segments) {
+        segment.order = order;
+        segment.address += 1000 * MIB;
+        segment.blocks[0].address += 1000 * MIB;
+    }
+    segments[0].blocks[0].stack = new;
+    after.segments.extend(segments);
+    let mut lost = before.clone();
+    lost.segments[0].blocks[0].stack = StackId::default();
+    [pickled(&lost), pickled(&after)]
+}
+
+#[test]
+fn a_difference_names_what_grew_came_and_went() {
+    let [before, after] = two_steps();
+    let ran = run(&["snapshot", "diff", before.path(), after.path()]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(
+        ran.stdout,
+        "device 0: 34.00 MiB in use, then 68.00 MiB: 34.00 MiB more\n\
+         grew (1 of 1)\n     \
+         +34.00 MiB  to 64.00 MiB in 3 blocks  step train.py:10 < main train.py:3\n\
+         came (1 of 1)\n      \
+         +4.00 MiB  to 4.00 MiB in 1 block  cache train.py:20\n\
+         went (1 of 1)\n      \
+         -4.00 MiB  to 0 bytes in 0 blocks  no stack recorded\n"
+    );
+    let ran = run(&["snapshot", "diff", after.path(), after.path()]);
+    assert!(ran.stdout.ends_with(": 0 bytes more\nno owner has more or less\n"), "{ran:?}");
+}
+
+#[test]
+fn a_difference_for_programs() {
+    let [before, after] = two_steps();
+    let ran = run(&["snapshot", "diff", before.path(), after.path(), "--json"]);
+    let found: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let owner = &found["devices"][0]["owners"][0];
+    assert_eq!(owner["owner"], "step train.py:10 < main train.py:3");
+    assert_eq!(owner["change"], "grew");
+    assert_eq!(owner["after"], serde_json::json!({ "bytes": 64 * MIB, "blocks": 3 }));
+    assert_eq!(found["devices"][0]["before"]["bytes"], 34 * MIB);
+}
+
+#[test]
+fn a_difference_needs_two_snapshots() {
+    let file = pickled(&run_of_three());
+    refused(&["diff", file.path()], "<B>");
+    refused(&["diff", file.path(), "/nonexistent/x.pickle"], "cannot be read: ");
+}
+
+#[test]
 fn files_that_are_no_snapshots() {
     refused(&["info", "/nonexistent/x.pickle"], "cannot be read: ");
     let foreign = Scratch::holding("a 0 512 0\n", ".pickle");
@@ -106,7 +175,7 @@ fn files_that_are_no_snapshots() {
     let code = Scratch::holding(b"\x80\x02cos\nsystem\n.", ".pickle");
     refused(&["info", code.path()], "it asks for 'os.system'");
     refused(&["info"], "<FILE>");
-    refused(&["view", foreign.path()], "--output <PAGE>");
+    refused(&["view", foreign.path()], "it begins with");
 }
 
 #[test]

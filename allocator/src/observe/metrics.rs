@@ -40,7 +40,7 @@ pub struct Metrics {
 }
 
 /// A figure of a page: its name, description and kind, and a line for each value.
-struct Figure {
+struct PageFigure {
     name: String,
     help: String,
     kind: &'static str,
@@ -81,20 +81,20 @@ impl Metrics {
 
     /// Writes the figures of several allocators as one page, each figure once with all its values.
     pub fn write_all(all: &[Self], out: &mut impl Write, labels: &[(&str, &str)]) -> fmt::Result {
-        let mut page: Vec<Figure> = Vec::new();
+        let mut page: Vec<PageFigure> = Vec::new();
         for figure in all.iter().flat_map(|metrics| metrics.figures(labels)) {
             match page.iter_mut().find(|known| known.name == figure.name) {
                 Some(known) => known.lines += &figure.lines,
                 None => page.push(figure),
             }
         }
-        for Figure { name, help, kind, lines } in page {
+        for PageFigure { name, help, kind, lines } in page {
             write!(out, "# HELP cachette_{name} {help}\n# TYPE cachette_{name} {kind}\n{lines}")?;
         }
         Ok(())
     }
 
-    fn figures(&self, labels: &[(&str, &str)]) -> Vec<Figure> {
+    fn figures(&self, labels: &[(&str, &str)]) -> Vec<PageFigure> {
         let mut common = format!("device=\"{}\",backend=\"{}\"", self.device.0, self.backend);
         common.extend(labels.iter().map(|(label, text)| {
             let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
@@ -104,7 +104,7 @@ impl Metrics {
         // Adds a figure: its description, and each value with its additional labels.
         let mut figure = |name: &str, help: &str, kind, values: &[(&str, String)]| {
             let lines = values.iter().map(|(own, value)| format!("cachette_{name}{{{common}{own}}} {value}\n"));
-            page.push(Figure { name: name.to_owned(), help: help.to_owned(), kind, lines: lines.collect() });
+            page.push(PageFigure { name: name.to_owned(), help: help.to_owned(), kind, lines: lines.collect() });
         };
         let version = concat!(",version=\"", env!("CARGO_PKG_VERSION"), "\"");
         figure("build_info", "Always 1; the version is a label.", "gauge", &[(version, "1".to_owned())]);

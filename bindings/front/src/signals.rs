@@ -21,7 +21,7 @@ use libc::{SIGINT, SIGTERM, SIGUSR1, c_int};
 use crate::{entry, summary};
 
 /// How long the report of a program that a signal ends may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the thread that a signal interrupted waits for the report before it runs on: it may hold a lock.
 const PAUSE_MS: c_int = 2000;
 /// How often the file of metrics is written.
@@ -161,7 +161,7 @@ fn report_all() {
 fn end_process() {
     END.wait(None);
     if !WRITTEN.wait(Some(PATIENCE)) {
-        let text = b"cachette: a call of the driver does not end, so there is no report\n";
+        let text = b"cachette: the report did not end in ten seconds, so it is not complete\n";
         // SAFETY: the bytes are valid for reading.
         unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
     }

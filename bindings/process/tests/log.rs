@@ -24,12 +24,12 @@ fn program() {
 }
 
 fn lines(level: Option<&str>, config: &str) -> Vec<String> {
-    let mut command = Command::new(env::current_exe().unwrap());
+    let mut command = Command::new(env::current_exe().expect("a program knows where it is"));
     command.args(["--exact", "program", "--ignored", "--nocapture"]).env("TEST_CONFIG", config);
     command.env_remove("CACHETTE_LOG").envs(level.map(|level| ("CACHETTE_LOG", level)));
-    let output = command.output().unwrap();
+    let output = command.output().expect("the program starts");
     assert!(output.status.success(), "{output:?}");
-    let text = String::from_utf8(output.stderr).unwrap();
+    let text = String::from_utf8(output.stderr).expect("the output is text");
     text.lines().filter(|line| line.starts_with("cachette: ")).map(str::to_owned).collect()
 }
 

@@ -19,12 +19,13 @@ use crate::stdout;
 
 /// Runs the conformance suite against one device
 ///
-/// Exit code 1 if a case fails, 2 if the request is invalid.
+/// It prints the cases that fail and the totals, or every case with --verbose. Exit code 1 if a case fails, 2 if the
+/// request is invalid.
 #[derive(Debug, Args)]
 pub(crate) struct Conformance {
-    /// The backend to test: cuda, hip or host
+    /// The backend to test: cuda, hip or host; if left out, the first that has a device
     #[arg(long)]
-    backend: String,
+    backend: Option<String>,
     /// The device to test
     #[arg(long, value_name = "N", default_value = "0", value_parser = ordinal)]
     #[arg(allow_hyphen_values = true)]
@@ -35,6 +36,9 @@ pub(crate) struct Conformance {
     /// Runs each group of cases in a child process, so that a driver which crashes or hangs fails one case only
     #[arg(long)]
     isolate: bool,
+    /// Prints every case, when it ends
+    #[arg(long, short)]
+    verbose: bool,
     /// The format of the report
     #[arg(long, value_enum, default_value_t)]
     format: ReportFormat,
@@ -53,7 +57,7 @@ enum ReportFormat {
 
 impl Conformance {
     pub(super) fn run(self) -> Result<(), CliError> {
-        let fixture = Arc::new(target::find(&self.backend, self.device)?);
+        let fixture = Arc::new(target::find(self.backend.as_deref(), self.device)?);
         // This comes before the file is created: a child has the same arguments and must not write it.
         child::play_if_child(&fixture);
         if let Some(filter) = &self.filter {
@@ -67,8 +71,11 @@ impl Conformance {
             ..Options::default()
         };
         let in_text = file.is_some() || matches!(self.format, ReportFormat::Text);
-        let report =
-            if in_text { run_in_text(&fixture, &options)? } else { cachette_conformance::run(&fixture, &options)? };
+        let report = if in_text {
+            run_in_text(&fixture, &options, self.verbose)?
+        } else {
+            cachette_conformance::run(&fixture, &options)?
+        };
         match file {
             None if in_text => {}
             None => stdout::print(|out| write(out, &report, self.format))?,
@@ -78,8 +85,9 @@ impl Conformance {
     }
 }
 
-/// Runs the cases and prints each outcome at once, so that it is known even if the driver ends the process.
-fn run_in_text(fixture: &Arc<Fixture>, options: &Options) -> Result<Report, CliError> {
+/// Runs the cases and prints each outcome at once, so that it is known even if the driver ends the process. Outcomes that
+/// are no failures are printed if `verbose`.
+fn run_in_text(fixture: &Arc<Fixture>, options: &Options, verbose: bool) -> Result<Report, CliError> {
     let mut is_first = true;
     let mut printed = Ok(());
     let report = run_with(fixture, options, |header, case| {
@@ -88,7 +96,7 @@ fn run_in_text(fixture: &Arc<Fixture>, options: &Options) -> Result<Report, CliE
                 if mem::take(&mut is_first) {
                     writeln!(out, "{header}")?;
                 }
-                writeln!(out, "{case}")
+                if verbose || case.outcome.is_failure() { writeln!(out, "{case}") } else { Ok(()) }
             });
         }
     })?;

@@ -1,6 +1,7 @@
 //! `cachette snapshot`: operations on snapshots.
 
 mod convert;
+mod diff;
 mod info;
 mod summary;
 mod view;
@@ -11,7 +12,7 @@ use clap::{Args, Subcommand};
 
 use crate::error::CliError;
 
-/// Shows, converts and draws memory snapshots of PyTorch or Cachette
+/// Shows, compares, converts and draws memory snapshots of PyTorch or Cachette
 ///
 /// A snapshot is a pickle from `torch.cuda.memory._dump_snapshot`, or JSON, and may be compressed with gzip. Pickles
 /// are read as data; their code is never run. Exit code 2 if a file cannot be read or written.
@@ -25,6 +26,7 @@ pub(crate) struct Snapshot {
 #[derive(Debug, Subcommand)]
 enum What {
     Info(info::Info),
+    Diff(diff::Diff),
     Convert(convert::Convert),
     View(view::View),
 }
@@ -33,6 +35,7 @@ impl Snapshot {
     pub(super) fn run(self) -> Result<(), CliError> {
         match self.what {
             What::Info(info) => info.run(),
+            What::Diff(diff) => diff.run(),
             What::Convert(convert) => convert.run(),
             What::View(view) => view.run(),
         }

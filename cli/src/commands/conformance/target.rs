@@ -13,9 +13,11 @@ const HOST_DEVICES: u32 = 2;
 /// Small enough for any machine, and larger than any case needs.
 const HOST_CAPACITY: u64 = 256 << 20;
 
-/// Returns a fixture for an existing device. The error lists the existing ones.
-pub(in crate::commands) fn find(name: &str, ordinal: Ordinal) -> Result<Fixture, OpenError> {
-    let backend = load(name)?;
+/// Returns a fixture for an existing device, by default of the first backend that has one. The error lists the existing
+/// ones.
+pub(in crate::commands) fn find(name: Option<&str>, ordinal: Ordinal) -> Result<Fixture, OpenError> {
+    let has_device = |name: &&str| load(name).is_ok_and(|backend| Backends::open_on(&*backend, Ordinal(0)).is_ok());
+    let backend = load(name.or_else(|| Backends::names().find(has_device)).unwrap_or("host"))?;
     Backends::open_on(&*backend, ordinal)?;
     let name = backend.info().name;
     let fixture = Fixture::new(name, move || load(name).map_err(|error| error.to_string())).on(ordinal);

@@ -126,7 +126,7 @@ pub(super) fn conformance(listing: &Listing) -> Result<Finding, CliError> {
     let mut vendors = listing.backends.iter().filter(|backend| backend.name != HOST);
     let device = vendors.find_map(|backend| Some((backend.name, open_devices(backend).next()?.0)));
     let (name, ordinal) = device.unwrap_or((HOST, 0));
-    let fixture = Arc::new(target::find(name, Ordinal(ordinal))?);
+    let fixture = Arc::new(target::find(Some(name), Ordinal(ordinal))?);
     child::play_if_child(&fixture);
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let report = cachette_conformance::run(&fixture, &Options { threads, ..Options::default() })?;

@@ -9,7 +9,7 @@ use cachette_snapshot::{Frame, PoolId, Setting, Snapshot, StackId, TraceAction};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::summary::{Memory, Summary, share};
+use super::summary::{Memory, Summary, place, plural, share};
 use crate::commands::standard;
 use crate::error::CliError;
 use crate::json::write_to;
@@ -100,30 +100,15 @@ impl Page<'_> {
         for holder in &summary.holders[..shown] {
             let (bytes, blocks) = (Bytes(holder.bytes), holder.blocks);
             let percent = 100.0 * share(holder.bytes, used.max(1));
-            writeln!(
-                out,
-                "  {bytes:>12}  {percent:>5.1} %  {blocks:>6} {}  {}",
-                plural(blocks, "block", "blocks"),
-                self.place(holder.stack)
-            )?;
+            let (noun, place) = (plural(blocks, "block", "blocks"), self.place(holder.stack));
+            let line = format!("  {bytes:>12}  {percent:>5.1} %  {blocks:>6} {noun}  {place}");
+            write!(out, "{}", stdout::sentence(&line))?;
         }
         Ok(())
     }
 
-    /// The innermost frame of a stack, and the one that called it.
     fn place(&self, stack: StackId) -> String {
-        let frames = self.snapshot.stacks.frames_of(stack).take(2);
-        let frames: Vec<String> = frames
-            .map(|frame| {
-                let text = if frame.file.is_empty() {
-                    frame.name.clone()
-                } else {
-                    format!("{} {}:{}", frame.name, frame.file, frame.line)
-                };
-                text.escape_debug().to_string()
-            })
-            .collect();
-        if frames.is_empty() { "no stack recorded".to_owned() } else { frames.join(" < ") }
+        place(self.snapshot, stack).unwrap_or_else(|| "no stack recorded".to_owned())
     }
 
     fn events(&self, out: &mut dyn Write, summary: &Summary<'_>) -> io::Result<()> {
@@ -137,13 +122,11 @@ impl Page<'_> {
         let count = shortages.clone().count();
         for event in shortages.take(MOST_SHORTAGES) {
             let after = share(event.time_us.abs_diff(first), 1_000_000);
-            writeln!(
-                out,
-                "out of memory after {after:.3} s: {} asked for with {} free on the device, in {}",
-                Bytes(event.bytes),
-                Bytes(event.address),
-                self.place(event.stack)
-            )?;
+            let (asked, free, place) = (Bytes(event.bytes), Bytes(event.address), self.place(event.stack));
+            let line = format!(
+                "out of memory after {after:.3} s: {asked} asked for with {free} free on the device, in {place}"
+            );
+            write!(out, "{}", stdout::sentence(&line))?;
         }
         if count > MOST_SHORTAGES {
             writeln!(out, "and {} times more", count - MOST_SHORTAGES)?;
@@ -157,7 +140,7 @@ impl Page<'_> {
         }
         writeln!(out, "settings")?;
         for (key, setting) in &self.snapshot.settings {
-            writeln!(out, "  {}: {}", key.escape_debug(), text_of(setting))?;
+            write!(out, "{}", stdout::sentence(&format!("  {}: {}", key.escape_debug(), text_of(setting))))?;
         }
         Ok(())
     }
@@ -219,8 +202,4 @@ fn text_of(setting: &Setting) -> String {
             format!("{{{}}}", entries.join(", "))
         }
     }
-}
-
-const fn plural(count: usize, one: &'static str, many: &'static str) -> &'static str {
-    if count == 1 { one } else { many }
 }

@@ -128,3 +128,21 @@ fn holders(stacks: BTreeMap<StackId, (u64, usize)>) -> Vec<Holder> {
     holders.sort_by_key(|holder| (std::cmp::Reverse(holder.bytes), holder.stack));
     holders
 }
+
+/// The innermost frame of a stack, and the one that called it; `None` if no stack was recorded.
+pub(super) fn place(snapshot: &Snapshot, stack: StackId) -> Option<String> {
+    let frames = snapshot.stacks.frames_of(stack).take(2).map(|frame| {
+        let text = if frame.file.is_empty() {
+            frame.name.clone()
+        } else {
+            format!("{} {}:{}", frame.name, frame.file, frame.line)
+        };
+        text.escape_debug().to_string()
+    });
+    let frames: Vec<String> = frames.collect();
+    (!frames.is_empty()).then(|| frames.join(" < "))
+}
+
+pub(super) const fn plural(count: usize, one: &'static str, many: &'static str) -> &'static str {
+    if count == 1 { one } else { many }
+}
