@@ -9,7 +9,7 @@ use cachette_snapshot::{Frame, PoolId, Setting, Snapshot, StackId, TraceAction};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::summary::{Memory, Summary, share};
+use super::summary::{Memory, Summary, place, share};
 use crate::commands::standard;
 use crate::error::CliError;
 use crate::json::write_to;
@@ -110,20 +110,8 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// The innermost frame of a stack, and the one that called it.
     fn place(&self, stack: StackId) -> String {
-        let frames = self.snapshot.stacks.frames_of(stack).take(2);
-        let frames: Vec<String> = frames
-            .map(|frame| {
-                let text = if frame.file.is_empty() {
-                    frame.name.clone()
-                } else {
-                    format!("{} {}:{}", frame.name, frame.file, frame.line)
-                };
-                text.escape_debug().to_string()
-            })
-            .collect();
-        if frames.is_empty() { "no stack recorded".to_owned() } else { frames.join(" < ") }
+        place(self.snapshot, stack).escape_debug().to_string()
     }
 
     fn events(&self, out: &mut dyn Write, summary: &Summary<'_>) -> io::Result<()> {
