@@ -65,7 +65,7 @@ fn the_text_has_the_same_facts() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stdout.contains("\nhost: host version "), "{}", ran.stdout);
     assert!(ran.stdout.contains("\n  host:0  "), "{}", ran.stdout);
-    assert!(ran.stdout.contains("    memory                 1024.00 MiB, 1024.00 MiB free\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("    memory                 1.00 GiB, 1.00 GiB free\n"), "{}", ran.stdout);
     assert!(ran.stdout.contains("    virtual memory         yes\n"), "{}", ran.stdout);
     assert!(ran.stdout.contains("    elastic segments       yes\n"), "{}", ran.stdout);
 }
