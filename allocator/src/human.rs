@@ -6,7 +6,7 @@ use std::fmt;
 
 /// A number of bytes, written in a suitable unit.
 ///
-/// Values up to 1024 are whole bytes. Larger ones have two decimals: KiB up to 1 MiB, MiB up to 1 GiB, and GiB above.
+/// Values below 1 KiB are whole bytes. Larger ones have two decimals, in the largest unit of which there is one.
 ///
 /// ```
 /// # use cachette::human::Bytes;
@@ -22,12 +22,12 @@ impl fmt::Display for Bytes {
         const MIB: u64 = 1 << 20;
         const GIB: u64 = 1 << 30;
         let bytes = self.0;
-        if bytes <= KIB {
+        if bytes < KIB {
             return f.pad(&format!("{bytes} bytes"));
         }
-        let (unit, name) = if bytes <= MIB {
+        let (unit, name) = if bytes < MIB {
             (KIB, "KiB")
-        } else if bytes <= GIB {
+        } else if bytes < GIB {
             (MIB, "MiB")
         } else {
             (GIB, "GiB")
@@ -42,19 +42,21 @@ impl fmt::Display for Bytes {
 mod tests {
     use super::*;
 
-    /// M20: two decimals, and every unit reaches up to one of the next.
+    /// M20: two decimals, and every unit begins at one.
     #[test]
-    fn m20_each_unit_ends_at_one_of_the_next() {
+    fn m20_each_unit_begins_at_one() {
         for (bytes, text) in [
             (0, "0 bytes"),
             (1, "1 bytes"),
-            (1024, "1024 bytes"),
+            (1023, "1023 bytes"),
+            (1024, "1.00 KiB"),
             (1025, "1.00 KiB"),
             (1536, "1.50 KiB"),
-            (1 << 20, "1024.00 KiB"),
+            ((1 << 20) - 1, "1024.00 KiB"),
+            (1 << 20, "1.00 MiB"),
             ((1 << 20) + 1, "1.00 MiB"),
             (20 << 20, "20.00 MiB"),
-            (1 << 30, "1024.00 MiB"),
+            (1 << 30, "1.00 GiB"),
             ((1 << 30) + 1, "1.00 GiB"),
             (3 << 29, "1.50 GiB"),
             (u64::MAX, "17179869184.00 GiB"),

@@ -2,13 +2,17 @@
 
 #![forbid(unsafe_code)]
 
+mod sites;
+
 use std::fmt;
 
 use cachette_hal::Ordinal;
 
 use crate::human::Bytes;
-use crate::observe::history::Frame;
 use crate::pool::PoolId;
+
+pub use sites::TopAllocationSite;
+pub(crate) use sites::{AllocationSites, RecordedSites, StackUse};
 
 /// A request that failed for lack of memory, with the figures at that moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,8 +46,6 @@ pub struct OutOfMemory {
     pub fragmented: u64,
     /// The figures of every pool with memory, the default pool first.
     pub pools: Vec<PoolFigures>,
-    /// The sites that allocated most of the memory in use, as far as the history recorded them; the largest first.
-    pub holders: Vec<TopAllocationSite>,
     /// Whether the request failed because of the limit, without a call to the device.
     pub rejected: bool,
     /// Whether the configuration or a capture forbids waiting for the device.
@@ -52,6 +54,7 @@ pub struct OutOfMemory {
     pub capturing: bool,
     /// Whether segments are elastic; `None` if the device or the pool's source does not support that.
     pub elastic: Option<bool>,
+    pub(crate) sites: AllocationSites,
 }
 
 /// The figures of one pool.
@@ -82,18 +85,6 @@ impl PoolFigures {
     pub const fn unallocated(&self) -> u64 {
         self.reserved.saturating_sub(self.allocated).saturating_sub(self.pending)
     }
-}
-
-/// The memory in use that one site of the program allocated.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TopAllocationSite {
-    /// Bytes of its blocks.
-    pub bytes: u64,
-    /// The number of blocks.
-    pub blocks: u64,
-    /// The stack of the site, innermost frame first.
-    pub frames: Vec<Frame>,
 }
 
 /// A remedy for a request that failed.
@@ -149,6 +140,15 @@ impl OutOfMemory {
         self.reserved.saturating_sub(self.allocated).saturating_sub(self.pending)
     }
 
+    /// Returns the sites that allocated most of the memory in use, as far as the history recorded them; the largest
+    /// first.
+    ///
+    /// The first call names their stacks, which can take seconds.
+    #[must_use]
+    pub fn holders(&self) -> &[TopAllocationSite] {
+        self.sites.top()
+    }
+
     /// Returns the remedies that apply.
     #[must_use]
     pub fn hints(&self) -> Vec<OomHint> {
@@ -181,6 +181,9 @@ impl OutOfMemory {
     }
 }
 
+/// The figures in one line, then a line for each allocation site and for each remedy.
+///
+/// The first text names the stacks of the sites.
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (device, requested, segment) = (self.device, Bytes(self.requested), Bytes(self.segment));
@@ -210,12 +213,8 @@ impl fmt::Display for OutOfMemory {
                 write!(f, "; of that pool {id} holds {reserved}, {unused} of them unused")?;
             }
         }
-        for holder in &self.holders {
-            let name = holder.frames.first().map_or("an unknown place", |frame| frame.name.as_str());
-            let (bytes, blocks) = (Bytes(holder.bytes), holder.blocks);
-            write!(f, "; {bytes} in {blocks} blocks were allocated in {name}")?;
-        }
-        self.hints().iter().try_for_each(|hint| write!(f, "; {hint}"))
+        self.sites.shown().iter().try_for_each(|site| write!(f, "\n{site}"))?;
+        self.hints().iter().try_for_each(|hint| write!(f, "\n{hint}"))
     }
 }
 

@@ -41,7 +41,7 @@ fn the_figures_of_a_snapshot() {
         "             3  alloc\n",
         "             2  free_completed\n",
         "             1  oom\n",
-        "out of memory after 5.000 s: 1024.00 MiB asked for with 5.00 MiB free on the device, in step",
+        "out of memory after 5.000 s: 1.00 GiB asked for with 5.00 MiB free on the device, in step",
     ] {
         assert!(ran.stdout.contains(line), "{line}\n{}", ran.stdout);
     }

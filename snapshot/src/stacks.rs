@@ -1,6 +1,8 @@
 //! Call stacks, each stored once.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
 
 /// The number of a stack in a snapshot; zero is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,6 +23,46 @@ pub struct Frame {
     pub file: String,
     /// The line; zero if unknown.
     pub line: u32,
+}
+
+impl Frame {
+    /// Returns whether it is a frame of a Python program.
+    #[must_use]
+    pub fn is_python(&self) -> bool {
+        Path::new(&self.file).extension().is_some_and(|end| end == "py") || self.file.starts_with('<')
+    }
+
+    /// Returns whether its function is known. Otherwise the name is a place in an object file, or an address.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        let is_hex = |digits: &str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let is_place = self
+            .name
+            .rsplit_once("0x")
+            .is_some_and(|(before, digits)| is_hex(digits) && (before.is_empty() || before.ends_with('+')));
+        !self.name.is_empty() && !self.name.starts_with("??") && !is_place
+    }
+
+    /// Returns the index of the frame that stands for a stack: the innermost one of Python, or else with a name.
+    #[must_use]
+    pub fn site(frames: &[&Self]) -> Option<usize> {
+        let first = |wanted: fn(&Self) -> bool| frames.iter().position(|frame| wanted(frame));
+        first(Self::is_python).or_else(|| first(Self::is_named)).or((!frames.is_empty()).then_some(0))
+    }
+}
+
+/// The function with its file and line, as far as they are known: `weights train.py:7`.
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, file, line } = self;
+        let file = file.rsplit('/').next().unwrap_or(file);
+        f.write_str(if name.is_empty() { "an unnamed function" } else { name })?;
+        match (file, line) {
+            ("", _) => Ok(()),
+            (_, 0) => write!(f, " {file}"),
+            _ => write!(f, " {file}:{line}"),
+        }
+    }
 }
 
 /// Call stacks and frames, each stored once.
@@ -121,5 +163,41 @@ impl Stacks {
 impl PartialEq for Stacks {
     fn eq(&self, other: &Self) -> bool {
         (&self.frames, &self.lists) == (&other.frames, &other.lists)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(name: &str, file: &str, line: u32) -> Frame {
+        Frame { name: name.to_owned(), file: file.to_owned(), line }
+    }
+
+    #[test]
+    fn a_frame_is_shown_with_the_last_part_of_its_path() {
+        for (name, file, line, text) in [
+            ("weights", "/home/me/train.py", 7, "weights train.py:7"),
+            ("main::step", "", 0, "main::step"),
+            ("main", "h.c", 0, "main h.c"),
+            ("libx.so+0x1f", "", 0, "libx.so+0x1f"),
+        ] {
+            assert_eq!(frame(name, file, line).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_innermost_frame_of_python_or_with_a_name_stands_for_a_stack() {
+        let unnamed = ["0x7f88731bdbf1", "libc.so.6+0x1f", "?? 3", ""].map(|name| frame(name, "", 0));
+        let (named, python) = (frame("grow", "a.c", 1), frame("weights", "train.py", 7));
+        let site = |frames: &[&Frame]| Frame::site(frames);
+        let mut frames: Vec<&Frame> = unnamed.iter().collect();
+        assert_eq!((site(&[]), site(&frames)), (None, Some(0)));
+        frames.push(&named);
+        assert_eq!(site(&frames), Some(4));
+        frames.push(&python);
+        assert_eq!(site(&frames), Some(5));
+        assert!(frame("a+0xfg", "", 0).is_named());
+        assert!(frame("step", "<stdin>", 1).is_python());
     }
 }

@@ -27,6 +27,8 @@
 mod annotations;
 #[cfg(feature = "history")]
 mod callers;
+#[cfg(feature = "history")]
+mod object;
 mod options;
 mod recording;
 mod stacks;

@@ -10,13 +10,10 @@ use crate::blocks::BlockState;
 use crate::heap::HeapCopy;
 use crate::observe::callbacks::TraceAction;
 use crate::observe::history::RawStack;
-use crate::out_of_memory::{OutOfMemory, PoolFigures, TopAllocationSite};
+use crate::out_of_memory::{AllocationSites, OutOfMemory, PoolFigures, StackUse};
 use crate::pool::PoolId;
 use crate::retry::Retry;
 use crate::stats::Counted;
-
-/// The maximum number of allocation sites in a report.
-const MOST_HOLDERS: usize = 5;
 
 impl<D: Device> Retry<'_, D> {
     pub(super) fn report(&self) -> OutOfMemory {
@@ -52,12 +49,12 @@ impl<D: Device> Retry<'_, D> {
             largest_free: free_blocks.iter().copied().max().unwrap_or(0),
             fragmented: free_blocks.iter().filter(|bytes| **bytes < self.rounded).sum(),
             pools: self.pool_figures(&heaps),
-            holders: self.holders(&heaps),
             rejected,
             never_block: !self.may_wait(),
             capturing: self.heap.stream_state.is_capturing(),
             elastic: (shared.device.virtual_memory().is_ok() && pool.is_none_or(|pool| pool.permits_elastic()))
                 .then(|| self.heap.elastic.is_some()),
+            sites: self.sites(&heaps),
         }
     }
 
@@ -81,9 +78,9 @@ impl<D: Device> Retry<'_, D> {
         pools.into_values().collect()
     }
 
-    /// The sites that allocated most of the memory in use, as far as the history has recorded them.
-    fn holders(&self, heaps: &[HeapCopy]) -> Vec<TopAllocationSite> {
-        let Some(source) = self.shared.history.source() else { return Vec::new() };
+    /// The memory in use by stack, as far as the history has recorded it. The caller may hold locks: nothing is resolved.
+    fn sites(&self, heaps: &[HeapCopy]) -> AllocationSites {
+        let Some(source) = self.shared.history.source() else { return AllocationSites::default() };
         let mut by_stack: HashMap<NonZeroU32, (u64, u64)> = HashMap::new();
         for heap in heaps {
             for (id, block) in heap.blocks.blocks() {
@@ -95,11 +92,12 @@ impl<D: Device> Retry<'_, D> {
                 }
             }
         }
-        let mut holders: Vec<_> = by_stack.into_iter().collect();
-        holders.sort_by_key(|(stack, (bytes, _))| (u64::MAX - bytes, *stack));
-        holders.truncate(MOST_HOLDERS);
-        let stacks: Vec<_> = holders.iter().map(|(stack, _)| RawStack(*stack)).collect();
-        let holders = holders.into_iter().zip(source.resolve(&stacks));
-        holders.map(|((_, (bytes, blocks)), stack)| TopAllocationSite { bytes, blocks, frames: stack.frames }).collect()
+        let memory = by_stack.into_iter().map(|(stack, (bytes, blocks))| (RawStack(stack), bytes, blocks));
+        let sites = AllocationSites::new(
+            source,
+            memory.map(|(stack, bytes, blocks)| StackUse { stack, bytes, blocks }).collect(),
+        );
+        self.shared.history.note_report(&sites);
+        sites
     }
 }

@@ -22,7 +22,7 @@ fn d9_a_request_that_is_merely_too_large_gets_one_plain_hint() {
     let report = report(&TestAllocator::of(64 * MIB, ""), 100 * MIB);
     assert_eq!(report.hints(), [OomHint::AskForLess]);
     assert_eq!((report.fragmented, report.elsewhere), (0, Some(0)));
-    assert!(report.pools.is_empty() && report.holders.is_empty());
+    assert!(report.pools.is_empty() && report.holders().is_empty());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::thread;
 
 use cachette::history::{Frame, HistoryOptions, Level, RawStack, ResolvedStack, StackSource};
 use cachette::snapshot::{StackId, TraceAction};
-use cachette::{Allocator, Error, Snapshot};
+use cachette::{Allocator, Error, OutOfMemory, Snapshot};
 
 use crate::fixture::{Allocation, MIB, Stream, TestAllocator, let_pass};
 
@@ -262,18 +262,94 @@ fn m19_the_report_names_the_top_allocation_sites() {
         other => panic!("{other:?}"),
     };
     let unseen = test.allocate(12 * MIB, &stream);
-    assert!(failed().holders.is_empty());
+    assert!(failed().holders().is_empty());
     test.allocator.record_history(HistoryOptions::new().level(Level::State));
     let small = test.allocate(700, &stream);
-    let twelve = the_alloc(&test, 12 * MIB, &stream);
-    let fourteen = the_alloc(&test, 14 * MIB, &stream);
+    let twelve = test.allocator.allocate(12 * MIB, &stream).unwrap();
+    let fourteen = test.allocator.allocate(14 * MIB, &stream).unwrap();
     let report = failed();
-    let holders: Vec<_> = report.holders.iter().map(|h| (h.bytes, h.blocks)).collect();
+    let holders: Vec<_> = report.holders().iter().map(|h| (h.bytes, h.blocks)).collect();
     assert_eq!(holders, [(14 * MIB, 1), (12 * MIB, 1), (1024, 1)]);
-    let frames = &report.holders[0].frames;
-    assert!(frames.iter().any(|frame| frame.name.contains("the_alloc")));
-    assert!(report.to_string().contains("14.00 MiB in 1 blocks"));
+    let frames = &report.holders()[0].frames;
+    assert!(frames.iter().any(|frame| frame.name.contains("top_allocation_sites")));
+    let message = report.to_string();
+    let line =
+        message.lines().find(|line| line.starts_with("14.00 MiB in 1 block were allocated in ")).expect(&message);
+    assert!(line.contains("top_allocation_sites history_stacks.rs:"), "{line}");
     drop((unseen, small, twelve, fourteen));
+}
+
+/// Stacks of one line of Python, all with other native frames above it, and of a second line.
+#[derive(Debug, Default)]
+struct Interpreted {
+    captured: AtomicU32,
+    resolved: AtomicU32,
+}
+
+impl StackSource for Interpreted {
+    fn capture(&self) -> Option<RawStack> {
+        NonZeroU32::new(self.captured.fetch_add(1, Relaxed) + 1).map(RawStack)
+    }
+
+    fn resolve(&self, stacks: &[RawStack]) -> Vec<ResolvedStack> {
+        self.resolved.fetch_add(1, Relaxed);
+        let frame = |name: String, file: &str, line| Frame { name, file: file.to_owned(), line };
+        let resolved = stacks.iter().map(|stack| {
+            let native = frame(format!("call_{}", stack.0), "Objects/descrobject.c", 426);
+            let frames = vec![native, frame("weights".to_owned(), "/home/me/train.py", 7)];
+            ResolvedStack { frames, forward: Vec::new() }
+        });
+        resolved.collect()
+    }
+}
+
+/// A report of a history with `source`: 20 blocks of 1 MiB are in use.
+fn report_with(source: &Arc<Interpreted>) -> (TestAllocator, OutOfMemory) {
+    let (test, [stream]) = TestAllocator::of(64 * MIB, "").with_streams();
+    test.allocator.record_history(HistoryOptions::new().stack_source(Arc::<Interpreted>::clone(source)));
+    let blocks: Vec<u64> = (0..20).map(|_| test.allocate_raw(MIB, &stream)).collect();
+    let Err(Error::OutOfMemory(report)) = test.allocator.allocate(60 * MIB, &stream) else { panic!("it has no room") };
+    for block in blocks {
+        test.allocator.free_raw(block).expect("it is in use");
+    }
+    (test, *report)
+}
+
+#[test]
+fn m19_stacks_of_one_line_of_python_are_one_site() {
+    let (_test, report) = report_with(&Arc::default());
+    let message = report.to_string();
+    assert!(message.contains("\n20.00 MiB in 20 blocks were allocated in weights train.py:7\n"), "{message}");
+    assert_eq!(message.matches("were allocated in").count(), 1, "{message}");
+    let [site] = report.holders() else { panic!("{:?}", report.holders()) };
+    assert_eq!((site.bytes, site.blocks, site.frames.len()), (20 * MIB, 20, 2));
+}
+
+#[test]
+fn m19_stacks_are_resolved_when_the_text_is_read() {
+    let source = Arc::new(Interpreted::default());
+    let (test, report) = report_with(&source);
+    let copy = report.clone();
+    assert!(copy == report && report.hints() == copy.hints());
+    assert_eq!(source.resolved.load(Relaxed), 0, "nothing was read");
+    let message = report.to_string();
+    assert_eq!(source.resolved.load(Relaxed), 1);
+    assert_eq!((report.to_string(), copy.to_string()), (message.clone(), message));
+    assert_eq!(source.resolved.load(Relaxed), 1, "copies share it");
+    assert_eq!(report.holders(), copy.holders());
+    assert_eq!(source.resolved.load(Relaxed), 2, "all frames are another question");
+    drop(test);
+}
+
+#[test]
+fn m19_a_report_outlives_the_history_and_does_not_keep_its_source() {
+    let source = Arc::new(Interpreted::default());
+    let (test, report) = report_with(&source);
+    test.allocator.record_history(HistoryOptions::new());
+    assert_eq!(Arc::strong_count(&source), 1, "the report has resolved its stacks");
+    assert!(report.to_string().contains("weights train.py:7"));
+    let unread = report_with(&source).1;
+    assert!(unread.to_string().contains("weights train.py:7"), "its allocator is gone");
 }
 
 /// Whether the history knows where the memory at `address` was allocated.

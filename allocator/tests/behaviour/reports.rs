@@ -72,7 +72,7 @@ fn m20_figures_are_written_in_the_unit_that_suits_them() {
     let test = TestAllocator::of(MIB, "");
     let message = report(&test, 100).to_string();
     assert!(message.contains("100 bytes"), "{message}");
-    assert!(message.contains("1024.00 KiB"), "{message}");
+    assert!(message.contains("1.00 MiB"), "{message}");
     let message = report(&test, 1536 * KIB).to_string();
     assert!(message.contains("1.50 MiB") && message.contains("20.00 MiB"), "{message}");
 }

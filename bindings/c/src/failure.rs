@@ -16,6 +16,7 @@ use crate::status::Status;
 #[derive(Debug)]
 pub(crate) struct Failure {
     status: Status,
+    /// Empty if there are figures, whose text is made when it is read.
     text: String,
     figures: Option<Box<OutOfMemory>>,
 }
@@ -67,12 +68,10 @@ impl From<Error> for Failure {
             Error::Forked => Status::Forked,
             _ => Status::Other,
         };
-        let text = error.to_string();
-        let figures = match error {
-            Error::OutOfMemory(figures) => Some(figures),
-            _ => None,
-        };
-        Self { status, text, figures }
+        match error {
+            Error::OutOfMemory(figures) => Self { status, text: String::new(), figures: Some(figures) },
+            error => Self::new(status, error.to_string()),
+        }
     }
 }
 

@@ -71,7 +71,8 @@ impl From<&OutOfMemory> for OutOfMemoryFigures {
 
 #[derive(Default)]
 struct Last {
-    text: CString,
+    /// `None` until the text of `report` is read, which names stacks.
+    text: Option<CString>,
     report: Option<Box<OutOfMemory>>,
 }
 
@@ -79,11 +80,15 @@ thread_local! {
     static LAST: RefCell<Last> = RefCell::default();
 }
 
+fn text_for_c(text: &str) -> CString {
+    CString::new(text.replace('\0', "?")).unwrap_or_default()
+}
+
 /// Stores a failure as the thread's last error.
 pub(crate) fn keep(failure: Failure) {
     let (text, figures) = failure.into_parts();
     // A configuration or a driver's text may contain a zero, which would truncate the text.
-    let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
+    let text = figures.is_none().then(|| text_for_c(&text));
     // While the thread ends its storage may be gone; then no call can read the error either.
     let _ = LAST.try_with(|last| {
         let mut last = last.borrow_mut();
@@ -100,7 +105,12 @@ pub(crate) fn keep(failure: Failure) {
 /// Successful calls do not change it.
 #[unsafe(no_mangle)]
 pub extern "C" fn cachette_last_error() -> *const c_char {
-    LAST.try_with(|last| last.borrow().text.as_ptr()).unwrap_or(c"".as_ptr())
+    let read = |last: &RefCell<Last>| {
+        let Last { text, report } = &mut *last.borrow_mut();
+        let report_text = || report.as_ref().map_or_else(String::new, ToString::to_string);
+        text.get_or_insert_with(|| text_for_c(&report_text())).as_ptr()
+    };
+    LAST.try_with(read).unwrap_or(c"".as_ptr())
 }
 
 /// The figures of the last request of this thread that ran out of memory.

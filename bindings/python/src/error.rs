@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
-use crate::report::Figures;
+use crate::report::{Figures, Holders};
 
 /// The exceptions of the package, which are defined in Python.
 ///
@@ -58,7 +58,10 @@ pub(crate) fn error(text: impl Into<String>) -> PyErr {
 pub(crate) fn of_allocator(why: Error) -> PyErr {
     let text = why.to_string();
     match why {
-        Error::OutOfMemory(report) => raised(|kinds| &kinds.out_of_memory, (text, Figures::of(&report))),
+        Error::OutOfMemory(report) => {
+            let figures = Figures::without_holders(&report);
+            raised(|kinds| &kinds.out_of_memory, (text, figures, Holders(report)))
+        }
         Error::TooLarge { bytes: requested } | Error::OutOfPinnedMemory { requested, .. } => {
             let figures = Figures::of_request(requested, text.clone());
             raised(|kinds| &kinds.out_of_memory, (text, figures))

@@ -60,9 +60,25 @@ impl FrameEntry {
     }
 }
 
+/// The allocation sites of a report for an exception, which reads them on demand: naming their stacks can take a second.
+#[pyclass(frozen)]
+pub(crate) struct Holders(pub(crate) Box<OutOfMemory>);
+
+#[pymethods]
+impl Holders {
+    fn __call__(&self, py: Python<'_>) -> Vec<HolderEntry> {
+        py.detach(|| holders_of(&self.0))
+    }
+}
+
 impl Figures {
     /// Converts `report`.
     pub(crate) fn of(report: &OutOfMemory) -> Self {
+        Self { holders: holders_of(report), ..Self::without_holders(report) }
+    }
+
+    /// Converts `report` without its allocation sites.
+    pub(crate) fn without_holders(report: &OutOfMemory) -> Self {
         Self {
             device: Some(report.device.0),
             pool: Some(report.pool.pair()),
@@ -79,7 +95,7 @@ impl Figures {
             largest_free: Some(report.largest_free),
             fragmented: Some(report.fragmented),
             pools: pools_of(report),
-            holders: holders_of(report),
+            holders: Vec::new(),
             hints: report.hints().iter().map(ToString::to_string).collect(),
             report: report.to_string(),
         }
@@ -104,7 +120,7 @@ fn pools_of(report: &OutOfMemory) -> Vec<PoolEntry> {
 }
 
 fn holders_of(report: &OutOfMemory) -> Vec<HolderEntry> {
-    let entries = report.holders.iter().map(|holder| {
+    let entries = report.holders().iter().map(|holder| {
         let frames = holder.frames.iter().map(FrameEntry::of).collect();
         HolderEntry { bytes: holder.bytes, blocks: holder.blocks, frames }
     });

@@ -63,6 +63,12 @@ impl PythonStacks {
         let make = || Known { places: Places::shared(fresh), table: PerProcess::new() };
         Arc::new(Self { native, known: code_locations::shared(&SHARED, fresh, make) })
     }
+
+    fn stacks(&self, numbers: &[RawStack]) -> Vec<Option<Arc<Stack>>> {
+        let table = self.known.table.get().lock();
+        let find = |stack: &RawStack| table.stacks.get(stack.0.get() as usize - 1).cloned();
+        numbers.iter().map(find).collect()
+    }
 }
 
 impl Known {
@@ -103,16 +109,21 @@ impl StackSource for PythonStacks {
     }
 
     fn resolve(&self, stacks: &[RawStack]) -> Vec<ResolvedStack> {
-        let found: Vec<Option<Arc<Stack>>> = {
-            let table = self.known.table.get().lock();
-            let find = |stack: &RawStack| table.stacks.get(stack.0.get() as usize - 1).cloned();
-            stacks.iter().map(find).collect()
-        };
+        let found = self.stacks(stacks);
         let words = found.iter().map(|stack| {
             let known = stack.as_ref();
             known.map_or_else(ResolvedStack::default, |stack| self.known.words_of(stack))
         });
         words.collect()
+    }
+
+    /// The line of Python, if there is one: native frames are named only where they are read.
+    fn resolve_sites(&self, stacks: &[RawStack]) -> Vec<Option<Frame>> {
+        let site = |stack: &Arc<Stack>| {
+            let python = self.known.places.frames_of(stack.python.callers.get(..1).unwrap_or_default()).pop();
+            python.or_else(|| Callers::shared().resolve_sites(&[stack.native?]).pop().flatten())
+        };
+        self.stacks(stacks).iter().map(|stack| stack.as_ref().and_then(site)).collect()
     }
 
     fn numbering(&self) -> usize {

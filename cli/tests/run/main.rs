@@ -2,7 +2,6 @@
 
 mod bad_input;
 mod bed;
-#[expect(dead_code, reason = "part of it serves other tests")]
 #[path = "../program/mod.rs"]
 mod program;
 mod programs;

@@ -1,6 +1,7 @@
 //! `cachette run` puts Cachette in front of the driver of programs that were not written for it.
 
 use std::fs;
+use std::process::Command;
 
 use cachette_snapshot::Snapshot;
 
@@ -211,6 +212,28 @@ fn a_snapshot_has_the_history_of_the_program() {
         let allocations = snapshot.traces.iter().flat_map(|trace| &trace.events);
         let allocations = allocations.filter(|event| event.action == cachette_snapshot::TraceAction::Alloc);
         assert_eq!(allocations.count(), 900, "{ran:?}");
+    }
+}
+
+#[test]
+fn the_holders_of_a_snapshot_are_lines_of_the_program() {
+    let plain = bed::built("libcachette_front.so");
+    let stripped = bed::folder().join("libcachette_front.so");
+    let strip = Command::new("strip").arg(&plain).arg("-o").arg(&stripped).status();
+    assert!(strip.expect("it starts").success());
+    for (vendor, front) in [(Vendor::Cuda, &plain), (Vendor::Cuda, &stripped), (Vendor::Hip, &stripped)] {
+        let flags = ["-g", "-O0", &format!("-D{}", format!("{vendor:?}").to_uppercase()), "-DOPENED"];
+        let program = bed::compile(&bed::source("holders.c"), &format!("{vendor:?}-holders"), &flags);
+        let path = bed::folder().join("holders.json");
+        let mut command = bed::cachette_run(vendor, &["--snapshot", path.to_str().unwrap()]);
+        let ran = Ran::of(&command.env("CACHETTE_FRONT", front).arg("--").arg(program).output().unwrap());
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "kept\n"), "{ran:?}");
+        let info = crate::program::run(&["snapshot", "info", path.to_str().unwrap()]);
+        for line in
+            ["20.00 MiB   83.3 %       1 block  weights holders.c:6 < main holders.c:13", " 1 block  main holders.c:14"]
+        {
+            assert!(info.stdout.contains(line), "{vendor:?} {}\n{line}\n{}", front.display(), info.stdout);
+        }
     }
 }
 

@@ -5,6 +5,8 @@ const MODES = { innermost: "innermost call", outermost: "outermost call", metada
 // Frames of interpreters, libraries and toolchains are never the owner.
 const FOREIGN = /site-packages|dist-packages|\/lib\/python|^<|^\?\?|\/rustc\/|\/\.cargo\/|^$/;
 const PYTHON = /\.py$/;
+// A place in an object file, or an address.
+const UNNAMED = /(^|\+)0x[0-9a-f]+$|^$/;
 
 function isOwn(frame) {
   return !FOREIGN.test(frame[1]);
@@ -74,11 +76,12 @@ function ownerFrames(head, mode) {
   const chosen = new Uint32Array(head.stackCount);
   const shared = mode === "outermost" ? sharedFrames(head) : 0;
   const own = head.frames.map(isOwn), python = head.frames.map((frame, number) => own[number] && PYTHON.test(frame[1]));
+  const named = head.frames.map((frame) => !UNNAMED.test(frame[0]));
   for (let stack = 1; stack < head.stackCount; stack++) {
     const frames = head.framesOf(stack);
     const outer = frames.subarray(0, Math.max(1, frames.length - shared));
     const is = [python, own].find((wanted) => frames.some((number) => wanted[number])) ?? own;
-    const frame = mode === "innermost" ? frames.find((number) => is[number]) ?? frames[0] : outer.findLast((number) => is[number]) ?? outer.at(-1);
+    const frame = mode === "innermost" ? frames.find((number) => is[number]) ?? frames.find((number) => named[number]) ?? frames[0] : outer.findLast((number) => is[number]) ?? outer.at(-1);
     chosen[stack] = frame + 1;
   }
   return chosen;

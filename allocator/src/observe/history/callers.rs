@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 
+use crate::observe::history::object;
 use crate::observe::history::stacks::{Frame, RawStack, ResolvedStack, StackSource};
 use crate::sync::Mutex;
 
@@ -18,7 +19,14 @@ pub struct Callers {
     /// One table, since the crate `backtrace` walks one stack at a time.
     known: Mutex<KnownStacks>,
     /// The frames of an address; several if calls were inlined.
-    names: Mutex<HashMap<usize, Vec<Frame>>>,
+    names: Mutex<HashMap<usize, Arc<[CallFrame]>>>,
+}
+
+/// A frame, and whether it belongs to the allocator.
+#[derive(Clone, Debug)]
+struct CallFrame {
+    frame: Frame,
+    is_own: bool,
 }
 
 /// Stacks by content, and by number minus one.
@@ -49,11 +57,14 @@ impl Callers {
         Some(number)
     }
 
-    fn frames_of(&self, stack: RawStack) -> Vec<Frame> {
+    /// Passes the frames of the callers to `wanted`, innermost first, and looks up as many as it reads.
+    fn with_callers<T>(&self, stack: RawStack, wanted: impl FnOnce(&mut dyn Iterator<Item = Frame>) -> T) -> T {
         let addresses = self.known.lock().stacks.get(stack.0.get() as usize - 1).cloned();
         let mut names = self.names.lock();
-        let mut known = |address: &usize| names.entry(*address).or_insert_with(|| symbolise(*address)).clone();
-        addresses.iter().flat_map(|all| all.iter()).flat_map(&mut known).skip_while(is_own).collect()
+        let known = |address: &usize| Arc::clone(names.entry(*address).or_insert_with(|| call_frames(*address)));
+        let frames = addresses.iter().flat_map(|all| all.iter()).map(known);
+        let frames = frames.flat_map(|frames| frames.to_vec()).skip_while(|call| call.is_own);
+        wanted(&mut frames.map(|call| call.frame))
     }
 }
 
@@ -69,11 +80,30 @@ impl StackSource for Callers {
     }
 
     fn resolve(&self, stacks: &[RawStack]) -> Vec<ResolvedStack> {
-        stacks.iter().map(|stack| ResolvedStack { frames: self.frames_of(*stack), forward: Vec::new() }).collect()
+        let frames = |stack: &RawStack| self.with_callers(*stack, |frames| frames.collect());
+        stacks.iter().map(|stack| ResolvedStack { frames: frames(stack), forward: Vec::new() }).collect()
+    }
+
+    fn resolve_sites(&self, stacks: &[RawStack]) -> Vec<Option<Frame>> {
+        let site = |mut frames: &mut dyn Iterator<Item = Frame>| {
+            let first = frames.next()?;
+            if first.is_named() { Some(first) } else { Iterator::find(&mut frames, Frame::is_named).or(Some(first)) }
+        };
+        stacks.iter().map(|stack| self.with_callers(*stack, site)).collect()
     }
 }
 
-/// Returns the frames of an address, innermost first. Returns one frame with the address if no symbol is found.
+/// Returns the frames of an address, with whether each belongs to the allocator.
+fn call_frames(address: usize) -> Arc<[CallFrame]> {
+    let is_inside = object::is_own(address);
+    let calls = symbolise(address).into_iter().map(|frame| {
+        let is_own = is_own(&frame) || (is_inside && !is_of_program(&frame));
+        CallFrame { frame, is_own }
+    });
+    calls.collect()
+}
+
+/// Returns the frames of an address, innermost first. A frame without a symbol has its place in the object file.
 fn symbolise(address: usize) -> Vec<Frame> {
     let mut frames = Vec::new();
     // An address on a stack is a return address; the call itself lies before it.
@@ -84,7 +114,10 @@ fn symbolise(address: usize) -> Vec<Frame> {
         frames.push(Frame { name, file, line: symbol.lineno().unwrap_or(0) });
     });
     if frames.is_empty() {
-        frames.push(Frame { name: format!("{address:#x}"), ..Frame::default() });
+        frames.push(Frame::default());
+    }
+    for frame in frames.iter_mut().filter(|frame| frame.name.is_empty()) {
+        frame.name = object::place(address);
     }
     frames
 }
@@ -93,12 +126,42 @@ fn symbolise(address: usize) -> Vec<Frame> {
 ///
 /// A program with line tables alone names inlined functions without their module, so their file counts too.
 fn is_own(frame: &Frame) -> bool {
-    const NAMES: [&str; 5] =
-        ["cachette::", "backtrace::", "core::ptr::drop_in_place<", "core::ptr::drop_glue<", "core::mem::drop"];
+    const NAMES: [&str; 8] = [
+        "cachette::",
+        "cachette_c::",
+        "cachette_front::",
+        "cachette_process::",
+        "backtrace::",
+        "core::ptr::drop_in_place<",
+        "core::ptr::drop_glue<",
+        "core::mem::drop",
+    ];
     const FILES: [&str; 3] = ["/backtrace-0.", "/library/core/src/ptr/", "/library/core/src/mem/"];
     let bare = frame.name.trim_start_matches('<');
     let in_source = || SOURCE.as_ref().is_some_and(|folder| frame.file.starts_with(folder));
-    NAMES.iter().any(|own| bare.starts_with(own)) || FILES.iter().any(|own| frame.file.contains(own)) || in_source()
+    let in_library = || in_workspace(&frame.file).is_some_and(|path| LIBRARIES.iter().any(|own| path.starts_with(own)));
+    NAMES.iter().any(|own| bare.starts_with(own))
+        || FILES.iter().any(|own| frame.file.contains(own))
+        || in_source()
+        || in_library()
+}
+
+/// Returns whether a frame of the shared object that contains the allocator belongs to the program.
+///
+/// A plug-in in Rust can contain the allocator. Its line tables name files elsewhere. A frame without a file counts as
+/// the allocator's, since a shipped library has no line tables.
+fn is_of_program(frame: &Frame) -> bool {
+    const DEPENDENCIES: [&str; 4] = ["/rustc/", "/library/", "/.cargo/", "/registry/src/"];
+    let is_dependency = DEPENDENCIES.iter().any(|part| frame.file.contains(part));
+    !frame.file.is_empty() && !is_dependency && in_workspace(&frame.file).is_none()
+}
+
+/// The sources of the libraries that contain the allocator.
+const LIBRARIES: [&str; 3] = ["bindings/c/src/", "bindings/front/src/", "bindings/process/src/"];
+
+/// Returns the path of a file below the folder of this workspace.
+fn in_workspace(file: &str) -> Option<&str> {
+    file.strip_prefix(SOURCE.as_ref()?.strip_suffix("allocator/src/")?)
 }
 
 /// The folder of the allocator's source, as the program's line tables name it.
@@ -176,6 +239,30 @@ mod tests {
             ["/home/me/trainer/src/main.rs", "/home/me/core/src/mem/arena.rs", "/home/me/backtrace-viewer/src/lib.rs"]
         {
             assert!(!is_own(&named("allocate", file)), "{file}");
+        }
+    }
+
+    #[test]
+    fn the_library_around_the_allocator_is_not_among_its_callers() {
+        let source = SOURCE.as_ref().expect("tests have line tables");
+        let bindings = source.replace("allocator/src/", "bindings/");
+        for (name, file) in [
+            ("allocate", "front/src/memory.rs"),
+            ("cachette_allocate", "c/src/allocation.rs"),
+            ("allocator", "process/src/state.rs"),
+        ] {
+            assert!(is_own(&named(name, &format!("{bindings}{file}"))), "{file}");
+        }
+        assert!(!is_own(&named("allocate", &format!("{bindings}front/tests/memory.rs"))));
+        assert!(is_own(&named("cachette_front::memory::allocate", "")));
+    }
+
+    #[test]
+    fn a_plug_in_keeps_its_own_functions() {
+        assert!(is_of_program(&named("step", "/home/me/plugin/src/lib.rs")));
+        let registry = "/home/me/.cargo/registry/src/index/pyo3-0.29.0/src/lib.rs";
+        for (name, file) in [("libcachette.so.0+0x1f", ""), ("cuMemAlloc_v2", ""), ("call", registry)] {
+            assert!(!is_of_program(&named(name, file)), "{name}");
         }
     }
 

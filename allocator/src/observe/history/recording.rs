@@ -1,7 +1,7 @@
 //! The state of an active history.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use cachette_snapshot::{Event, StackId, TextId};
 
@@ -9,6 +9,7 @@ use crate::observe::callbacks::{TraceAction, bit};
 use crate::observe::history::annotations::{Listener, said};
 use crate::observe::history::options::{HistoryOptions, Level};
 use crate::observe::history::stacks::{Gathered, StackSource, gathered};
+use crate::out_of_memory::{AllocationSites, RecordedSites};
 use crate::pool::PoolId;
 use crate::sync::clock::{self, Scale};
 use crate::sync::{Mutex, Ring, RingWriter, RwLock};
@@ -25,6 +26,8 @@ pub(crate) struct History {
     current: RwLock<Option<Arc<Recording>>>,
     /// The source that resolves the stacks of heaps, even after the history has stopped.
     source: RwLock<Option<Arc<dyn StackSource>>>,
+    /// The sites of the last out-of-memory report.
+    reported: Mutex<Weak<RecordedSites>>,
 }
 
 impl History {
@@ -57,8 +60,18 @@ impl History {
         if next.is_none() && !any {
             self.set_source(None);
         }
+        // The last report may live long. It names its sites, so that it does not keep the source.
+        if !keeps || (next.is_none() && !any) {
+            let reported = std::mem::take(&mut *self.reported.lock());
+            reported.upgrade().iter().for_each(|sites| sites.resolve());
+        }
         // The drop of a source may run any code, so its lock is not held.
         drop(known);
+    }
+
+    /// Notes the sites of an out-of-memory report.
+    pub(crate) fn note_report(&self, sites: &AllocationSites) {
+        *self.reported.lock() = Arc::downgrade(sites.recorded());
     }
 
     fn set_source(&self, source: Option<Arc<dyn StackSource>>) -> Option<Arc<dyn StackSource>> {

@@ -34,12 +34,26 @@ pub trait StackSource: fmt::Debug + Send + Sync {
     /// Resolves stacks, in the order of `stacks`. An unknown number results in an empty stack.
     fn resolve(&self, stacks: &[RawStack]) -> Vec<ResolvedStack>;
 
+    /// Returns the frame of each stack that stands for it in texts, in the order of `stacks`: the innermost one of
+    /// Python, or else with a name.
+    ///
+    /// The default resolves whole stacks.
+    fn resolve_sites(&self, stacks: &[RawStack]) -> Vec<Option<Frame>> {
+        self.resolve(stacks).into_iter().map(|stack| site_of(stack.frames)).collect()
+    }
+
     /// Identifies the numbering: sources that return the same value resolve each other's stacks.
     ///
     /// A history that changes to a source with the same value keeps its events. The default is the source's address.
     fn numbering(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
+}
+
+/// Returns the frame that stands for a stack.
+fn site_of(mut frames: Vec<Frame>) -> Option<Frame> {
+    let site = Frame::site(&frames.iter().collect::<Vec<_>>())?;
+    Some(frames.swap_remove(site))
 }
 
 thread_local! {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 
 class Error(Exception):
@@ -72,9 +73,28 @@ class OutOfMemoryError(Error, MemoryError):
     #: The whole report as text.
     report: str
 
-    def __init__(self, text: str, figures: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        figures: dict[str, Any] | None = None,
+        holders: Callable[[], list[dict[str, Any]]] | None = None,
+    ) -> None:
         super().__init__(text)
         self.__dict__.update(dict.fromkeys(OutOfMemoryError.__annotations__), **(figures or {}))
+        if holders is not None:
+            # The first read of the attribute calls it: to name native frames can take a second.
+            del self.holders
+            self.__dict__["_holders"] = holders
+
+    # Type checkers would accept any attribute.
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            if name != "holders" or "_holders" not in self.__dict__:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            self.holders = self.__dict__["_holders"]()
+            self.__dict__.pop("_holders", None)
+            return self.holders
 
     def __reduce__(self) -> tuple[Any, ...]:
+        _ = self.holders
         return type(self), (self.args[0], dict(self.__dict__))

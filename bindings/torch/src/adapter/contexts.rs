@@ -83,6 +83,10 @@ impl StackSource for ContextStacks {
         stacks.iter().map(|stack| ResolvedStack { frames: vec![number(stack)], forward: Vec::new() }).collect()
     }
 
+    fn resolve_sites(&self, stacks: &[RawStack]) -> Vec<Option<Frame>> {
+        self.stacks.resolve_sites(stacks)
+    }
+
     fn numbering(&self) -> usize {
         self.stacks.numbering()
     }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use cachette::human::Bytes;
-use cachette_snapshot::{Block, BlockState, Snapshot};
+use cachette_snapshot::{Block, BlockState, Snapshot, StackId};
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
@@ -145,9 +145,10 @@ fn compare(snapshots: &[Snapshot; 2]) -> Vec<DeviceChange> {
 
 fn owner(snapshot: &Snapshot, block: &Block) -> String {
     let label = snapshot.texts.get(block.label);
+    if block.stack == StackId::NONE && !label.is_empty() {
+        return label.escape_debug().to_string();
+    }
     place(snapshot, block.stack)
-        .or_else(|| (!label.is_empty()).then(|| label.escape_debug().to_string()))
-        .unwrap_or_else(|| "no stack recorded".to_owned())
 }
 
 impl DeviceChange {

@@ -108,7 +108,7 @@ impl Page<'_> {
     }
 
     fn place(&self, stack: StackId) -> String {
-        place(self.snapshot, stack).unwrap_or_else(|| "no stack recorded".to_owned())
+        place(self.snapshot, stack)
     }
 
     fn events(&self, out: &mut dyn Write, summary: &Summary<'_>) -> io::Result<()> {

@@ -1,8 +1,10 @@
 //! The figures of a snapshot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use cachette_snapshot::{Block, BlockState, DeviceParts, Event, PoolId, Segment, Snapshot, StackId, TraceAction};
+use cachette_snapshot::{
+    Block, BlockState, DeviceParts, Event, Frame, PoolId, Segment, Snapshot, StackId, TraceAction,
+};
 use serde::Serialize;
 
 /// Bytes in segments, by their use.
@@ -103,7 +105,7 @@ impl<'a> Summary<'a> {
         if pools.keys().eq([&PoolId::default()]) {
             pools.clear();
         }
-        Self { device, memory, pools, holders: holders(stacks), events }
+        Self { device, memory, pools, holders: holders(snapshot, stacks), events }
     }
 
     /// The number of events by action, without zeros.
@@ -122,25 +124,31 @@ impl<'a> Summary<'a> {
     }
 }
 
-fn holders(stacks: BTreeMap<StackId, (u64, usize)>) -> Vec<Holder> {
-    let stacks = stacks.into_iter();
-    let mut holders: Vec<Holder> = stacks.map(|(stack, (bytes, blocks))| Holder { stack, bytes, blocks }).collect();
-    holders.sort_by_key(|holder| (std::cmp::Reverse(holder.bytes), holder.stack));
-    holders
+/// The frame that stands for a stack, and the one that called it.
+pub(super) fn place(snapshot: &Snapshot, stack: StackId) -> String {
+    let frames: Vec<&Frame> = snapshot.stacks.frames_of(stack).collect();
+    let Some(first) = Frame::site(&frames) else { return "no stack recorded".to_owned() };
+    let shown: Vec<String> =
+        frames[first..].iter().take(2).map(|frame| frame.to_string().escape_debug().to_string()).collect();
+    shown.join(" < ")
 }
 
-/// The innermost frame of a stack, and the one that called it; `None` if no stack was recorded.
-pub(super) fn place(snapshot: &Snapshot, stack: StackId) -> Option<String> {
-    let frames = snapshot.stacks.frames_of(stack).take(2).map(|frame| {
-        let text = if frame.file.is_empty() {
-            frame.name.clone()
-        } else {
-            format!("{} {}:{}", frame.name, frame.file, frame.line)
-        };
-        text.escape_debug().to_string()
-    });
-    let frames: Vec<String> = frames.collect();
-    (!frames.is_empty()).then(|| frames.join(" < "))
+/// Groups the stacks by the line of Python that stands for them, or else by their text.
+fn holders(snapshot: &Snapshot, stacks: BTreeMap<StackId, (u64, usize)>) -> Vec<Holder> {
+    let key = |stack| {
+        let frames: Vec<&Frame> = snapshot.stacks.frames_of(stack).collect();
+        let python = frames.into_iter().find(|frame| frame.is_python());
+        python.map_or_else(|| (None, place(snapshot, stack)), |frame| (Some(&frame.file), frame.to_string()))
+    };
+    let mut holders: HashMap<_, Holder> = HashMap::new();
+    for (stack, (bytes, blocks)) in stacks {
+        let holder = holders.entry(key(stack)).or_insert(Holder { stack, bytes: 0, blocks: 0 });
+        holder.bytes = holder.bytes.saturating_add(bytes);
+        holder.blocks += blocks;
+    }
+    let mut holders: Vec<Holder> = holders.into_values().collect();
+    holders.sort_by_key(|holder| (std::cmp::Reverse(holder.bytes), holder.stack));
+    holders
 }
 
 pub(super) const fn plural(count: usize, one: &'static str, many: &'static str) -> &'static str {
