@@ -93,7 +93,7 @@ def test_doctor_examines_the_python_of_the_package() -> None:
 
 def test_run_has_the_exit_status_of_a_program_that_cannot_be_started() -> None:
     done = cachette(SCRIPT, "run", "--", "true")
-    assert done.returncode == 2 and done.stderr.startswith("error: ")
+    assert done.returncode == 1 and done.stderr.startswith("error: ")
 
 
 @pytest.mark.skipif(not LIBRARY, reason="CACHETTE_TEST_CUDA names no emulated CUDA library")
