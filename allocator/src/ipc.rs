@@ -51,7 +51,9 @@ impl<D: Device + 'static> Allocator<D> {
     /// cannot sleep, and memory of a sleeping pool cannot be shared.
     pub fn share(&self, allocation: &Allocation<D>) -> Result<SharedMemory<D>, Error> {
         match allocation.block() {
-            Some((heap, id)) if Arc::ptr_eq(&heap.shared, &self.inner().shared) => self.share_block(heap, id),
+            Some((heap, id)) if Arc::ptr_eq(&heap.shared, &self.inner().shared) => {
+                self.share_block(heap, id, allocation.address())
+            }
             _ => self.share_raw(allocation.address()),
         }
     }
@@ -65,12 +67,13 @@ impl<D: Device + 'static> Allocator<D> {
             return Err(IpcError::Uncached.into());
         }
         let (heap, id) = self.find(address)?;
-        self.share_block(&heap, id)
+        self.share_block(&heap, id, address)
     }
 
-    fn share_block(&self, heap: &Heap<D>, id: BlockId) -> Result<SharedMemory<D>, Error> {
+    /// Shares a block from `first` on.
+    fn share_block(&self, heap: &Heap<D>, id: BlockId, first: u64) -> Result<SharedMemory<D>, Error> {
         let heap = self.inner().heaps.get(heap.number).ok_or(NO_HEAP)?;
-        let exported = ExportedBlock::new(heap, id)?;
+        let exported = ExportedBlock::new(heap, id, first)?;
         let guard = self.inner().ipc.exporter.export(exported).map_err(IpcError::from)?;
         Ok(SharedMemory { guard: Arc::new(guard) })
     }

@@ -70,8 +70,8 @@ pub(crate) struct ExportedBlock<D: Device> {
 }
 
 impl<D: Device> ExportedBlock<D> {
-    pub(super) fn new(heap: &Arc<Heap<D>>, id: BlockId) -> Result<Self, Error> {
-        let (span, start, chunks) = heap.begin_export(id)?;
+    pub(super) fn new(heap: &Arc<Heap<D>>, id: BlockId, first: u64) -> Result<Self, Error> {
+        let (span, start, chunks) = heap.begin_export(id, first)?;
         // From here on, the drop of this value ends the export.
         let kind = ExportKind::Chunks { count: u32::try_from(chunks.len()).unwrap_or(u32::MAX) };
         let mut exported = Self { heap: Arc::clone(heap), id, span, kind, chunks };
@@ -147,27 +147,27 @@ pub(super) const fn device_tag(device: &DeviceInfo) -> DeviceTag {
 }
 
 impl<D: Device> Heap<D> {
-    /// Exports an allocated block. It stays in place, and is not reused if it is freed, until
+    /// Exports an allocated block from `first` on. It stays in place, and is not reused if it is freed, until
     /// [`end_export`](Self::end_export) was called as often. Returns its place in the memory that importers map, the
     /// first address of that memory, and the chunks in order of address, none for a direct segment.
-    pub(super) fn begin_export(&self, id: BlockId) -> Result<(Span, u64, Vec<Chunk>), Error> {
+    pub(super) fn begin_export(&self, id: BlockId, first: u64) -> Result<(Span, u64, Vec<Chunk>), Error> {
         let mut state = self.state.lock();
         if state.asleep {
             return Err(PoolProblem::Asleep.of(self.pool_id()));
         }
         let block = &state.blocks.blocks[id];
-        let (address, bytes) = (block.address, block.bytes());
+        let (address, end) = (block.address, block.address + block.bytes());
         let is_allocated = block.state == BlockState::Allocated;
         let segment = state.blocks.segment_of(id).filter(|_| is_allocated);
         let segment = segment.ok_or(Error::InvalidPointer { address, why: PointerProblem::Free })?;
-        let chunks = state.blocks.chunks_under(address, address + bytes);
+        let chunks = state.blocks.chunks_under(first, end);
         let (start, extent) = match chunks.first() {
             Some(first) => (first.at, chunks.iter().map(|chunk| chunk.bytes).sum()),
             None => (segment.base, segment.bytes),
         };
         state.blocks.blocks[id].slow_free = true;
         state.uses.entry(id).or_default().exports += 1;
-        Ok((Span { bytes, offset: address - start, extent }, start, chunks))
+        Ok((Span { bytes: end - first, offset: first - start, extent }, start, chunks))
     }
 
     /// Ends one export. After the last one, a block that was freed in between is freed now.

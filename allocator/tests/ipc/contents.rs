@@ -1,5 +1,6 @@
 //! What one process writes, another reads; and the other way round.
 
+use cachette::Allocation;
 use cachette::hal::Sharing;
 use cachette_hal_host::HostConfig;
 
@@ -16,16 +17,15 @@ fn memory_is_the_same_in_both_processes() {
         [(host(), DIRECT, 20), (host(), ELASTIC, 20), (host().without_sharing(Sharing::FileDescriptor), ELASTIC, 6)]
     {
         let test = TestAllocator::on(host, config);
-        assert_shared_both_ways(&test, mib * MIB);
+        assert_shared_both_ways(&test, &test.allocate(mib * MIB));
         test.assert_returns_everything();
     }
 }
 
 /// Shares memory with a second process, which reads it and writes it anew.
-fn assert_shared_both_ways(test: &TestAllocator, bytes: u64) {
-    let memory = test.allocate(bytes);
+fn assert_shared_both_ways(test: &TestAllocator, memory: &Allocation) {
     put(&test.device, memory.address(), memory.bytes(), 1);
-    let shared = test.allocator.share(&memory).expect("it can be shared");
+    let shared = test.allocator.share(memory).expect("it can be shared");
     let mut second = Second::start();
     let opened = second.open("it", &shared.handle()).expect("it opens");
     assert!(opened.starts_with(&format!("{} ", memory.bytes())));
@@ -36,6 +36,17 @@ fn assert_shared_both_ways(test: &TestAllocator, bytes: u64) {
     assert_eq!(second.ask("holds it 3").as_deref(), Ok("true"));
     second.ask("close it").expect("it closes");
     assert!(holds(&test.device, memory.address(), memory.bytes(), 3));
+}
+
+/// I2, I3: memory with a larger alignment begins behind its block, and so do the shared bytes.
+#[test]
+fn aligned_memory_is_shared_from_its_address_on() {
+    for config in [DIRECT, ELASTIC] {
+        let test = TestAllocator::new(config);
+        let _neighbour = test.allocate(512);
+        let memory = test.allocator.allocate_aligned(5 * MIB, 8 * MIB, &test.stream).unwrap();
+        assert_shared_both_ways(&test, &memory);
+    }
 }
 
 /// I3: many more chunks than come at once.
