@@ -1,19 +1,19 @@
 //! Output files that are written completely or not at all.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 
+use cachette_snapshot::replace_file;
+
 use crate::error::CliError;
 
-/// Writes a temporary file beside the path, and renames it.
-///
-/// Readers see the old file or the new one. A path that is not a file, such as `/dev/stdout`, is written directly.
-pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), CliError> {
+/// Replaces a file. A path that is not a file, such as `/dev/stdout`, is written directly.
+pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<(), CliError> {
     let written = match target(path) {
-        Target::File(file) => by_rename(&file, write),
-        Target::Stream => match OpenOptions::new().write(true).open(path).and_then(|mut file| write(&mut file)) {
+        Target::File(file) => replace_file(&file, write),
+        Target::Stream => match write_stream(path, write) {
             // The reader of a pipe may close it early, as in `stdout::print`.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             written => written,
@@ -48,29 +48,17 @@ fn target(path: &Path) -> Target {
     }
 }
 
+fn write_stream(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+    let mut file = BufWriter::new(OpenOptions::new().write(true).open(path)?);
+    write(&mut file)?;
+    file.flush()
+}
+
 /// Creates a file beside another, and deletes it.
 fn probe(path: &Path) -> io::Result<()> {
     let beside = beside(path).ok_or(io::ErrorKind::IsADirectory)?;
     File::create(&beside)?;
     fs::remove_file(&beside)
-}
-
-fn by_rename(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
-    let part = Part(beside(path).ok_or(io::ErrorKind::IsADirectory)?);
-    let mut file = File::create(&part.0)?;
-    write(&mut file)?;
-    file.flush()?;
-    fs::rename(&part.0, path)
-}
-
-/// A temporary file; it is deleted on drop unless it was renamed.
-struct Part(PathBuf);
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        // If the file was never created or already renamed, there is nothing to remove.
-        let _ = fs::remove_file(&self.0);
-    }
 }
 
 /// An unused path in the same folder.

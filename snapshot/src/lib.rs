@@ -50,7 +50,7 @@ pub use event::{Annotation, Event, Stage, Trace, TraceAction, UnknownAction};
 #[cfg(feature = "files")]
 pub use limits::Limits;
 #[cfg(feature = "files")]
-pub use save::{SaveError, save};
+pub use save::{SaveError, replace_file, save};
 pub use segment::{Block, BlockState, PoolId, Segment, SegmentKind};
 pub use setting::Setting;
 pub use stacks::{Frame, StackId, Stacks};

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -33,30 +33,42 @@ pub enum SaveError {
 /// Writes a snapshot to a file: as JSON if its name ends in `.json`, for PyTorch's memory viewer if it ends in
 /// `.pickle` or `.pkl`.
 ///
-/// It renames a temporary file of the same folder, so a reader never sees a partial file. A link stays a link.
+/// A reader never sees a partial file, as [`replace_file`] says.
 pub fn save(snapshot: &Snapshot, path: &Path) -> Result<(), SaveError> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
     let write: fn(&Snapshot, &mut BufWriter<File>) -> io::Result<()> = match path.extension().and_then(OsStr::to_str) {
         Some("json") => |snapshot, file| snapshot.write_json(file),
         Some("pickle" | "pkl") => |snapshot, file| snapshot.write_pickle(file),
         _ => return Err(SaveError::Format { path: path.to_owned() }),
     };
+    let written = replace_file(path, |file| write(snapshot, file));
+    written.map_err(|error| SaveError::File { path: path.to_owned(), error })
+}
+
+/// Writes a file completely or not at all: a temporary file of the same folder is renamed.
+///
+/// A link stays a link. If `write` fails or panics, the older file stays and nothing else is left.
+pub fn replace_file(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
     // A rename would replace a link by the file.
     let linked = fs::canonicalize(path).ok().filter(|linked| linked.is_file());
-    let file = linked.as_deref().unwrap_or(path);
-    let mut name = file.file_name().unwrap_or_default().to_owned();
+    let path = linked.as_deref().unwrap_or(path);
+    let mut name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_owned();
     name.push(format!(".{}.{}.part", process::id(), COUNT.fetch_add(1, Relaxed)));
-    let beside = file.with_file_name(name);
-    let written = File::create(&beside).and_then(|file| {
-        let mut file = BufWriter::new(file);
-        write(snapshot, &mut file)?;
-        file.flush()
-    });
-    written.and_then(|()| fs::rename(&beside, file)).map_err(|error| {
-        // A partial file is useless. If no file was created, there is nothing to remove.
-        let _ = fs::remove_file(&beside);
-        SaveError::File { path: path.to_owned(), error }
-    })
+    let part = Part(path.with_file_name(name));
+    let mut file = BufWriter::new(File::create(&part.0)?);
+    write(&mut file)?;
+    file.into_inner()?;
+    fs::rename(&part.0, path)
+}
+
+/// A temporary file; it is deleted on drop unless it was renamed.
+struct Part(PathBuf);
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // If the file was never created or already renamed, there is nothing to remove.
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
 #[cfg(test)]

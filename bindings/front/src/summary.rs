@@ -4,6 +4,7 @@
 //! report.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -15,6 +16,7 @@ use cachette::history::HistoryOptions;
 use cachette::human::Bytes;
 use cachette::snapshot::{BlockState, Snapshot, SnapshotOptions, save as save_to};
 use cachette_process::{self as process, write_line};
+use cachette_snapshot::replace_file;
 
 use crate::library::loaded;
 use crate::{entry, signals};
@@ -213,7 +215,7 @@ pub(crate) fn save() {
     }
 }
 
-/// Writes the metrics of every device, beside the file first, so that a reader sees a whole page.
+/// Writes the metrics of every device. A reader never sees a partial page.
 pub(crate) fn write_metrics() {
     static REFUSED: process::FirstOnly = process::FirstOnly::new();
     let Some(path) = file_of(RUN_METRICS) else { return };
@@ -221,10 +223,7 @@ pub(crate) fn write_metrics() {
     let mut page = String::new();
     // Writing to text never fails.
     let _ = Metrics::write_all(&all, &mut page, &[]);
-    let mut beside = path.clone().into_os_string();
-    beside.push(format!(".{}.part", this::id()));
-    let beside = PathBuf::from(beside);
-    if let Err(error) = fs::write(&beside, page).and_then(|()| fs::rename(&beside, &path)) {
+    if let Err(error) = replace_file(&path, |file| file.write_all(page.as_bytes())) {
         REFUSED.tell(format_args!("cannot write metrics to '{}': {error}", path.display()));
     }
 }
