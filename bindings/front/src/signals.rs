@@ -34,6 +34,8 @@ static ENDED_BY: AtomicI32 = AtomicI32::new(0);
 /// Whether a snapshot is asked for.
 static SNAPSHOT: AtomicBool = AtomicBool::new(false);
 
+/// A thread has begun.
+static STARTED: Semaphore = Semaphore::new();
 /// Work for the reporter.
 static WORK: Semaphore = Semaphore::new();
 /// A signal ends the process.
@@ -43,17 +45,16 @@ static WRITTEN: Semaphore = Semaphore::new();
 
 /// Handles the signals of this process, and starts the threads.
 pub(crate) fn start() {
-    for semaphore in [&WORK, &END, &WRITTEN] {
+    for semaphore in [&STARTED, &WORK, &END, &WRITTEN] {
         semaphore.init();
     }
     // Threads inherit the signals that their creator blocks.
     let before = block_signals();
-    let name = |name: &str| thread::Builder::new().name(name.to_owned());
-    let reporter = name("cachette-report").spawn(report_all);
-    let ender = reporter.and_then(|_| name("cachette-signal").spawn(end_process));
+    let started =
+        start_thread("cachette-report", report_all).and_then(|()| start_thread("cachette-signal", end_process));
     // SAFETY: the set is initialized, and the result is not wanted.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
-    if ender.is_err() {
+    if started.is_err() {
         return;
     }
     OWNER.store(this::id(), Relaxed);
@@ -62,6 +63,20 @@ pub(crate) fn start() {
     if summary::wants_snapshot() {
         handle(SIGUSR1);
     }
+}
+
+/// Starts a thread, and waits until it has begun.
+///
+/// In another namespace of the loader, the beginning of a thread allocates from the first namespace's C library. That
+/// one does not know of the thread, so it takes no lock.
+fn start_thread(name: &str, work: fn()) -> io::Result<()> {
+    let work = move || {
+        STARTED.post();
+        work();
+    };
+    thread::Builder::new().name(name.to_owned()).spawn(work)?;
+    STARTED.wait(None);
+    Ok(())
 }
 
 /// Gives the signals back to the system, at the end of the process.
