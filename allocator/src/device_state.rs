@@ -169,6 +169,7 @@ pub(crate) struct Totals {
     pub(crate) retries: AtomicU64,
     pub(crate) ooms: AtomicU64,
     pub(crate) waits: AtomicU64,
+    pub(crate) evictions: AtomicU64,
     pub(crate) device_allocs: AtomicU64,
     pub(crate) device_frees: AtomicU64,
     /// The number of segments obtained, which orders them.
@@ -190,6 +191,7 @@ impl Totals {
             retries,
             ooms,
             waits,
+            evictions,
             device_allocs,
             device_frees,
             rejections,
@@ -200,7 +202,7 @@ impl Totals {
             points: _,
             max_split: _,
         } = self;
-        for count in [retries, ooms, waits, device_allocs, device_frees, rejections] {
+        for count in [retries, ooms, waits, evictions, device_allocs, device_frees, rejections] {
             count.store(0, Relaxed);
         }
         oversize_allocations.lock().reset_totals();

@@ -121,6 +121,14 @@ pub enum Error {
         /// The reason.
         why: PoolProblem,
     },
+    /// A callback of a pool has failed: `before_sleep`, or `reload` of an evicted pool.
+    #[error("pool {pool}: its callback failed: {error}; repeat the call to try again")]
+    PoolCallback {
+        /// The pool.
+        pool: PoolId,
+        /// What the callback said.
+        error: String,
+    },
     /// A growable allocation rejects a call.
     #[error("growable allocation: {0}")]
     Growable(#[from] GrowableProblem),

@@ -108,6 +108,11 @@ impl<D: Device> Heap<D> {
         self.pool.read().as_ref().map_or(PoolId::DEFAULT, |pool| pool.id)
     }
 
+    /// Whether the memory behind the heap's addresses never changes while its pool has users.
+    pub(crate) fn is_registered(&self) -> bool {
+        self.pool.read().as_ref().is_some_and(|pool| pool.registered)
+    }
+
     /// Assigns an empty heap to a pool.
     pub(crate) fn set_pool(&self, pool: &Arc<PoolState>) {
         let mut state = self.state.lock();

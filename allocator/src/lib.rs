@@ -130,6 +130,7 @@ mod buffer;
 mod device_state;
 mod elastic;
 mod error;
+pub mod evict;
 mod fence;
 pub mod fork;
 pub mod growable;

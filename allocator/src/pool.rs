@@ -55,7 +55,7 @@ use pool_state::PoolState;
 
 pub use capture::{Capture, Graph};
 pub use checkpoint::{Checkpoint, Restored};
-pub use options::{PoolId, PoolOptions};
+pub use options::{PoolId, PoolOptions, Priority};
 pub use problem::PoolProblem;
 pub(crate) use registry::Pools;
 pub use route::Filter;

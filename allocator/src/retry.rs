@@ -14,6 +14,7 @@
 //! | wait on | waits for one segment after the other to become free, the earliest first | yes |
 //! | `use_on_oom` | allocates a free block of a pool that serves other requests before they fail | no |
 //! | without mapping | where the device has room but refuses to map it: requests a direct segment | no |
+//! | evict | puts [evictable](crate::evict) pools to sleep that have no guard, as many as the request needs | yes |
 //!
 //! The heap is searched again after every step that can have freed memory. Before a request fails, it waits for memory
 //! that other threads are releasing and for limit reservations that they may cancel. Then it retries (`in_flight`).
@@ -128,13 +129,26 @@ impl<'a, D: Device> Retry<'a, D> {
             self.allocate_from_pools()?;
             self.alloc_without_mapping()?;
             let tried = self.tried.get();
-            if !self.may_wait() || !self.shared.in_flight.may_change(tried) {
+            if !self.may_wait() {
                 return Ok(self.report());
             }
-            // An operation in flight may need the heap: a source may allocate memory during its own call.
+            // An operation in flight may need the heap: a source may allocate memory during its own call. So may an
+            // eviction on another thread.
             drop(alone);
-            self.shared.callbacks.waiting(|| self.shared.in_flight.wait(tried));
+            if self.shared.in_flight.may_change(tried) {
+                self.shared.callbacks.waiting(|| self.shared.in_flight.wait(tried));
+            } else if self.evict() == 0 {
+                return Ok(self.report());
+            }
         }
+    }
+
+    /// Evicts pools for the request. Returns the released bytes.
+    fn evict(&self) -> u64 {
+        // A request for a decided place can also fail because the place is taken for now.
+        let least = u64::from(self.wanted.place.is_none());
+        let shortage = || self.inner.shortage(self.segment).max(least);
+        self.shared.callbacks.waiting(|| self.inner.evict(self.heap.pool_id(), shortage))
     }
 
     /// Rejects a request to a source from inside a call of that source, since the request would wait for itself.

@@ -32,7 +32,7 @@ pub(crate) mod staging;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use cachette_hal::{Device, ErrorKind};
 
@@ -60,29 +60,18 @@ impl<D: Device> Pool<D> {
 
     /// Does the same as [`sleep`](Self::sleep), and reports progress.
     pub fn sleep_with(&self, contents: Contents, mut progress: impl FnMut(Progress)) -> Result<SleepStats, Error> {
-        let (inner, state) = (self.allocator().inner(), &self.state);
+        let state = &self.state;
         let _turn = state.turn()?;
-        if state.is_asleep() {
-            return Ok(SleepStats::default());
+        if state.guards.load(Acquire) > 0 {
+            return Err(PoolProblem::Resident.of(state.id));
         }
-        let _relaxed = inner.shared.relax_capture();
-        inner.check_can_sleep(state)?;
-        inner.drain(state)?;
-        if !state.keeps() {
-            inner.heaps_of(state).iter().try_for_each(|heap| heap.release_idle().map(drop))?;
-        }
-        state.set_asleep(true);
-        let slept = inner.fall_asleep(state, contents, &mut progress);
-        if slept.is_err() {
-            inner.serve_unless_away(state);
-        }
-        slept
+        self.allocator().inner().sleep_in_turn(state, contents, &mut progress)
     }
 
     /// Restores the memory of the pool at the same addresses, with the contents that were kept. Returns its bytes.
     ///
     /// If the device has too little memory, the allocator first releases the unused memory of other pools. That waits
-    /// for streams that still use it, unless `never_block` is set.
+    /// for streams that still use it, unless `never_block` is set. Then it [evicts](crate::evict) other pools.
     pub fn wake(&self) -> Result<u64, Error> {
         self.wake_with(|_| {})
     }
@@ -106,11 +95,16 @@ impl<D: Device> Pool<D> {
         loop {
             let tried = in_flight.begin_attempt();
             let woken = inner.wake_up(&self.state, &mut progress);
-            if !short(&woken) || !waits || !in_flight.may_change(tried) {
+            let Err(Error::Pool { why: PoolProblem::NoMemory { bytes }, .. }) = woken else { return woken };
+            if !waits {
                 return woken;
             }
-            // Other threads are returning memory.
-            in_flight.wait(tried);
+            if in_flight.may_change(tried) {
+                // Other threads are returning memory.
+                in_flight.wait(tried);
+            } else if inner.evict(self.id(), || inner.shortage(bytes).max(1)) == 0 {
+                return woken;
+            }
         }
     }
 
@@ -166,6 +160,37 @@ impl<D: Device> Allocator<D> {
 }
 
 impl<D: Device> AllocatorState<D> {
+    /// Puts a pool to sleep; the caller has the turn of the pool.
+    pub(crate) fn sleep_in_turn(
+        &self,
+        state: &PoolState,
+        contents: Contents,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<SleepStats, Error> {
+        if state.is_asleep() {
+            return Ok(SleepStats::default());
+        }
+        let _relaxed = self.shared.relax_capture();
+        self.check_can_sleep(state)?;
+        match &state.before_sleep {
+            Some(agree) => {
+                agree.call(state.id).map_err(|error| Error::PoolCallback { pool: state.id, error })?;
+            }
+            None if state.registered => return Err(PoolProblem::Registered.of(state.id)),
+            None => {}
+        }
+        self.drain(state)?;
+        if !state.keeps() {
+            self.heaps_of(state).iter().try_for_each(|heap| heap.release_idle().map(drop))?;
+        }
+        state.set_asleep(true);
+        let slept = self.fall_asleep(state, contents, progress);
+        if slept.is_err() {
+            self.serve_unless_away(state);
+        }
+        slept
+    }
+
     /// Puts a pool to sleep that no longer accepts requests.
     fn fall_asleep(
         &self,
@@ -195,6 +220,9 @@ impl<D: Device> AllocatorState<D> {
         let offload = Arc::new(Mutex::new(offload.ok_or(PoolProblem::NoHostMemory.of(state.id))?));
         self.offloads.lock().insert(state.id, Arc::clone(&offload));
         let mut offload = offload.lock();
+        if contents == Contents::Discard {
+            state.is_lost.store(true, Relaxed);
+        }
         if let Err(error) = offload.offload(&self.store, progress) {
             // If this fails too, a later wake undoes the rest.
             let _ = offload.restore(&self.store, &mut |_| {});

@@ -113,6 +113,8 @@ pub struct Stats {
     pub num_oom_rejections: u64,
     /// The split limit at the allocator's creation; `u64::MAX` for none.
     pub max_split_size: u64,
+    /// The number of pools that were evicted.
+    pub num_evictions: u64,
 }
 
 impl Stats {

@@ -258,6 +258,21 @@ impl<D: Device> Allocator<D> {
         })
     }
 
+    /// Returns whether the memory behind an address never changes while it is allocated or cached, so that it may be
+    /// registered: in a [registered](crate::PoolOptions::registered) pool, in a direct segment, or outside the cache.
+    ///
+    /// Elsewhere the memory behind an address can change after a free and by sleep. A registration by address then leads
+    /// to memory of another owner.
+    #[must_use]
+    pub fn is_stable(&self, address: u64) -> bool {
+        let of_heap = |home: SegmentRef| {
+            let heap = self.inner().heaps.get(home.heap)?;
+            heap.around(address).map(|_| heap.elastic.is_none() || heap.is_registered())
+        };
+        let stable = self.inner().homes(address).find_map(of_heap);
+        stable.unwrap_or_else(|| self.inner().shared.uncached.bytes_at(address).is_some())
+    }
+
     fn read_at(&self, address: u64, read: fn(&Block) -> u64) -> Result<u64, Error> {
         if let Some(bytes) = self.inner().shared.uncached.bytes_at(address) {
             return Ok(bytes);

@@ -84,7 +84,8 @@ impl<D: Device> Allocator<D> {
         self.shared().callbacks.free_memory.write().push(Arc::new(reliever));
     }
 
-    /// Calls `observer` for waits, and for direct segments in place of elastic ones, on the thread where they happen.
+    /// Calls `observer` for waits, for memory that comes to an address range and leaves it, and for direct segments in
+    /// place of elastic ones, on the thread where they happen.
     ///
     /// It must not call the allocator, nor wait for a thread that does.
     pub fn on_notice(&self, observer: impl Fn(&Notice) + Send + Sync + 'static) {

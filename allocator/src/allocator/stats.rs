@@ -49,6 +49,7 @@ impl<D: Device> Allocator<D> {
             num_device_free: totals.device_frees.load(Relaxed),
             num_oom_rejections: totals.rejections.load(Relaxed),
             max_split_size: totals.max_split,
+            num_evictions: totals.evictions.load(Relaxed),
         }
     }
 

@@ -301,7 +301,7 @@ impl<D: Device> Heap<D> {
                     moved.vacant_place(id, || !own || fence.as_ref().is_some_and(has_passed))
                 })
             };
-            let filled = map::fill(&self.shared, &held.plan.fills, held.plan.kind(), vacate)?;
+            let filled = map::fill(&self.shared, &held.plan.fills, held.plan.kind(), self.is_registered(), vacate)?;
             Ok((fence, filled))
         });
         match filled {

@@ -11,7 +11,7 @@ use crate::blocks::{BlockId, Chunk, ChunkId};
 use crate::device_state::DeviceState;
 use crate::elastic::chunk_table::pointer;
 use crate::fence::Fence;
-use crate::observe::callbacks::{CallbackOutcome, Callbacks};
+use crate::observe::callbacks::{CallbackOutcome, Callbacks, Notice};
 use crate::size::SegmentKind;
 use crate::sync::{Mutex, RwLock};
 
@@ -66,7 +66,8 @@ pub(crate) struct Filled {
     pub(crate) vacated: Vec<Chunk>,
 }
 
-/// Fills every range of `fills`, in order of address, for a request of one kind.
+/// Fills every range of `fills`, in order of address, for a request of one kind. Network cards may access `registered`
+/// memory.
 ///
 /// If the driver refuses a second mapping of an idle chunk, `vacate` is asked for its old place. It returns the place
 /// only if all work that uses it has finished. The chunk is then unmapped there before it is mapped again.
@@ -76,10 +77,11 @@ pub(crate) fn fill<D: Device>(
     shared: &DeviceState<D>,
     fills: &[Fill],
     kind: SegmentKind,
+    registered: bool,
     vacate: impl Fn(ChunkId) -> Option<Chunk>,
 ) -> Result<Filled, Unfilled> {
     let memory = shared.device.virtual_memory().map_err(hal::Error::from)?;
-    let rdma = shared.settings.config().gpu_direct_rdma();
+    let rdma = registered || shared.settings.config().gpu_direct_rdma();
     let mut done: Vec<Leftover> = Vec::with_capacity(fills.len());
     let mut vacated: Vec<Chunk> = Vec::new();
     let access = shared.access();
@@ -100,6 +102,7 @@ pub(crate) fn fill<D: Device>(
                 && let Some(old) = fill.reused.and_then(&vacate)
             {
                 shared.chunks.set_single(id);
+                shared.callbacks.notice(Notice::Unmapping { address: old.at, bytes: old.bytes });
                 // SAFETY: 2. no work uses the addresses any more: `vacate` returned them.
                 unsafe { memory.unmap(pointer(old.at)?, old.bytes) }?;
                 vacated.push(old);
@@ -113,6 +116,7 @@ pub(crate) fn fill<D: Device>(
             let bytes = range[range.len() - 1].end() - range[0].at;
             // SAFETY: 2. the call grants access and removes none.
             unsafe { memory.set_access(pointer(range[0].at)?, bytes, &access) }?;
+            shared.callbacks.notice(Notice::Mapped { address: range[0].at, bytes });
         }
         Ok(())
     };
@@ -142,7 +146,9 @@ fn map_back<D: Device>(
     shared.chunks.map(memory, old).map_err(|_| lost(false))?;
     let at = pointer(old.at).map_err(|_| lost(true))?;
     // SAFETY: 2. the call grants access and removes none.
-    unsafe { memory.set_access(at, old.bytes, access) }.map_err(|_| lost(true))
+    unsafe { memory.set_access(at, old.bytes, access) }.map_err(|_| lost(true))?;
+    shared.callbacks.notice(Notice::Mapped { address: old.at, bytes: old.bytes });
+    Ok(())
 }
 
 /// Removes a mapping; the last one of a chunk destroys it. Returns the freed bytes. A failure updates `left`.
@@ -156,6 +162,7 @@ pub(crate) unsafe fn clear<D: Device>(
     left: &mut Leftover,
 ) -> hal::Result<u64> {
     if left.mapped {
+        shared.callbacks.notice(Notice::Unmapping { address: left.chunk.at, bytes: left.chunk.bytes });
         // SAFETY: 2. no work uses the addresses any more: the caller's promise 1.
         unsafe { memory.unmap(pointer(left.chunk.at)?, left.chunk.bytes) }?;
         left.mapped = false;

@@ -10,7 +10,7 @@ use crate::blocks::{IdleSegment, SegmentId};
 use crate::error::{Error, sum_all};
 use crate::fence::Fence;
 use crate::heap::{Allocated, Heap, HeapState, Request};
-use crate::observe::callbacks::{CallbackOutcome, TraceAction};
+use crate::observe::callbacks::{CallbackOutcome, Notice, TraceAction};
 use crate::size::{SegmentKind, UNIT};
 use crate::source::{AllocContext, SourceError, SourceErrorKind};
 use crate::stats::{Counted, Row};
@@ -49,6 +49,7 @@ impl<D: Device> Heap<D> {
         drop(state);
         self.shared.peaks.note(&self.counters);
         let outcome = self.tell(TraceAction::SegmentAlloc, base, segment.bytes);
+        self.shared.callbacks.notice(Notice::Mapped { address: base, bytes: segment.bytes });
         if let Some(allocated) = &allocated {
             self.tell_alloc(allocated, request.requested, outcome);
         }
@@ -218,6 +219,7 @@ impl<D: Device> Heap<D> {
         let (address, bytes) = (segment.base.address(), segment.bytes);
         self.state.lock().note_loss(TraceAction::SegmentFree, address, bytes);
         *outcome = self.tell(TraceAction::SegmentFree, address, bytes);
+        self.shared.callbacks.notice(Notice::Unmapping { address, bytes });
         let pool = self.pool();
         let _called = pool.as_ref().map(|pool| pool.call_source());
         let freed = match pool.as_ref().and_then(|pool| pool.source.as_ref()) {
@@ -232,6 +234,7 @@ impl<D: Device> Heap<D> {
         if freed.is_ok() {
             self.shared.totals.device_frees.fetch_add(1, Relaxed);
         } else {
+            self.shared.callbacks.notice(Notice::Mapped { address, bytes });
             self.state.lock().note_gain(TraceAction::SegmentAlloc, address, bytes);
             let before = std::mem::take(outcome);
             *outcome = before.and(self.tell(TraceAction::SegmentAlloc, address, bytes));

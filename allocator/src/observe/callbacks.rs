@@ -47,6 +47,22 @@ pub enum Notice {
         /// How long it waited.
         time: Duration,
     },
+    /// An address range has memory now, which other devices may access: a segment, chunks, or a pool that woke.
+    Mapped {
+        /// The first address.
+        address: u64,
+        /// The bytes.
+        bytes: u64,
+    },
+    /// The memory is about to leave an address range. Registrations with network cards must end before the return.
+    ///
+    /// The allocator holds locks, so the observer must not call it.
+    Unmapping {
+        /// The first address.
+        address: u64,
+        /// The bytes.
+        bytes: u64,
+    },
     /// A stream with elastic segments got a direct segment, because mapping memory was refused or would wait.
     DirectSegment {
         /// The size of the segment.

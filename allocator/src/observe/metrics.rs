@@ -153,7 +153,7 @@ impl Metrics {
         ]
     }
 
-    fn counters(&self) -> [(&'static str, &'static str, u64); 9] {
+    fn counters(&self) -> [(&'static str, &'static str, u64); 10] {
         let stats = &self.stats;
         [
             ("allocated_total", "Blocks allocated since start.", stats.allocation.all.allocated),
@@ -167,6 +167,7 @@ impl Metrics {
             ("device_frees_total", "Segments and chunks released to the device since start.", stats.num_device_free),
             ("retries_total", "Device allocations retried after memory was released.", stats.num_alloc_retries),
             ("waits_total", "Waits for other streams.", stats.num_sync_all_streams),
+            ("evictions_total", "Pools evicted so that requests got their memory.", stats.num_evictions),
             ("out_of_memory_total", "Out-of-memory errors.", stats.num_ooms),
             ("rejections_total", "Requests rejected by the memory limit.", stats.num_oom_rejections),
         ]

@@ -9,6 +9,7 @@ use crate::source::Source;
 /// The options of a new pool.
 #[derive(Clone, Debug, Default)]
 #[must_use]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct PoolOptions {
     pub(super) id: Option<PoolId>,
     pub(super) source: Option<Arc<dyn Source>>,
@@ -16,6 +17,10 @@ pub struct PoolOptions {
     pub(super) use_on_oom: bool,
     pub(super) whole_segments: bool,
     pub(super) tag: String,
+    pub(super) priority: Option<Priority>,
+    pub(super) reload: Option<PoolCallback>,
+    pub(super) registered: bool,
+    pub(super) before_sleep: Option<PoolCallback>,
 }
 
 impl PoolOptions {
@@ -57,10 +62,70 @@ impl PoolOptions {
         self
     }
 
+    /// Lets requests evict the pool before they fail, while it has no guard; see [`evict`](crate::evict).
+    pub const fn evictable(mut self, priority: Priority) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
+    /// Drops the contents when the pool is evicted, and calls `reload` to write them again.
+    ///
+    /// It runs inside [`make_resident`](crate::Pool::make_resident) and may allocate from the pool and queue work in its
+    /// streams. It must not make other pools resident: two threads could wait for each other.
+    pub fn reload<E: fmt::Display>(mut self, reload: impl Fn(PoolId) -> Result<(), E> + Send + Sync + 'static) -> Self {
+        self.reload = Some(PoolCallback::new(reload));
+        self
+    }
+
+    /// Never changes the memory behind an address while the pool has users, so that it may be registered.
+    ///
+    /// Network cards and collective libraries keep registrations of memory by its address (`GPUDirect` RDMA, NCCL, UCX,
+    /// NIXL). No memory of the pool moves or is released, even if it is free, and network cards may access it where
+    /// the device supports that. The pool sleeps only if a callback agrees: [`before_sleep`](Self::before_sleep).
+    pub const fn registered(mut self, on: bool) -> Self {
+        self.registered = on;
+        self
+    }
+
+    /// Calls `agree` before the pool sleeps, to end registrations of its memory. If it fails, the pool stays awake.
+    ///
+    /// It runs once per sleep, before anything is waited for, and must not put the pool to sleep or wake it.
+    pub fn before_sleep<E: fmt::Display>(
+        mut self,
+        agree: impl Fn(PoolId) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Self {
+        self.before_sleep = Some(PoolCallback::new(agree));
+        self
+    }
+
     /// Lets the pool's free blocks serve requests of other pools before those fail.
     pub const fn use_on_oom(mut self, on: bool) -> Self {
         self.use_on_oom = on;
         self
+    }
+}
+
+/// How long an evictable pool stays: pools of a lower priority are evicted first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Priority(pub u32);
+
+/// A callback of a pool. Its error text reaches the caller.
+#[derive(Clone)]
+pub(crate) struct PoolCallback(Arc<dyn Fn(PoolId) -> Result<(), String> + Send + Sync>);
+
+impl PoolCallback {
+    fn new<E: fmt::Display>(call: impl Fn(PoolId) -> Result<(), E> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(move |pool| call(pool).map_err(|error| error.to_string())))
+    }
+
+    pub(crate) fn call(&self, pool: PoolId) -> Result<(), String> {
+        (self.0)(pool)
+    }
+}
+
+impl fmt::Debug for PoolCallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PoolCallback")
     }
 }
 

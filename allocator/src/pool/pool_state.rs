@@ -11,6 +11,7 @@ use std::thread::{self, ThreadId};
 
 use cachette_hal::Device;
 
+use super::options::{PoolCallback, Priority};
 use super::{PoolId, PoolOptions, PoolProblem};
 use crate::error::Error;
 use crate::fence::Fence;
@@ -53,6 +54,20 @@ pub(crate) struct PoolState {
     turn: Mutex<()>,
     /// The thread that holds `turn`.
     turning: Mutex<Option<ThreadId>>,
+    /// The priority of an evictable pool; `None` if the pool is never evicted.
+    pub(crate) priority: Option<Priority>,
+    /// The callback that writes dropped contents again; `None` if an eviction keeps them.
+    pub(crate) reload: Option<PoolCallback>,
+    /// Whether the memory behind its addresses never changes while the pool has users.
+    pub(crate) registered: bool,
+    /// The callback that agrees to a sleep.
+    pub(crate) before_sleep: Option<PoolCallback>,
+    /// Whether contents were dropped that `reload` has not written again; changed under the turn.
+    pub(crate) is_lost: AtomicBool,
+    /// The guards that keep the pool on the device. An eviction reads it under the turn.
+    pub(crate) guards: AtomicU64,
+    /// When the last guard was dropped, in the order of all pools.
+    pub(crate) last_resident: AtomicU64,
     /// The tag by which several pools sleep and wake together; empty for none.
     pub(crate) tag: String,
     /// The segments that the source has allocated: start and size. No two overlap.
@@ -76,6 +91,10 @@ impl PoolState {
             whole_segments: options.whole_segments,
             use_on_oom: options.use_on_oom.into(),
             tag: options.tag.clone(),
+            priority: options.priority,
+            reload: options.reload.clone(),
+            registered: options.registered,
+            before_sleep: options.before_sleep.clone(),
             uses: AtomicU64::new(1),
             ..Self::forgotten(id)
         }
@@ -137,7 +156,7 @@ impl PoolState {
     }
 
     pub(crate) fn keeps(&self) -> bool {
-        self.kept.load(Relaxed) != RELEASED
+        self.registered || self.kept.load(Relaxed) != RELEASED
     }
 
     /// Returns whether the pool sleeps, or is about to.
@@ -173,9 +192,17 @@ impl PoolState {
         if *self.turning.lock() == here {
             return Err(PoolProblem::Changing.of(self.id));
         }
-        let held = self.turn.lock();
-        *self.turning.lock() = here;
-        Ok(SleepTurn { state: self, _held: held })
+        Ok(self.begin_turn(self.turn.lock()))
+    }
+
+    /// Does the same without a wait: `None` if a thread has the turn.
+    pub(crate) fn try_turn(&self) -> Option<SleepTurn<'_>> {
+        Some(self.begin_turn(self.turn.try_lock()?))
+    }
+
+    fn begin_turn<'a>(&'a self, held: MutexGuard<'a, ()>) -> SleepTurn<'a> {
+        *self.turning.lock() = Some(thread::current().id());
+        SleepTurn { state: self, _held: held }
     }
 
     /// Returns whether the pool's heaps may be elastic, if those of the allocator are. Blocks that share an elastic

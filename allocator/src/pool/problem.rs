@@ -42,6 +42,12 @@ pub enum PoolProblem {
     /// The pool sleeps.
     #[error("the pool sleeps; wake it first")]
     Asleep,
+    /// The memory of the pool may be registered.
+    #[error("its memory may be registered with network cards; set before_sleep, which ends that, to let it sleep")]
+    Registered,
+    /// A guard keeps the pool on the device.
+    #[error("a guard of make_resident keeps the pool on the device; drop it first")]
+    Resident,
     /// A progress callback or a tracker of the pool called the pool.
     #[error("sleep or wake of this pool is running on this thread; call it again after that returns")]
     Changing,

@@ -11,7 +11,7 @@ use crate::blocks::{Block, BlockState, Chunk};
 use crate::device_state::DeviceState;
 use crate::elastic::chunk_table::pointer;
 use crate::heap::Heap;
-use crate::observe::callbacks::TraceAction;
+use crate::observe::callbacks::{Notice, TraceAction};
 use crate::stats::Counted;
 use crate::stream_state::StreamState;
 
@@ -97,6 +97,7 @@ impl<D: Device> SleepingChunk<D> {
         let (at, bytes) = (pointer(self.chunk.at)?, self.chunk.bytes);
         if self.stage >= Stage::Mapped {
             self.stage = Stage::Mapped;
+            self.heap.shared.callbacks.notice(Notice::Unmapping { address: self.chunk.at, bytes });
             // SAFETY: 2. all streams were waited for, the pool takes no requests, and the copies have ended.
             unsafe { memory.unmap(at, bytes) }?;
             self.stage = Stage::Backed;
@@ -121,7 +122,8 @@ impl<D: Device> SleepingChunk<D> {
         let Chunk { id, at, bytes, .. } = self.chunk;
         let shared = Arc::clone(&self.heap.shared);
         if self.stage == Stage::Released {
-            shared.chunks.resume(memory, id, bytes, shared.settings.config().gpu_direct_rdma())?;
+            let rdma = self.heap.is_registered() || shared.settings.config().gpu_direct_rdma();
+            shared.chunks.resume(memory, id, bytes, rdma)?;
             self.stage = Stage::Backed;
             room.left -= bytes;
             self.heap.note_woken(self.chunk);
@@ -134,6 +136,7 @@ impl<D: Device> SleepingChunk<D> {
             // SAFETY: 2. the call grants access and removes none.
             unsafe { memory.set_access(pointer(at)?, bytes, &shared.access()) }?;
             self.stage = Stage::Granted;
+            shared.callbacks.notice(Notice::Mapped { address: at, bytes });
         }
         if self.stage == Stage::Granted {
             for saved in &self.saved {
