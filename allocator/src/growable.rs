@@ -34,6 +34,7 @@ use crate::elastic::{self, Wanted};
 use crate::error::{Error, NO_HEAP};
 use crate::heap::{Heap, Request, StreamUses};
 use crate::label::Label;
+use crate::observe::callbacks::CallbackOutcome;
 use crate::observe::history::Level;
 use crate::pool::Pool;
 use crate::pool::pool_state::PoolState;
@@ -192,13 +193,12 @@ impl<D: Device> Growable<D> {
             parts.add(range);
             return Err(error);
         }
-        let mut freed = Ok(());
-        while let Some((start, id)) = parts.blocks.range(pages.clone()).next().map(|(start, id)| (*start, *id)) {
-            parts.blocks.remove(&start);
-            freed = freed.and(self.heap.free_guarded(id));
+        let leaving: Vec<_> = parts.blocks.range(pages).map(|(start, id)| (*start, *id)).collect();
+        for (start, _) in &leaving {
+            parts.blocks.remove(start);
         }
         // The memory is no longer committed; a block whose fence could not be recorded stays pending until it can.
-        Ok(freed?)
+        Ok(self.heap.free_guarded(leaving.into_iter().map(|(_, id)| id))?)
     }
 
     /// Records that `stream` also uses the memory that is committed now. After a decommit, its next use waits for the
@@ -261,10 +261,9 @@ impl<D: Device> Drop for Growable<D> {
         if shared.origin.is_inherited() {
             return;
         }
-        for id in std::mem::take(&mut self.parts.lock().blocks).into_values() {
-            // A destructor cannot return a failure, and the heap retries.
-            let _ = self.heap.free_guarded(id);
-        }
+        let blocks = std::mem::take(&mut self.parts.lock().blocks).into_values();
+        // A destructor cannot return a failure, and the heap retries. The addresses end also after a panic.
+        let _outcome = CallbackOutcome::of(|| _ = self.heap.free_guarded(blocks));
         self.heap.state.lock().blocks.close_addresses(self.segment);
         self.heap.release_closed_addresses();
     }
@@ -414,11 +413,17 @@ impl<D: Device> Heap<D> {
         Ok(Some(rest))
     }
 
-    /// Frees a block. Its next use waits on the device for the streams that use it, so that it is free at once.
-    fn free_guarded(&self, id: BlockId) -> hal::Result<()> {
-        if let Some(uses) = self.state.lock().uses.get_mut(&id) {
-            uses.guarded = true;
-        }
-        self.free(id).end()
+    /// Frees blocks. Their next use waits on the device for the streams that use them, so that they are free at once.
+    fn free_guarded(&self, ids: impl IntoIterator<Item = BlockId>) -> hal::Result<()> {
+        let mut freed = Ok(());
+        let free = |id| {
+            if let Some(uses) = self.state.lock().uses.get_mut(&id) {
+                uses.guarded = true;
+            }
+            // A callback that panics does not keep the other blocks.
+            CallbackOutcome::of(|| freed = freed.and(self.free(id).end()))
+        };
+        drop(ids.into_iter().map(free).fold(CallbackOutcome::default(), CallbackOutcome::and));
+        freed
     }
 }

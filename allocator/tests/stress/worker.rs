@@ -1,7 +1,9 @@
 //! One of the programs of a round, which draws what it does next.
 
 mod buffers;
+mod evictable;
 mod graphs;
+mod growable;
 mod pinned;
 mod pools;
 mod raw;
@@ -17,7 +19,9 @@ use crate::fixture::{Fixture, Held, SinkPanic, Stream};
 use crate::kind::Extra;
 use crate::random::Random;
 
+use evictable::Evictable;
 use graphs::Graphs;
+use growable::Growing;
 use pools::{Saved, SleepingPool};
 use raw::Raw;
 use shared::Shared;
@@ -37,6 +41,8 @@ pub(crate) struct Worker<'a> {
     saved: Saved,
     graphs: Graphs,
     shared: Vec<Shared>,
+    growing: Vec<Growing>,
+    evictable: Evictable,
 }
 
 /// How often, what, and how.
@@ -44,7 +50,7 @@ type Step<'a> = (usize, &'static str, fn(&mut Worker<'a>));
 
 impl<'a> Worker<'a> {
     /// What a worker does.
-    const STEPS: [Step<'a>; 26] = [
+    const STEPS: [Step<'a>; 34] = [
         (20, "allocate a buffer", Self::allocate_buffer),
         (8, "read a buffer", Self::read_buffer),
         (8, "drop a buffer", Self::drop_buffer),
@@ -67,6 +73,14 @@ impl<'a> Worker<'a> {
         (3, "upload from pinned memory by address", Self::upload_raw),
         (3, "read into pinned memory", Self::download),
         (4, "share memory", Self::share),
+        (3, "make or drop growable memory", Self::make_growable),
+        (6, "commit growable memory", Self::commit),
+        (4, "decommit growable memory", Self::decommit),
+        (3, "read growable memory", Self::check_growable),
+        (8, "use the evictable pool", Self::use_evictable),
+        (3, "begin or end a guard", Self::hold_evictable),
+        (2, "disturb the evictable pool", Self::disturb_evictable),
+        (2, "evict", Self::evict),
         (3, "empty a cache", Self::empty_cache),
         (3, "let the tracker panic", Self::arm_tracker),
         (3, "change settings", Self::change_settings),
@@ -87,6 +101,8 @@ impl<'a> Worker<'a> {
             saved: Saved::new(fixture),
             graphs: Graphs::new(fixture),
             shared: Vec::new(),
+            growing: Vec::new(),
+            evictable: Evictable::new(fixture, number),
         }
     }
 
@@ -126,6 +142,7 @@ impl<'a> Worker<'a> {
                 }
                 self.after_waking();
                 self.find_saved();
+                self.check_committed();
             }));
         }
     }
@@ -168,6 +185,7 @@ impl<'a> Worker<'a> {
         if !self.sleeping.pool.is_asleep() {
             self.sleeping.held.truncate(2);
         }
+        self.growing.truncate(1);
     }
 
     /// Checks and frees everything but a pool that sleeps, now that no call fails any more.
@@ -186,6 +204,10 @@ impl<'a> Worker<'a> {
         }
         self.check_downloads();
         self.end_saved();
+        for growing in std::mem::take(&mut self.growing) {
+            growing.check(self.fixture);
+        }
+        self.end_evictable();
         if !self.sleeping.pool.is_asleep() {
             self.end_sleeping();
         }
@@ -199,6 +221,7 @@ impl<'a> Worker<'a> {
     /// Wakes the pool, now that all other memory is free.
     pub(crate) fn leave(&mut self) {
         self.doing = "wake at the end";
+        self.leave_evictable();
         self.end_sleeping();
     }
 }
