@@ -75,16 +75,26 @@ pub(crate) fn at_exit() {
 extern "C" fn report() {
     if REPORTS.load(Relaxed) == this::id() {
         signals::stop();
-        // A signal handler that ends the process may have interrupted a call of this thread, which holds locks.
-        if entry::is_inside() {
-            let text = b"cachette: the program ended inside a call of the driver, so there is no report\n";
-            // SAFETY: the bytes are valid for reading.
-            unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+        if ends_in_a_call() {
             return;
         }
         while_running(report_all);
         *IS_OVER.lock().unwrap_or_else(PoisonError::into_inner) = true;
     }
+}
+
+/// Returns whether the program ends inside a call of the driver, and says so.
+///
+/// A signal handler that ends the process may have interrupted a call of this thread, which holds locks or was changing
+/// the heap of the C library. Nothing may be allocated then.
+fn ends_in_a_call() -> bool {
+    let ends = entry::is_inside();
+    if ends {
+        let text = b"cachette: the program ended inside a call of the driver, so there is no report\n";
+        // SAFETY: the bytes are valid for reading.
+        unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+    }
+    ends
 }
 
 /// Does `work` unless the program has come to its end. Returns whether it had not.
@@ -118,7 +128,8 @@ fn is_quiet() -> bool {
 
 /// Reports that the program never came here.
 extern "C" fn report_none() {
-    if REPORTS.load(Relaxed) == 0 && started_here() && !is_quiet() {
+    // The first call may still be opening the driver.
+    if REPORTS.load(Relaxed) == 0 && !ends_in_a_call() && started_here() && !is_quiet() {
         let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
         // A program that opened the driver by `dlmopen` has a second front, which reports.
         if copies(&maps) > 1 {

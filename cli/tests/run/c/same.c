@@ -242,7 +242,7 @@ static void exits_in_handlers(void)
 {
     handle stream = new_stream();
     address memory[64];
-    struct itimerval soon = {{0, 0}, {0, 1000 + getpid() % 5000}};
+    struct itimerval soon = {{0, 0}, {0, 100 + getpid() * 37 % 5000}};
     CHECK(signal(SIGALRM, leave) != SIG_ERR && setitimer(ITIMER_REAL, &soon, NULL) == 0);
     for (;;) {
         for (int i = 0; i < 64; i++)
