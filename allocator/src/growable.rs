@@ -121,6 +121,12 @@ impl<D: Device> Growable<D> {
         Ok(Self { allocator, stream, pool, heap, segment, address, place, bytes, page, parts: Mutex::default() })
     }
 
+    /// The allocator.
+    #[must_use]
+    pub const fn allocator(&self) -> &Allocator<D> {
+        &self.allocator
+    }
+
     /// The address of the first byte.
     #[must_use]
     pub const fn address(&self) -> u64 {

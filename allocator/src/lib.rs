@@ -169,7 +169,7 @@ pub use growable::Growable;
 #[cfg(feature = "ipc")]
 pub use ipc::{ImportedMemory, IpcError, SharedMemory};
 pub use label::Label;
-pub use observe::{Metrics, Notice, TraceAction, TraceEvent, history, snapshot};
+pub use observe::{MemoryHolders, Metrics, Notice, TraceAction, TraceEvent, history, snapshot};
 pub use out_of_memory::{OomHint, OutOfMemory, PoolFigures, TopAllocationSite};
 pub use pinned::{Pinned, PinnedAllocation, PinnedStats};
 pub use pool::{Pool, PoolId, PoolOptions};

@@ -27,6 +27,7 @@
 //! Several pools with the same [tag](crate::PoolOptions::tag) can sleep and wake as one.
 
 mod heap;
+mod kept;
 pub(crate) mod offload;
 pub(crate) mod staging;
 
@@ -244,6 +245,7 @@ impl<D: Device> AllocatorState<D> {
         if let Some(offload) = self.offload(state) {
             let mut offload = offload.lock();
             bytes = offload.offloaded_bytes();
+            offload.read_back().map_err(|error| PoolProblem::File { kind: error.kind() }.of(state.id))?;
             if let Err(error) = offload.restore(&self.store, progress) {
                 return Err(match error.kind() {
                     ErrorKind::OutOfMemory => PoolProblem::NoMemory { bytes }.of(state.id),

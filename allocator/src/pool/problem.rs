@@ -1,5 +1,7 @@
 //! The errors of calls on a pool, each with its remedy.
 
+use std::io;
+
 use crate::human::Bytes;
 
 /// Why a call on a pool failed.
@@ -42,6 +44,17 @@ pub enum PoolProblem {
     /// The pool sleeps.
     #[error("the pool sleeps; wake it first")]
     Asleep,
+    /// The pool does not sleep, so it keeps no contents.
+    #[error("the pool is awake, and its contents are in its memory; put it to sleep first")]
+    Awake,
+    /// The file of its contents could not be written or read, was cut or was changed.
+    #[error(
+        "the file with its contents failed: {kind}; free room in its folder, or free the memory if the file is lost"
+    )]
+    File {
+        /// The error. `InvalidData` is a wrong checksum.
+        kind: io::ErrorKind,
+    },
     /// The memory of the pool may be registered.
     #[error("its memory may be registered with network cards; set before_sleep, which ends that, to let it sleep")]
     Registered,

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::mem::{self, ManuallyDrop};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
+use std::{io, slice};
 
 use cachette_hal::{self as hal, Device, DevicePtr, VirtualMemory};
 
@@ -65,6 +67,39 @@ impl<D: Device> OffloadState<D> {
 
     pub(super) fn saved(&self) -> u64 {
         self.entries.iter().flat_map(|entry| &entry.saved).map(|saved| saved.bytes as u64).sum()
+    }
+
+    /// Moves the contents to files in a folder. Returns the bytes of host memory that were freed.
+    pub(super) fn spill(&mut self, folder: &Path) -> io::Result<u64> {
+        if self.copies.is_some() {
+            // A copy may still read or write the slabs.
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        self.slabs.iter_mut().try_fold(0, |bytes, slab| Ok(bytes + slab.spill(folder)?))
+    }
+
+    /// Reads the contents back from their files. A failure changes nothing.
+    pub(super) fn read_back(&mut self) -> io::Result<()> {
+        if self.saved() == 0 {
+            return Ok(());
+        }
+        self.slabs.iter_mut().try_for_each(StagingBuffer::read_back)
+    }
+
+    /// Copies kept contents from an address on. Returns whether all of them are kept.
+    pub(super) fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        let wanted = address..address.saturating_add(into.len() as u64);
+        let parts = self.entries.iter().flat_map(|entry| &entry.saved);
+        let parts = parts.flat_map(|saved| saved.within(slice::from_ref(&wanted)));
+        let mut found = 0;
+        for part in parts {
+            let Ok(offset) = usize::try_from(part.at.address() - address) else { continue };
+            // SAFETY: the part lies within the range, and its place in the slab has so many bytes, which were written.
+            let bytes = unsafe { slice::from_raw_parts(part.host.as_ptr(), part.bytes) };
+            into[offset..offset + part.bytes].copy_from_slice(bytes);
+            found += part.bytes;
+        }
+        found == into.len()
     }
 
     /// Returns whether any chunk is asleep, or may still be copied.

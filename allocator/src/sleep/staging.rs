@@ -1,7 +1,11 @@
 //! Host memory that keeps the contents of sleeping pools.
 
 use std::alloc::{self, Layout};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
 use std::ptr::NonNull;
+use std::slice;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
@@ -26,6 +30,13 @@ pub(super) struct StagingBuffer<D: Device> {
     pub(super) start: NonNull<u8>,
     layout: Layout,
     registered: bool,
+    spilled: Option<Spilled>,
+}
+
+/// The bytes of a slab in a file. The slab has only its addresses then.
+struct Spilled {
+    file: File,
+    checksum: u32,
 }
 
 // SAFETY: the memory is not bound to a thread, and only the owner of the slab uses it.
@@ -40,17 +51,69 @@ impl<D: Device> StagingBuffer<D> {
         let layout = Layout::from_size_align(bytes, LARGE_PAGE).ok()?;
         // SAFETY: a slab has bytes.
         let start = NonNull::new(unsafe { alloc::alloc(layout) })?;
-        let mut slab = Self { shared: Arc::clone(shared), start, layout, registered: false };
+        let mut slab = Self { shared: Arc::clone(shared), start, layout, registered: false, spilled: None };
         // SAFETY: the range belongs to the slab. A kernel without large pages returns an error, which has no effect.
         let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
         let threads = available_parallelism().map_or(1, |count| count.get().min(MOST_TOUCHERS));
         // SAFETY: the memory was just allocated, and only the slab has its address.
         unsafe { prefault::touch(start, bytes, threads) };
-        if let Ok(host) = shared.device.host_memory() {
-            // SAFETY: the range is valid until the slab is dropped, which unregisters it first.
-            slab.registered = unsafe { host.register(start, bytes) }.is_ok();
-        }
+        slab.register();
         Some(slab)
+    }
+
+    fn register(&mut self) {
+        if let Ok(host) = self.shared.device.host_memory() {
+            // SAFETY: the range is valid until the slab is dropped, which unregisters it first.
+            self.registered = unsafe { host.register(self.start, self.bytes()) }.is_ok();
+        }
+    }
+
+    fn unregister(&mut self) -> hal::Result<()> {
+        if self.registered
+            && let Ok(host) = self.shared.device.host_memory()
+        {
+            // SAFETY: 1. it was registered with this device. 2. The callers have waited for copies.
+            unsafe { host.unregister(self.start) }?;
+            self.registered = false;
+        }
+        Ok(())
+    }
+
+    fn contents(&mut self) -> &mut [u8] {
+        // SAFETY: the slab has so many bytes, whose pages were touched, and no copy is in progress.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes()) }
+    }
+
+    /// Moves the bytes to a file in a folder, and returns their pages to the host. Returns their number.
+    pub(super) fn spill(&mut self, folder: &Path) -> io::Result<u64> {
+        if self.spilled.is_some() {
+            return Ok(0);
+        }
+        let mut file = tempfile::tempfile_in(folder)?;
+        file.write_all(self.contents())?;
+        let checksum = crc32fast::hash(self.contents());
+        self.unregister().map_err(io::Error::other)?;
+        let pages = self.bytes() - self.bytes() % rustix::param::page_size();
+        // SAFETY: the pages belong to the slab, which begins at a page. Their bytes are in the file.
+        unsafe { madvise(self.start.as_ptr().cast(), pages, Advice::LinuxDontNeed) }?;
+        self.spilled = Some(Spilled { file, checksum });
+        Ok(self.bytes() as u64)
+    }
+
+    /// Reads the bytes back from their file. After a failure they are still only there.
+    pub(super) fn read_back(&mut self) -> io::Result<()> {
+        let Some(mut spilled) = self.spilled.take() else { return Ok(()) };
+        let contents = self.contents();
+        let read = spilled.file.seek(SeekFrom::Start(0)).and_then(|_| spilled.file.read_exact(contents));
+        let read = read.and_then(|()| match crc32fast::hash(contents) == spilled.checksum {
+            true => Ok(()),
+            false => Err(io::ErrorKind::InvalidData.into()),
+        });
+        match read {
+            Ok(()) => self.register(),
+            Err(_) => self.spilled = Some(spilled),
+        }
+        read
     }
 
     pub(super) const fn bytes(&self) -> usize {
@@ -60,14 +123,10 @@ impl<D: Device> StagingBuffer<D> {
 
 impl<D: Device> Drop for StagingBuffer<D> {
     fn drop(&mut self) {
-        if self.registered
-            && let Ok(host) = self.shared.device.host_memory()
-        {
-            // SAFETY: 1. it was registered with this device. 2. No copy is in progress when a slab is dropped.
-            // A destructor cannot return a failure. Memory that is still registered must not be freed.
-            if unsafe { host.unregister(self.start) }.is_err() {
-                return;
-            }
+        // No copy is in progress when a slab is dropped. A destructor cannot return a failure. Memory that is still
+        // registered must not be freed.
+        if self.unregister().is_err() {
+            return;
         }
         // SAFETY: it was allocated with this layout, and only the slab used it.
         unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) };
@@ -115,7 +174,9 @@ impl<D: Device> StagingStore<D> {
     }
 
     pub(super) fn put_back(&self, slabs: Vec<StagingBuffer<D>>) {
-        self.idle.lock().extend(slabs);
+        // The contents of a slab that has only its addresses are not needed any more.
+        let idle: Vec<_> = slabs.into_iter().filter(|slab| slab.spilled.is_none()).collect();
+        self.idle.lock().extend(idle);
     }
 
     /// Frees the unused slabs. Returns their bytes.

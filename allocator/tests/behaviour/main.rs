@@ -79,6 +79,7 @@ mod sizes;
 mod sleep;
 mod sleep_calls;
 mod sleep_failures;
+mod sleep_kept;
 mod sleep_races;
 mod sleep_threads;
 mod snapshots;

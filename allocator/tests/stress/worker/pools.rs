@@ -1,9 +1,12 @@
 //! Steps with a pool that sleeps, and with one that is brought back to a saved state.
 
+use std::io::ErrorKind;
+
 use cachette::pool::{Checkpoint, PoolProblem};
 use cachette::sleep::Contents;
 use cachette::{Error, Pool, PoolOptions};
 
+use crate::bytes::assert_filled;
 use crate::fixture::{Fixture, Held};
 
 use super::Worker;
@@ -74,6 +77,14 @@ impl Worker<'_> {
             };
             self.fixture.done(slept);
             self.after_waking();
+            if self.sleeping.pool.is_asleep() && self.random.once_in(3) {
+                let spilled = self.sleeping.pool.spill_contents(&std::env::temp_dir());
+                match spilled {
+                    // A failed wake may have left a copy that still runs.
+                    Err(Error::Pool { why: PoolProblem::File { kind: ErrorKind::ResourceBusy }, .. }) => {}
+                    spilled => drop(self.fixture.done(spilled)),
+                }
+            }
         }
     }
 
@@ -106,7 +117,17 @@ impl Worker<'_> {
         if self.random.once_in(2) {
             return;
         }
-        if !self.sleeping.pool.is_asleep() {
+        if self.sleeping.pool.is_asleep() {
+            let mut read = vec![0; held.buffer.len()];
+            let found = self.sleeping.pool.read_contents(held.buffer.allocation().address(), &mut read);
+            let found = self.fixture.done(found).expect("the pool sleeps");
+            // Memory that came past the cache does not sleep.
+            let is_kept = !self.sleeping.dropped && !self.fixture.kind.skips_cache();
+            assert!(found || !is_kept, "contents of a sleeping pool are lost");
+            if found && !self.sleeping.dropped {
+                assert_filled(&read, held.byte, "kept contents");
+            }
+        } else {
             self.check(&held, "a buffer of the sleeping pool");
             self.refill(&mut held);
         }
