@@ -55,7 +55,7 @@ extern "C" {
 
 /// The version of this header. It increases with every added function or field. None is removed or changed under the
 /// same SONAME.
-#define CACHETTE_API_VERSION 2
+#define CACHETTE_API_VERSION 3
 
 /// The library's version, such as `0.1.0`; a static string.
 const char *cachette_version(void);
@@ -309,6 +309,12 @@ cachette_status_t cachette_allocate(cachette_allocator_t *allocator,
 cachette_status_t cachette_free(cachette_allocator_t *allocator,
                                 void *address);
 
+/// Writes whether the memory behind an address never changes while it is allocated or cached, so that it may be
+/// registered: in a pool with `CACHETTE_POOL_REGISTERED`, in a direct segment, or outside the cache.
+cachette_status_t cachette_is_stable(const cachette_allocator_t *allocator,
+                                     const void *address,
+                                     bool *out_stable);
+
 /// Records that `stream` uses the memory too.
 ///
 /// After it is freed, it is not reused until the work that is in `stream` at that time has finished. The stream that it
@@ -413,6 +419,13 @@ cachette_status_t cachette_pool_new_id(struct cachette_pool_id_t *out_id);
 /// A pool flag: other requests of the same stream may use its free blocks before they fail.
 #define CACHETTE_POOL_USE_ON_OOM 2
 
+/// A pool flag: requests may evict the pool before they fail, while it has no guard; `cachette_pool_make_resident`.
+#define CACHETTE_POOL_EVICTABLE 4
+
+/// A pool flag: the memory behind an address never changes while the pool has users, so that it may be registered with
+/// network cards and collective libraries. The pool sleeps only if `before_sleep` agrees.
+#define CACHETTE_POOL_REGISTERED 8
+
 /// Allocates a segment of `bytes` bytes on a device, aligned to 512 bytes, for a request of `stream`. NULL means out of
 /// memory. The segment stays valid until it is freed. The function may be called from several threads at once. It must
 /// not allocate from a pool that has a source.
@@ -431,11 +444,14 @@ typedef void (*cachette_source_free_fn)(void *user,
 /// Called once, when the source is no longer needed and `user` can be destroyed.
 typedef void (*cachette_source_close_fn)(void *user);
 
+/// Called for a pool; 0 is success, and any other number a failure, which its text names. `user` is `callback_user`.
+typedef int32_t (*cachette_pool_fn)(void *user, cachette_pool_id_t pool);
+
 /// Options of a pool. Set all of it to zero first; zero is the default of every field.
 typedef struct cachette_pool_options_t {
   /// An identifier from `cachette_pool_new_id`; zero for a new one.
   cachette_pool_id_t id;
-  /// `CACHETTE_POOL_NO_SPLIT` and `CACHETTE_POOL_USE_ON_OOM`, or-ed together.
+  /// `CACHETTE_POOL_` constants, or-ed together.
   uint64_t flags;
   /// A built-in source: `"nccl"` or `"nvshmem"` on NVIDIA's devices, `"rccl"` or `"rocshmem"` on AMD's. NULL
   /// allocates segments from the device, or with the functions below. The program initialises NVSHMEM and rocSHMEM
@@ -451,6 +467,15 @@ typedef struct cachette_pool_options_t {
   void *source_user;
   /// Pools with the same tag sleep and wake as one: `cachette_sleep_tagged`. NULL for none.
   const char *tag;
+  /// For `CACHETTE_POOL_EVICTABLE`: pools of a lower priority are evicted first. At most `UINT32_MAX`.
+  uint64_t priority;
+  /// For `CACHETTE_POOL_EVICTABLE`: an eviction drops the contents, and this writes them again. It runs inside
+  /// `cachette_pool_make_resident`, and must make no pool resident. NULL keeps the contents in host memory.
+  cachette_pool_fn reload;
+  /// Called before the pool sleeps, to end registrations of its memory. After a failure the pool stays awake.
+  cachette_pool_fn before_sleep;
+  /// Passed to `reload` and `before_sleep`, which may be called until the pool is gone.
+  void *callback_user;
 } cachette_pool_options_t;
 
 /* ---- Pools ---- */
@@ -656,6 +681,89 @@ cachette_status_t cachette_wake_tagged(cachette_allocator_t *allocator,
 cachette_status_t cachette_release_contents(cachette_allocator_t *allocator,
                                             uint64_t *out_bytes);
 
+/* ---- Eviction ---- */
+
+/// A guard: while it lives, its pool is awake and is not evicted.
+typedef struct cachette_resident_t cachette_resident_t;
+
+/// Wakes the pool if it sleeps, and keeps it on the device until `cachette_resident_release`.
+///
+/// If there is too little memory, evictable pools without guards are evicted. Contents that were dropped are written
+/// again by the pool's `reload` callback, before any thread gets a guard.
+cachette_status_t cachette_pool_make_resident(cachette_pool_t *pool,
+                                              struct cachette_resident_t **out_resident);
+
+/// Ends a guard, on any thread; NULL is ignored. Work that was queued until now still finds its memory.
+cachette_status_t cachette_resident_release(struct cachette_resident_t *resident);
+
+/// Evicts pools without guards until they have released `bytes`, or none is left, and writes the released bytes.
+///
+/// Requests that lack memory do this themselves. It is for programs that give memory to others in time.
+cachette_status_t cachette_evict(cachette_allocator_t *allocator,
+                                 uint64_t bytes,
+                                 uint64_t *out_released);
+
+/// Writes the bytes of evictable pools that are awake and have no guard.
+cachette_status_t cachette_evictable_bytes(const cachette_allocator_t *allocator,
+                                           uint64_t *out_bytes);
+
+/* ---- Growable allocations ---- */
+
+/// Addresses whose memory the program adds and removes. It is thread-safe.
+typedef struct cachette_growable_t cachette_growable_t;
+
+/// What a growable allocation has.
+typedef struct cachette_growable_info_t {
+  /// The first address.
+  void *address;
+  /// The bytes of the addresses: those requested, in whole pages.
+  uint64_t bytes;
+  /// The committed bytes.
+  uint64_t committed;
+  /// The bytes of a page: memory is added and removed in whole pages.
+  uint64_t page;
+} cachette_growable_info_t;
+
+/// Reserves addresses for up to `most_bytes`, without memory. They may be more than the device has.
+///
+/// Memory comes and goes in the order of `stream`. Destroy it with `cachette_growable_destroy`.
+cachette_status_t cachette_growable_create(cachette_allocator_t *allocator,
+                                           uint64_t most_bytes,
+                                           void *stream,
+                                           struct cachette_growable_t **out_growable);
+
+/// Does the same in a pool: the memory sleeps, wakes and is evicted with it.
+cachette_status_t cachette_pool_growable_create(cachette_pool_t *pool,
+                                                uint64_t most_bytes,
+                                                void *stream,
+                                                struct cachette_growable_t **out_growable);
+
+/// Writes the addresses and the committed bytes. `size` is `sizeof *out`.
+cachette_status_t cachette_growable_info(const struct cachette_growable_t *growable,
+                                         struct cachette_growable_info_t *out,
+                                         size_t size);
+
+/// Puts memory behind the bytes from `offset` on, which have none. Their contents are undefined.
+///
+/// Fails like a request of the same bytes if memory is short, and then changes nothing.
+cachette_status_t cachette_growable_commit(struct cachette_growable_t *growable,
+                                           uint64_t offset,
+                                           uint64_t bytes);
+
+/// Takes the memory behind committed bytes away, after the work that the stream has queued so far.
+///
+/// A page leaves once none of its bytes is committed.
+cachette_status_t cachette_growable_decommit(struct cachette_growable_t *growable,
+                                             uint64_t offset,
+                                             uint64_t bytes);
+
+/// Records that work in `stream` also uses the memory that is committed now. Its next use waits for that work.
+cachette_status_t cachette_growable_record_stream(struct cachette_growable_t *growable,
+                                                  void *stream);
+
+/// Decommits everything and ends the addresses; NULL is ignored.
+cachette_status_t cachette_growable_destroy(struct cachette_growable_t *growable);
+
 /* ---- Statistics ---- */
 
 /// A statistic over time.
@@ -721,6 +829,8 @@ typedef struct cachette_stats_t {
   uint64_t num_oom_rejections;
   /// The initial maximum size of blocks that are split, or `CACHETTE_NO_LIMIT`.
   uint64_t max_split_size;
+  /// Pools that were evicted so that requests got their memory.
+  uint64_t num_evictions;
 } cachette_stats_t;
 
 /// Writes the statistics of the allocator. `size` is `sizeof *out`.
@@ -893,6 +1003,9 @@ typedef struct cachette_event_t {
 /// Called for every event. It must not call the allocator. The event is valid during the call.
 typedef void (*cachette_track_fn)(void *user, const struct cachette_event_t *event);
 
+/// Called when memory was put behind `bytes` bytes of addresses, or is about to leave them.
+typedef void (*cachette_range_fn)(void *user, void *address, uint64_t bytes);
+
 /// Registers a callback for requests that fail with out-of-memory.
 ///
 /// For this and the next two functions: the callback runs on the thread of the request, with no lock held, and on
@@ -911,6 +1024,16 @@ cachette_status_t cachette_on_pressure(cachette_allocator_t *allocator,
 cachette_status_t cachette_track(cachette_allocator_t *allocator,
                                  cachette_track_fn callback,
                                  void *user);
+
+/// Registers callbacks for ranges of addresses that get memory, and that are about to lose it; one of them may be NULL.
+///
+/// NCCL, UCX or NIXL can register memory in `mapped`, and end the registration in `unmapping`, which returns before the
+/// memory leaves. They may be called inside any call that allocates or releases memory, and must not call the
+/// allocator.
+cachette_status_t cachette_on_ranges(cachette_allocator_t *allocator,
+                                     cachette_range_fn mapped,
+                                     cachette_range_fn unmapping,
+                                     void *user);
 
 /* ---- History ---- */
 

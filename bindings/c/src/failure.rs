@@ -4,6 +4,7 @@
 
 use cachette::backends::OpenError;
 use cachette::config::ConfigError;
+use cachette::growable::GrowableProblem;
 use cachette::hal::{self, ErrorKind};
 use cachette::snapshot::SaveError;
 use cachette::{Error, OutOfMemory, SourceError};
@@ -63,7 +64,9 @@ impl From<Error> for Failure {
             Error::Missing(_) => Status::Unsupported,
             Error::Device(error) => status_of(error.kind()),
             Error::ForeignStream | Error::UnknownStream { .. } => Status::ForeignStream,
-            Error::Pool { .. } => Status::Pool,
+            Error::Pool { .. } | Error::PoolCallback { .. } => Status::Pool,
+            Error::Growable(GrowableProblem::Captured) => Status::Capture,
+            Error::Growable(_) => Status::InvalidArgument,
             Error::Source(_) => Status::Source,
             Error::Forked => Status::Forked,
             _ => Status::Other,

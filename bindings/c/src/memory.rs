@@ -38,6 +38,18 @@ pub unsafe extern "C" fn cachette_free(allocator: *mut AllocatorHandle, address:
     call!([any_handle(allocator)], free(&allocator.inner, address_of(address))?)
 }
 
+/// Writes whether the memory behind an address never changes while it is allocated or cached, so that it may be
+/// registered: in a pool with `CACHETTE_POOL_REGISTERED`, in a direct segment, or outside the cache.
+#[doc = promises!("1 and 2")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_is_stable(
+    allocator: *const AllocatorHandle,
+    address: *const c_void,
+    out_stable: *mut bool,
+) -> Status {
+    call!([out(out_stable), handle(allocator)], *out_stable = allocator.inner.is_stable(address_of(address.cast_mut())))
+}
+
 /// Frees memory, and then withdraws it if a tensor of PyTorch over it was shared with other processes.
 #[inline]
 pub(crate) fn free(allocator: &Allocator, address: u64) -> Result<(), cachette::Error> {

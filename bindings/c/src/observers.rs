@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use cachette::TraceEvent;
+use cachette::{Notice, TraceEvent};
 
 use crate::allocator::AllocatorHandle;
 use crate::convert::{handle_of, pointer_to};
@@ -88,9 +88,12 @@ pub type PressureCallback = Option<unsafe extern "C" fn(user: *mut c_void) -> i3
 /// Called for every event. It must not call the allocator. The event is valid during the call.
 pub type TrackCallback = Option<unsafe extern "C" fn(user: *mut c_void, event: *const Event)>;
 
+/// Called when memory was put behind `bytes` bytes of addresses, or is about to leave them.
+pub type RangeCallback = Option<unsafe extern "C" fn(user: *mut c_void, address: *mut c_void, bytes: u64)>;
+
 /// The user pointer of a callback.
 #[derive(Clone, Copy)]
-struct User(*mut c_void);
+pub(crate) struct User(pub(crate) *mut c_void);
 
 // SAFETY: the pointer is only passed on, to a function that may be called from any thread by promise 6.
 unsafe impl Send for User {}
@@ -98,7 +101,7 @@ unsafe impl Send for User {}
 unsafe impl Sync for User {}
 
 impl User {
-    const fn pointer(self) -> *mut c_void {
+    pub(crate) const fn pointer(self) -> *mut c_void {
         self.0
     }
 }
@@ -154,6 +157,36 @@ pub unsafe extern "C" fn cachette_track(
             let event = Event::from(event);
             // SAFETY: 6. is the promise of the caller who passed the callback.
             unsafe { callback(user.pointer(), &raw const event) };
+        });
+    })
+}
+
+/// Registers callbacks for ranges of addresses that get memory, and that are about to lose it; one of them may be NULL.
+///
+/// NCCL, UCX or NIXL can register memory in `mapped`, and end the registration in `unmapping`, which returns before the
+/// memory leaves. They may be called inside any call that allocates or releases memory, and must not call the
+/// allocator.
+#[doc = promises!("1 and 6")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_on_ranges(
+    allocator: *mut AllocatorHandle,
+    mapped: RangeCallback,
+    unmapping: RangeCallback,
+    user: *mut c_void,
+) -> Status {
+    call!([handle(allocator)], {
+        present(mapped.or(unmapping))?;
+        let user = User(user);
+        allocator.inner.on_notice(move |notice| {
+            let (callback, address, bytes) = match *notice {
+                Notice::Mapped { address, bytes } => (mapped, address, bytes),
+                Notice::Unmapping { address, bytes } => (unmapping, address, bytes),
+                _ => return,
+            };
+            if let Some(callback) = callback {
+                // SAFETY: 6. is the promise of the caller who passed the callbacks.
+                unsafe { callback(user.pointer(), pointer_to(address), bytes) };
+            }
         });
     })
 }

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cachette::PoolOptions;
+use cachette::evict::Priority;
 use cachette::hal::{DeviceInfo, DevicePtr};
+use cachette::pool::PoolId;
 use cachette::source::{AllocContext, FunctionSource, Source, SourceError};
 use cachette_sources::open_named;
 
 use crate::convert::{address_of, handle_of, pointer_to};
 use crate::failure::Failure;
 use crate::handle::Empty;
+use crate::observers::User;
 use crate::pool_id::PoolName;
 use crate::structure::{Readable, Structure};
 use crate::text;
@@ -21,6 +24,16 @@ pub const CACHETTE_POOL_NO_SPLIT: u64 = 1;
 
 /// A pool flag: other requests of the same stream may use its free blocks before they fail.
 pub const CACHETTE_POOL_USE_ON_OOM: u64 = 2;
+
+/// A pool flag: requests may evict the pool before they fail, while it has no guard; `cachette_pool_make_resident`.
+pub const CACHETTE_POOL_EVICTABLE: u64 = 4;
+
+/// A pool flag: the memory behind an address never changes while the pool has users, so that it may be registered with
+/// network cards and collective libraries. The pool sleeps only if `before_sleep` agrees.
+pub const CACHETTE_POOL_REGISTERED: u64 = 8;
+
+/// Called for a pool; 0 is success, and any other number a failure, which its text names. `user` is `callback_user`.
+pub type PoolCallback = Option<unsafe extern "C" fn(user: *mut c_void, pool: PoolName) -> i32>;
 
 /// Allocates a segment of `bytes` bytes on a device, aligned to 512 bytes, for a request of `stream`. NULL means out of
 /// memory. The segment stays valid until it is freed. The function may be called from several threads at once. It must
@@ -41,7 +54,7 @@ pub type SourceClose = Option<unsafe extern "C" fn(user: *mut c_void)>;
 pub struct GivenOptions {
     /// An identifier from `cachette_pool_new_id`; zero for a new one.
     pub id: PoolName,
-    /// `CACHETTE_POOL_NO_SPLIT` and `CACHETTE_POOL_USE_ON_OOM`, or-ed together.
+    /// `CACHETTE_POOL_` constants, or-ed together.
     pub flags: u64,
     /// A built-in source: `"nccl"` or `"nvshmem"` on NVIDIA's devices, `"rccl"` or `"rocshmem"` on AMD's. NULL
     /// allocates segments from the device, or with the functions below. The program initialises NVSHMEM and rocSHMEM
@@ -57,6 +70,15 @@ pub struct GivenOptions {
     pub source_user: *mut c_void,
     /// Pools with the same tag sleep and wake as one: `cachette_sleep_tagged`. NULL for none.
     pub tag: *const c_char,
+    /// For `CACHETTE_POOL_EVICTABLE`: pools of a lower priority are evicted first. At most `UINT32_MAX`.
+    pub priority: u64,
+    /// For `CACHETTE_POOL_EVICTABLE`: an eviction drops the contents, and this writes them again. It runs inside
+    /// `cachette_pool_make_resident`, and must make no pool resident. NULL keeps the contents in host memory.
+    pub reload: PoolCallback,
+    /// Called before the pool sleeps, to end registrations of its memory. After a failure the pool stays awake.
+    pub before_sleep: PoolCallback,
+    /// Passed to `reload` and `before_sleep`, which may be called until the pool is gone.
+    pub callback_user: *mut c_void,
 }
 
 impl Structure for GivenOptions {
@@ -80,7 +102,9 @@ impl GivenOptions {
     ///
     /// Promises 3, 6 and 7 of the crate.
     pub(crate) unsafe fn make(&self, info: &DeviceInfo) -> Result<Made, Failure> {
-        let unknown = self.flags & !(CACHETTE_POOL_NO_SPLIT | CACHETTE_POOL_USE_ON_OOM);
+        let known =
+            CACHETTE_POOL_NO_SPLIT | CACHETTE_POOL_USE_ON_OOM | CACHETTE_POOL_EVICTABLE | CACHETTE_POOL_REGISTERED;
+        let unknown = self.flags & !known;
         if unknown != 0 {
             return Err(Failure::argument(format!(
                 "`flags` has {unknown:#x}, which is not a pool flag; use CACHETTE_POOL_ constants only"
@@ -88,7 +112,24 @@ impl GivenOptions {
         }
         let mut options = PoolOptions::new()
             .no_split(self.flags & CACHETTE_POOL_NO_SPLIT != 0)
-            .use_on_oom(self.flags & CACHETTE_POOL_USE_ON_OOM != 0);
+            .use_on_oom(self.flags & CACHETTE_POOL_USE_ON_OOM != 0)
+            .registered(self.flags & CACHETTE_POOL_REGISTERED != 0);
+        if self.flags & CACHETTE_POOL_EVICTABLE != 0 {
+            let priority = u32::try_from(self.priority);
+            let priority =
+                priority.map_err(|_| Failure::argument("`priority` is above UINT32_MAX; use a smaller one"))?;
+            options = options.evictable(Priority(priority));
+        } else if self.priority != 0 || self.reload.is_some() {
+            return Err(Failure::argument("`priority` and `reload` need the flag CACHETTE_POOL_EVICTABLE; set it too"));
+        }
+        if let Some(reload) = self.reload {
+            // SAFETY: 6. is the caller's promise.
+            options = options.reload(unsafe { callback(reload, "reload", User(self.callback_user)) });
+        }
+        if let Some(agree) = self.before_sleep {
+            // SAFETY: 6. is the caller's promise.
+            options = options.before_sleep(unsafe { callback(agree, "before_sleep", User(self.callback_user)) });
+        }
         if self.id != PoolName::EMPTY {
             options = options.id(self.id.into());
         }
@@ -149,6 +190,25 @@ impl GivenOptions {
         };
         // SAFETY: 1. 2. 3. the types of the functions require it, and the caller promises it by 6. of the crate.
         Arc::new(unsafe { FunctionSource::new("the program's source", allocate, free) })
+    }
+}
+
+/// A callback of a pool.
+///
+/// # Safety
+///
+/// Promise 6 of the crate, until the closure is dropped.
+unsafe fn callback(
+    call: unsafe extern "C" fn(*mut c_void, PoolName) -> i32,
+    name: &'static str,
+    user: User,
+) -> impl Fn(PoolId) -> Result<(), String> + Send + Sync {
+    move |id| {
+        // SAFETY: 6. is the caller's promise.
+        match unsafe { call(user.pointer(), id.into()) } {
+            0 => Ok(()),
+            code => Err(format!("`{name}` returned {code}")),
+        }
     }
 }
 

@@ -82,6 +82,8 @@ pub struct Statistics {
     pub num_oom_rejections: u64,
     /// The initial maximum size of blocks that are split, or `CACHETTE_NO_LIMIT`.
     pub max_split_size: u64,
+    /// Pools that were evicted so that requests got their memory.
+    pub num_evictions: u64,
 }
 
 impl Structure for Statistics {
@@ -91,7 +93,7 @@ impl Structure for Statistics {
 same_fields!(Stats => Statistics {
     allocation, segment, active, inactive_split, allocated_bytes, reserved_bytes, active_bytes, inactive_split_bytes,
     requested_bytes, oversize_allocations, oversize_segments, num_alloc_retries, num_ooms, num_sync_all_streams,
-    num_device_alloc, num_device_free, num_oom_rejections, max_split_size,
+    num_device_alloc, num_device_free, num_oom_rejections, max_split_size, num_evictions,
 });
 
 /// Writes the statistics of the allocator. `size` is `sizeof *out`.

@@ -171,7 +171,7 @@ static void reads_pools(cachette_allocator_t *allocator) {
         cachette_status_t status;
         size_t size;
         memset(&options, 0, sizeof options);
-        options.flags = next(8);
+        options.flags = next(32);
         options.id.capture = next(2);
         options.id.user = next(3);
         options.tag = next(2) == 0 ? NULL : damage(words, 4);

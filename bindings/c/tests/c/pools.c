@@ -66,8 +66,8 @@ static void options(cachette_allocator_t *allocator, void *stream) {
     OK(cachette_free(allocator, memory[1]));
     OK(cachette_pool_release(pool));
 
-    options.flags = 4;
-    WRONG(cachette_pool_create(allocator, &options, sizeof options, &pool), "0x4, which is not a pool flag");
+    options.flags = (uint64_t)1 << 32;
+    WRONG(cachette_pool_create(allocator, &options, sizeof options, &pool), "0x100000000, which is not a pool flag");
     options.flags = 0;
     WRONG(cachette_pool_create(allocator, &options, 8, &pool), "pass its `sizeof`");
 }

@@ -11,7 +11,7 @@ const PREAMBLE: &str = include_str!("preamble.h");
 const END: &str = "\n#ifdef __cplusplus\n} /* extern \"C\" */\n#endif\n\n#endif /* CACHETTE_H */\n";
 
 /// The sections in the order of the header: a file of the library, and what the section is called.
-const SECTIONS: [(&str, &str); 24] = [
+const SECTIONS: [(&str, &str); 26] = [
     ("version", "Versions"),
     ("status", "Status codes"),
     ("last", "The last error"),
@@ -29,6 +29,8 @@ const SECTIONS: [(&str, &str); 24] = [
     ("checkpoint", "Checkpoints of pools"),
     ("capture", "Captures and graphs"),
     ("sleep", "Sleep mode"),
+    ("evict", "Eviction"),
+    ("growable", "Growable allocations"),
     ("statistics", "Statistics"),
     ("pinned", "Pinned host memory"),
     ("limits", "Limits"),
@@ -39,7 +41,7 @@ const SECTIONS: [(&str, &str); 24] = [
 ];
 
 /// What Rust calls a type, and what C does.
-const TYPES: [(&str, &str); 29] = [
+const TYPES: [(&str, &str); 34] = [
     ("Action", "cachette_action_t"),
     ("AllocatorHandle", "cachette_allocator_t"),
     ("CaptureHandle", "cachette_capture_t"),
@@ -51,15 +53,20 @@ const TYPES: [(&str, &str); 29] = [
     ("GivenHistory", "cachette_history_options_t"),
     ("GivenOptions", "cachette_pool_options_t"),
     ("GraphHandle", "cachette_graph_t"),
+    ("GrowableFigures", "cachette_growable_info_t"),
+    ("GrowableHandle", "cachette_growable_t"),
     ("InsideHandle", "cachette_inside_t"),
     ("OutOfMemoryCallback", "cachette_out_of_memory_fn"),
     ("OutOfMemoryFigures", "cachette_out_of_memory_t"),
     ("PinnedFigures", "cachette_pinned_stats_t"),
+    ("PoolCallback", "cachette_pool_fn"),
     ("PoolFigures", "cachette_pool_stats_t"),
     ("PoolHandle", "cachette_pool_t"),
     ("PoolName", "cachette_pool_id_t"),
     ("PressureCallback", "cachette_pressure_fn"),
     ("ProgressCallback", "cachette_progress_fn"),
+    ("RangeCallback", "cachette_range_fn"),
+    ("ResidentHandle", "cachette_resident_t"),
     ("SleptFigures", "cachette_slept_t"),
     ("SourceAllocate", "cachette_source_allocate_fn"),
     ("SourceClose", "cachette_source_close_fn"),

@@ -60,7 +60,9 @@ programs! {
     checkpoints
     dlpack
     errors
+    evictable
     forks
+    growable
     histories
     memory
     mutations
