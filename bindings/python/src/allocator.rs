@@ -4,20 +4,23 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use cachette::evict::Priority;
 use cachette::hal::Device;
 use cachette::snapshot::SnapshotOptions;
-use cachette::{Allocator, Backends};
+use cachette::{Allocator, Backends, PoolId, PoolOptions};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::allocation::PyAllocation;
+use crate::growable::PyGrowable;
 use crate::history::{Actions, Asked};
 use crate::pinned::PyPinned;
 use crate::pool::PyPool;
 use crate::report::{Figures, FrameEntry};
 use crate::sleep::{self, SleptEntry};
 use crate::stream::{Named, PyStream};
-use crate::{calls, config, error, history, metrics, pool, snapshot, stats};
+use crate::{calls, config, error, history, metrics, pool, snapshot, source, stats};
 
 /// A caching allocator for one device, such as `"cuda:0"`, `"hip:1"` or `"host"`.
 ///
@@ -81,15 +84,77 @@ impl PyAllocator {
         Ok(PyStream { inner: stream.map_err(error::of_allocator)? })
     }
 
+    /// Reserves addresses for up to `size` bytes, without memory. They may be more than the device has.
+    ///
+    /// Memory comes and goes in the order of `stream`, by `commit` and `decommit`.
+    #[pyo3(signature = (size, stream=None))]
+    fn allocate_growable(&self, py: Python<'_>, size: u64, stream: Option<Named<'_>>) -> PyResult<PyGrowable> {
+        PyGrowable::reserve(py, &self.inner, stream, |stream| self.inner.allocate_growable(size, stream))
+    }
+
     /// Creates a pool: a private set of segments.
     ///
     /// `source` names the library that its segments come from, if not the device: `"nccl"`, `"rccl"`, `"nvshmem"` or
     /// `"rocshmem"`. With `no_split` every allocation has its own segment; with `use_on_oom` other requests may use its
     /// free memory before they fail. Pools with the same `tag` sleep and wake together.
-    #[pyo3(signature = (source=None, *, no_split=false, use_on_oom=false, tag=""))]
-    fn create_pool(&self, source: Option<&str>, no_split: bool, use_on_oom: bool, tag: &str) -> PyResult<PyPool> {
-        let options = pool::options(&self.inner, source)?.no_split(no_split).use_on_oom(use_on_oom).tag(tag);
-        PyPool::create(&self.inner, options)
+    ///
+    /// With a `priority`, requests may evict the pool before they fail, the lowest priority first; `make_resident`
+    /// keeps it. `reload(pool)` writes contents again that an eviction dropped; without it they are kept. With
+    /// `registered`, the memory behind an address never changes. `before_sleep(pool)` may refuse by an exception.
+    #[pyo3(signature = (source=None, *, no_split=false, use_on_oom=false, tag="", priority=None, registered=false,
+                        reload=None, before_sleep=None))]
+    #[expect(clippy::too_many_arguments, reason = "each is an option that Python names")]
+    fn create_pool(
+        &self,
+        source: Option<&str>,
+        no_split: bool,
+        use_on_oom: bool,
+        tag: &str,
+        priority: Option<u32>,
+        registered: bool,
+        reload: Option<Py<PyAny>>,
+        before_sleep: Option<Py<PyAny>>,
+    ) -> PyResult<PyPool> {
+        let mut options = PoolOptions::new().id(cachette_torch::new_pool_id());
+        options = options.no_split(no_split).use_on_oom(use_on_oom).tag(tag).registered(registered);
+        if let Some(name) = source {
+            options = options.source(source::find(name, self.inner.device_info())?);
+        }
+        if reload.is_some() && priority.is_none() {
+            return Err(PyValueError::new_err("`reload` is for evictable pools; pass a `priority` too"));
+        }
+        if let Some(priority) = priority {
+            options = options.evictable(Priority(priority));
+        }
+        if let Some(reload) = reload {
+            options = options.reload(pool::callback(reload));
+        }
+        if let Some(agree) = before_sleep {
+            options = options.before_sleep(pool::callback(agree));
+        }
+        PyPool::of(self.inner.create_pool_with(options))
+    }
+
+    /// Adds a user to a pool, by its identifier, such as that of `torch.cuda.graph_pool_handle()`.
+    fn open_pool(&self, id: (u64, u64)) -> PyResult<PyPool> {
+        let (capture, user) = id;
+        PyPool::of(self.inner.open_pool(PoolId { capture, user }))
+    }
+
+    /// Evicts pools without guards until they have released `size` bytes, or none is left. Returns the released bytes.
+    fn evict(&self, py: Python<'_>, size: u64) -> PyResult<u64> {
+        calls::detached(py, || self.inner.evict(size))?.map_err(error::of_allocator)
+    }
+
+    /// The bytes of evictable pools that are awake and have no guard.
+    #[getter]
+    fn evictable_bytes(&self) -> u64 {
+        self.inner.evictable_bytes()
+    }
+
+    /// Whether the memory behind an address never changes while it is allocated or cached, so that it may be registered.
+    fn is_stable(&self, address: u64) -> bool {
+        self.inner.is_stable(address)
     }
 
     /// The statistics, with PyTorch's keys, such as `"allocated_bytes.all.current"`.
@@ -124,6 +189,16 @@ impl PyAllocator {
         let info = self.inner.device().memory_info();
         let info = info.map_err(error::of_device)?;
         Ok((info.free, info.total))
+    }
+
+    /// Who holds memory of the device: `by_label`, `cached` and `outside`, in bytes.
+    fn memory_holders<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let held = py.detach(|| self.inner.memory_holders());
+        let dict = PyDict::new(py);
+        dict.set_item("by_label", held.by_label.into_iter().collect::<BTreeMap<_, _>>())?;
+        dict.set_item("cached", held.cached)?;
+        dict.set_item("outside", held.outside)?;
+        Ok(dict)
     }
 
     /// Resets every peak to the current value.

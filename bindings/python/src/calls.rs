@@ -35,14 +35,32 @@ pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send)
 /// Its exceptions go to `sys.unraisablehook`. Those that are to end the program, and are no `Exception`, end the call of
 /// the allocator instead. If that is not a call of this package, they are raised in the main thread.
 pub(crate) fn call_back(function: &Py<PyAny>, arguments: impl for<'py> PyCallArgs<'py>) {
-    if RAISED.with_borrow(Option::is_some) {
-        return;
+    call(function, arguments, |py, raised| raised.write_unraisable(py, Some(function.bind(py))));
+}
+
+/// Calls a function of the program that may refuse: the text of its exception is the error.
+pub(crate) fn ask(function: &Py<PyAny>, arguments: impl for<'py> PyCallArgs<'py>) -> Result<(), String> {
+    let mut answer = Err("the interpreter is ending".to_owned());
+    if call(function, arguments, |_, raised| answer = Err(raised.to_string())) {
+        answer = Ok(());
     }
-    let _ = Python::try_attach(|py| {
+    answer
+}
+
+/// Calls a function of the program. Returns whether it raised nothing. `refused` gets an `Exception`.
+fn call(
+    function: &Py<PyAny>,
+    arguments: impl for<'py> PyCallArgs<'py>,
+    refused: impl FnOnce(Python<'_>, PyErr),
+) -> bool {
+    if RAISED.with_borrow(Option::is_some) {
+        return false;
+    }
+    let called = Python::try_attach(|py| {
         let called = Noted::aside(|| function.call1(py, arguments));
-        let Err(raised) = called else { return };
+        let Err(raised) = called else { return true };
         if raised.is_instance_of::<PyException>(py) {
-            raised.write_unraisable(py, Some(function.bind(py)));
+            refused(py, raised);
         } else if DEPTH.get() > 0 {
             RAISED.set(Some(raised));
         } else if interpreter::is_main_thread(py).unwrap_or(false) {
@@ -50,7 +68,9 @@ pub(crate) fn call_back(function: &Py<PyAny>, arguments: impl for<'py> PyCallArg
         } else {
             raised.write_unraisable(py, Some(function.bind(py)));
         }
+        false
     });
+    called.unwrap_or(false)
 }
 
 /// Counts a call of [`detached`] while it lives.

@@ -67,7 +67,8 @@ pub(crate) fn of_allocator(why: Error) -> PyErr {
             raised(|kinds| &kinds.out_of_memory, (text, figures))
         }
         Error::InvalidFraction(_) => PyValueError::new_err(text),
-        Error::Pool { .. } => of_pool(text),
+        Error::Pool { .. } | Error::PoolCallback { .. } => of_pool(text),
+        Error::Growable(_) => PyValueError::new_err(text),
         _ => error(text),
     }
 }

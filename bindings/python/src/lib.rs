@@ -4,7 +4,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `allocator.rs`, `stream.rs`, `allocation.rs`, `pool.rs` | the classes of the package |
+//! | `allocator.rs`, `stream.rs`, `allocation.rs`, `growable.rs`, `pool.rs` | the classes of the package |
 //! | `memory.rs`, `view.rs` | memory for other libraries: DLPack and the CUDA array interface |
 //! | `devices.rs` | the list of devices |
 //! | `plugin.rs` | the process-wide plug-in for PyTorch |
@@ -29,6 +29,7 @@ mod config;
 mod cupy;
 mod devices;
 mod error;
+mod growable;
 mod history;
 mod interpreter;
 mod memory;
@@ -71,6 +72,8 @@ mod _native {
     #[pymodule_export]
     use crate::devices::{devices, why_unusable};
     #[pymodule_export]
+    use crate::growable::PyGrowable;
+    #[pymodule_export]
     use crate::history::{get_memory_metadata, set_memory_metadata};
     #[pymodule_export]
     use crate::onnxruntime::onnxruntime;
@@ -79,7 +82,7 @@ mod _native {
     #[pymodule_export]
     use crate::plugin::plugin;
     #[pymodule_export]
-    use crate::pool::PyPool;
+    use crate::pool::{PyPool, PyResident};
     #[pymodule_export]
     use crate::program::run_program;
     #[pymodule_export]

@@ -16,7 +16,6 @@ pub(crate) mod plugin {
     use pyo3::types::PyDict;
 
     use super::{allocator, stats_of};
-    use crate::pool::{self, PyPool};
     #[pymodule_export]
     use crate::recording::{
         allocation_traceback, devices, dump_snapshot, is_history_enabled, last_out_of_memory, metrics_text,
@@ -137,16 +136,6 @@ pub(crate) mod plugin {
         cachette_process::on_out_of_memory(move |report| {
             calls::call_back(&observer, cachette_torch::observed(report));
         });
-    }
-
-    /// Creates a pool of the device, whose segments come from the source `source`.
-    #[pyfunction]
-    #[pyo3(signature = (device, source=None, no_split=false, tag=""))]
-    fn create_pool(device: u32, source: Option<&str>, no_split: bool, tag: &str) -> PyResult<PyPool> {
-        let allocator = allocator(device)?;
-        let options = pool::options(allocator, source)?;
-        let options = options.id(cachette_torch::new_pool_id());
-        PyPool::create(allocator, options.no_split(no_split).tag(tag))
     }
 
     /// Whether exactly `addresses` are allocated in a pool, in any order.

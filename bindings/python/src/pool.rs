@@ -1,18 +1,21 @@
 //! Pools, and the threads that have entered them.
 
 use std::cell::RefCell;
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use cachette::evict::Resident;
 use cachette::hal::{AnyDevice, Guarded};
-use cachette::pool::PoolGuard;
-use cachette::{Allocator, Pool, PoolOptions};
+use cachette::pool::{Filter, PoolGuard};
+use cachette::{Pool, PoolId};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyByteArray, PyDict, PyTuple};
 
 use crate::allocation::PyAllocation;
+use crate::growable::PyGrowable;
 use crate::sleep::{self, SleptEntry};
 use crate::stream::Named;
-use crate::{calls, error, source, stats};
+use crate::{calls, error, stats};
 
 /// A private set of segments.
 ///
@@ -37,16 +40,13 @@ thread_local! {
     static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Options of a pool of `allocator` whose segments come from the source called `source`.
-pub(crate) fn options(allocator: &Allocator, source: Option<&str>) -> PyResult<PoolOptions> {
-    let options = PoolOptions::new();
-    let Some(name) = source else { return Ok(options) };
-    Ok(options.source(source::find(name, allocator.device_info())?))
+/// A callback of a pool, which gets its identifier.
+pub(crate) fn callback(function: Py<PyAny>) -> impl Fn(PoolId) -> Result<(), String> + Send + Sync {
+    move |id| calls::ask(&function, (id.pair(),))
 }
 
 impl PyPool {
-    pub(crate) fn create(allocator: &Allocator, options: PoolOptions) -> PyResult<Self> {
-        let pool = allocator.create_pool_with(options);
+    pub(crate) fn of(pool: Result<Pool, cachette::Error>) -> PyResult<Self> {
         let pool = pool.map_err(error::of_allocator)?;
         Ok(Self { id: pool.id().pair(), inner: Guarded::new(Some(Arc::new(pool))) })
     }
@@ -72,6 +72,23 @@ impl PyPool {
         let stream = Named::open(stream, pool.allocator())?;
         let allocation = calls::detached(py, || pool.allocate(size, &stream))?.map_err(error::of_allocator)?;
         Ok(PyAllocation::new(pool.allocator().clone(), allocation))
+    }
+
+    /// Reserves addresses for up to `size` bytes, without memory. The memory sleeps and wakes with the pool.
+    #[pyo3(signature = (size, stream=None))]
+    fn allocate_growable(&self, py: Python<'_>, size: u64, stream: Option<Named<'_>>) -> PyResult<PyGrowable> {
+        let pool = self.pool()?;
+        PyGrowable::reserve(py, pool.allocator(), stream, |stream| pool.allocate_growable(size, stream))
+    }
+
+    /// Wakes the pool if it sleeps, and keeps it on the device until the guard is released.
+    ///
+    /// If there is too little memory, evictable pools without guards are evicted. Contents that were dropped are
+    /// written again by `reload`.
+    fn make_resident(&self, py: Python<'_>) -> PyResult<PyResident> {
+        let pool = self.pool()?;
+        let made = calls::detached(py, || pool.make_resident())?.map_err(error::of_allocator)?;
+        Ok(PyResident { inner: Guarded::new(Some(made)) })
     }
 
     /// The statistics of the pool: `allocations`, `allocated_bytes`, `segments`, `reserved_bytes`.
@@ -101,6 +118,37 @@ impl PyPool {
     fn wake(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<u64> {
         let pool = self.pool()?;
         sleep::wake(py, &pool, progress)
+    }
+
+    /// Copies `size` bytes of contents that the sleeping pool keeps, from `address` on; `None` if they are not kept.
+    fn read_contents<'py>(
+        &self,
+        py: Python<'py>,
+        address: u64,
+        size: usize,
+    ) -> PyResult<Option<Bound<'py, PyByteArray>>> {
+        let pool = self.pool()?;
+        let read = calls::detached(py, || {
+            let mut into = vec![0; size];
+            pool.read_contents(address, &mut into).map(|found| found.then_some(into))
+        })?;
+        let read = read.map_err(error::of_allocator)?;
+        Ok(read.map(|bytes| PyByteArray::new(py, &bytes)))
+    }
+
+    /// Moves the contents that the sleeping pool keeps to a file in `folder`; the wake reads them back. Returns the bytes
+    /// of host memory that were freed.
+    ///
+    /// The file has no name, so it ends with the pool or the process.
+    fn spill_contents(&self, py: Python<'_>, folder: PathBuf) -> PyResult<u64> {
+        let pool = self.pool()?;
+        calls::detached(py, || pool.spill_contents(&folder))?.map_err(error::of_allocator)
+    }
+
+    /// Routes the requests of every thread to the pool for the rest of its life, unless they enter another pool.
+    fn route_all(&self) -> PyResult<()> {
+        let pool = self.pool()?;
+        pool.allocator().begin_allocate_to_pool(pool.id(), Filter::All).map_err(error::of_allocator)
     }
 
     /// Whether the pool is asleep.
@@ -138,5 +186,38 @@ impl PyPool {
 
     fn __repr__(&self) -> String {
         format!("<cachette_gpu.Pool {:?}>", self.id)
+    }
+}
+
+/// A guard: its pool is awake and is not evicted until `release()`, the end of a `with` block, or the object's end.
+#[pyclass(module = "cachette_gpu", name = "Resident", frozen)]
+pub(crate) struct PyResident {
+    /// `None` after the release.
+    inner: Guarded<Option<Resident>>,
+}
+
+#[pymethods]
+impl PyResident {
+    /// Ends the guard. Work that was queued until now still finds its memory. A second call does nothing.
+    fn release(&self, py: Python<'_>) {
+        let taken = self.inner.lock().take();
+        py.detach(|| drop(taken));
+    }
+
+    fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
+        self.release(py);
+    }
+
+    fn __repr__(&self) -> String {
+        let pool = self.inner.lock().as_ref().map(|resident| resident.pool().id().pair());
+        pool.map_or_else(
+            || "<cachette_gpu.Resident, released>".to_owned(),
+            |id| format!("<cachette_gpu.Resident of {id:?}>"),
+        )
     }
 }

@@ -46,18 +46,18 @@ impl PyView {
         let bytes = i64::try_from(memory.allocation.requested()).unwrap_or(i64::MAX);
         Self::new(memory, "uint8", vec![bytes])
     }
+}
 
-    fn check(&self, dl_device: Option<(i32, i32)>, copy: Option<bool>) -> PyResult<()> {
-        if copy == Some(true) {
-            return Err(PyBufferError::new_err("Cachette exports memory without a copy; copy the result instead"));
-        }
-        let here = self.__dlpack_device__();
-        match dl_device {
-            Some(other) if other != here => Err(PyBufferError::new_err(format!(
-                "the memory is on device {here:?} of DLPack, and not on {other:?}; copy it there first"
-            ))),
-            _ => Ok(()),
-        }
+/// Refuses what `__dlpack__` is asked for and memory on the device `here` cannot do.
+pub(crate) fn check(here: (i32, i32), dl_device: Option<(i32, i32)>, copy: Option<bool>) -> PyResult<()> {
+    if copy == Some(true) {
+        return Err(PyBufferError::new_err("Cachette exports memory without a copy; copy the result instead"));
+    }
+    match dl_device {
+        Some(other) if other != here => Err(PyBufferError::new_err(format!(
+            "the memory is on device {here:?} of DLPack, and not on {other:?}; copy it there first"
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -100,7 +100,7 @@ impl PyView {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.check(dl_device, copy)?;
+        check(self.__dlpack_device__(), dl_device, copy)?;
         self.memory.check_awake()?;
         let consumer = Consumer::read(self.memory.vendor(), stream)?;
         self.memory.pass_to(py, consumer)?;
@@ -143,7 +143,11 @@ impl PyView {
 }
 
 /// A capsule that owns a tensor until a consumer renames it.
-fn capsule(py: Python<'_>, tensor: Tensor<Arc<Memory>>, versioned: bool) -> PyResult<Bound<'_, PyAny>> {
+pub(crate) fn capsule<O: Send + 'static>(
+    py: Python<'_>,
+    tensor: Tensor<O>,
+    versioned: bool,
+) -> PyResult<Bound<'_, PyAny>> {
     let (pointer, name) = if versioned {
         (tensor.into_versioned().cast::<c_void>(), VERSIONED)
     } else {

@@ -140,11 +140,11 @@ assert torch.memory_reserved(0) == 2 << 20
 
 def test_p1_pools_of_ours_and_of_pytorch_never_meet(run: Run) -> None:
     run(program("""
-ours = [plugin.create_pool(0, None, False, "") for _ in range(3)]
+ours = [_native.Allocator.shared(0).create_pool() for _ in range(3)]
 for number in range(1, 20):   # as PyTorch counts its own
     begin(0, Id(0, number), None)
     end(0, Id(0, number))
-ours += [plugin.create_pool(0, None, False, "") for _ in range(3)]
+ours += [_native.Allocator.shared(0).create_pool() for _ in range(3)]
 assert len({pool.id for pool in ours}) == 6
 with ours[0]:
     inside = alloc(1 << 20, 0, None)

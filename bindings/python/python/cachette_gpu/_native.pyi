@@ -7,9 +7,11 @@ from typing import Any, TypedDict, final
 __all__ = [
     "Allocation",
     "Allocator",
+    "Growable",
     "Pinned",
     "PinnedAllocation",
     "Pool",
+    "Resident",
     "Sanitizer",
     "Stream",
     "VERSION",
@@ -211,6 +213,10 @@ class Pool:
         """The pool's identifier: two numbers."""
     def allocate(self, size: int, stream: Stream | int | None = None) -> Allocation:
         """Allocates `size` bytes from the pool for work in `stream`."""
+    def allocate_growable(self, size: int, stream: Stream | int | None = None) -> Growable:
+        """Reserves addresses for up to `size` bytes, without memory. The memory sleeps and wakes with the pool."""
+    def make_resident(self) -> Resident:
+        """Wakes the pool if it sleeps, and keeps it on the device until the guard is released."""
     def stats(self) -> dict[str, int]:
         """The statistics of the pool: `allocations`, `allocated_bytes`, `segments`, `reserved_bytes`."""
     def empty_cache(self) -> int:
@@ -219,12 +225,65 @@ class Pool:
         """Releases all memory of the pool to the device, and keeps every address: `released`, `saved`."""
     def wake(self, progress: Callable[[int, int], object] | None = None) -> int:
         """Allocates the memory again at the same addresses, with the saved contents. Returns the number of bytes."""
+    def read_contents(self, address: int, size: int) -> bytearray | None:
+        """Copies contents that the sleeping pool keeps, from `address` on; `None` if they are not kept."""
+    def spill_contents(self, folder: str | os.PathLike[str]) -> int:
+        """Moves the contents that the sleeping pool keeps to a file in `folder`; the bytes of freed host memory."""
+    def route_all(self) -> None:
+        """Routes the requests of every thread to the pool for the rest of its life, unless they enter another pool."""
     @property
     def is_asleep(self) -> bool:
         """Whether the pool is asleep."""
     def release(self) -> None:
         """Stops using the pool. Memory that is allocated stays valid; a second call does nothing."""
     def __enter__(self) -> Pool: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+@final
+class Resident:
+    """A guard: its pool is awake and is not evicted until `release()`, the end of a `with` block, or the object's end."""
+
+    def release(self) -> None:
+        """Ends the guard. Work that was queued until now still finds its memory. A second call does nothing."""
+    def __enter__(self) -> Resident: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+@final
+class Growable:
+    """Addresses whose memory the program adds and removes, in order of a stream."""
+
+    @property
+    def address(self) -> int:
+        """The address of the first byte."""
+    @property
+    def bytes(self) -> int:
+        """The bytes of the addresses: those requested, in whole pages."""
+    @property
+    def page(self) -> int:
+        """The bytes of a page: memory is added and removed in whole pages."""
+    @property
+    def committed(self) -> int:
+        """The committed bytes."""
+    def commit(self, start: int, end: int) -> None:
+        """Puts memory behind the bytes from `start` to `end`, which have none. Their contents are undefined."""
+    def decommit(self, start: int, end: int) -> None:
+        """Takes the memory behind committed bytes away, after the work that the stream has queued so far."""
+    def record_stream(self, stream: Stream | int) -> None:
+        """Records that `stream` also uses the memory that is committed now."""
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """A capsule with all addresses as `uint8`; only committed bytes may be used."""
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The kind and the number of the device, in the numbers of DLPack."""
+    def free(self) -> None:
+        """Gives the memory up; a second call does nothing. It ends with its last consumer."""
+    def __enter__(self) -> Growable: ...
     def __exit__(self, *exception: object) -> None: ...
 
 @final
@@ -249,10 +308,37 @@ class Allocator:
         """
     def create_stream(self) -> Stream:
         """Creates a stream of the device. One that was dropped is returned again, once it is idle and its memory is free."""
+    def allocate_growable(self, size: int, stream: Stream | int | None = None) -> Growable:
+        """Reserves addresses for up to `size` bytes, without memory. They may be more than the device has."""
     def create_pool(
-        self, source: str | None = None, *, no_split: bool = False, use_on_oom: bool = False, tag: str = ""
+        self,
+        source: str | None = None,
+        *,
+        no_split: bool = False,
+        use_on_oom: bool = False,
+        tag: str = "",
+        priority: int | None = None,
+        registered: bool = False,
+        reload: Callable[[tuple[int, int]], object] | None = None,
+        before_sleep: Callable[[tuple[int, int]], object] | None = None,
     ) -> Pool:
-        """Creates a pool: a private set of segments."""
+        """Creates a pool: a private set of segments.
+
+        With a `priority`, requests may evict the pool before they fail, the lowest priority first; `make_resident`
+        keeps it. `reload(pool)` writes contents again that an eviction dropped; without it they are kept. With
+        `registered`, the memory behind an address never changes. `before_sleep(pool)` may refuse by an exception.
+        """
+    def open_pool(self, id: tuple[int, int]) -> Pool:
+        """Adds a user to a pool, by its identifier."""
+    def memory_holders(self) -> dict[str, Any]:
+        """Who holds memory of the device: `by_label`, `cached` and `outside`, in bytes."""
+    def evict(self, size: int) -> int:
+        """Evicts pools without guards until they have released `size` bytes, or none is left; the released bytes."""
+    @property
+    def evictable_bytes(self) -> int:
+        """The bytes of evictable pools that are awake and have no guard."""
+    def is_stable(self, address: int) -> bool:
+        """Whether the memory behind an address never changes while it is allocated or cached."""
     def memory_stats(self) -> dict[str, int]:
         """The statistics, with PyTorch's keys, such as `"allocated_bytes.all.current"`."""
     def memory_stats_as_nested_dict(self) -> dict[str, Any]:
@@ -434,9 +520,6 @@ class plugin:
     @staticmethod
     def on_out_of_memory(observer: Callable[[int, int, int, int], object]) -> None:
         """Registers `observer(device, bytes, total, free)` for out-of-memory errors, on any device."""
-    @staticmethod
-    def create_pool(device: int, source: str | None = None, no_split: bool = False, tag: str = "") -> Pool:
-        """Creates a pool of the device, whose segments come from the source `source`."""
     @staticmethod
     def pool_check_live_allocations(device: int, pool: tuple[int, int], addresses: set[int]) -> bool:
         """Whether exactly `addresses` are allocated in a pool, in any order."""

@@ -8,7 +8,7 @@ PyTorch's memory comes from Cachette, and the memory functions of ``torch.cuda``
 here have the same names and meanings, and work whether or not those were replaced.
 
 :class:`Pool` is a private memory pool for tensors, from NCCL or NVSHMEM for example. It can sleep: it releases its
-memory to the device, and its tensors keep their addresses.
+memory to the device, and its tensors keep their addresses. :func:`growable` makes a tensor whose memory comes and goes.
 
 :func:`sanitize` finds memory that is reused while another stream may still use it.
 """
@@ -33,6 +33,7 @@ from ._figures import (
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
 )
+from ._growable import Growable, growable
 from ._history import (
     allocation_traceback,
     dump_snapshot,
@@ -50,6 +51,7 @@ from ._sanitize import Sanitizer, SanitizerError, sanitize
 
 __all__ = [
     "EnableError",
+    "Growable",
     "Pool",
     "Sanitizer",
     "SanitizerError",
@@ -61,6 +63,7 @@ __all__ = [
     "enable",
     "get_memory_metadata",
     "get_per_process_memory_fraction",
+    "growable",
     "is_enabled",
     "is_history_enabled",
     "last_out_of_memory",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 from .. import _native
@@ -25,15 +27,22 @@ class Pool:
     ``source`` names the library that allocates segments instead of the driver: ``"nccl"``, ``"nvshmem"``, ``"rccl"`` or
     ``"rocshmem"``. With ``no_split`` every tensor has its own segment. Pools with the same ``tag`` sleep and wake as
     one: :func:`cachette_gpu.torch.sleep`. ``config`` must be ``None``: the configuration of Cachette applies to pools.
+
+    With a ``priority``, requests may evict the pool before they fail, the lowest priority first: it sleeps, unless
+    :meth:`make_resident` keeps it. ``reload(pool)`` writes contents again that an eviction dropped; without it they are
+    kept in host memory. With ``registered``, the memory behind an address never changes, so that it may be registered
+    with network cards. ``before_sleep(pool)`` is called before the pool sleeps, and may refuse by an exception. Both
+    callbacks get the identifier.
     """
 
     def __init__(self, source: str | None = None, config: str | None = None, no_split: bool = False,
-                 tag: str = "") -> None:
+                 tag: str = "", *, priority: int | None = None, registered: bool = False,
+                 reload: Callable[[tuple[int, int]], object] | None = None,
+                 before_sleep: Callable[[tuple[int, int]], object] | None = None) -> None:
         if config is not None:
             raise ConfigError("a pool follows the configuration that was given to enable(); leave out `config`")
-        self._source = source
-        self._no_split = no_split
-        self._tag = tag
+        self._options = {"source": source, "no_split": no_split, "tag": tag, "priority": priority,
+                         "registered": registered, "reload": reload, "before_sleep": before_sleep}
         self._lock = threading.Lock()
         #: The pool of each device.
         self._pools: dict[int, _native.Pool] = {}
@@ -49,7 +58,7 @@ class Pool:
     def _pool_of(self, device: int) -> _native.Pool:
         with self._lock:
             if device not in self._pools:
-                self._pools[device] = _native.plugin.create_pool(device, self._source, self._no_split, self._tag)
+                self._pools[device] = _native.Allocator.shared(device).create_pool(**self._options)
             return self._pools[device]
 
     def __enter__(self) -> Pool:
@@ -112,6 +121,30 @@ class Pool:
     def wake(self, progress: Callable[[int, int], object] | None = None) -> int:
         """Allocates the memory again at the same addresses, with the saved contents. Returns the number of bytes."""
         return sum(pool.wake(progress) for pool in self._own_pools().values())
+
+    def read_contents(self, address: int, size: int, device: Device = None) -> bytearray | None:
+        """Copies contents that the sleeping pool keeps, from an address on; ``None`` if they are not kept."""
+        pool = self._own_pools().get(index_of(device))
+        return None if pool is None or not pool.is_asleep else pool.read_contents(address, size)
+
+    def spill_contents(self, folder: str | os.PathLike[str]) -> int:
+        """Moves the contents that the sleeping pool keeps to files in a folder; returns the freed host memory.
+
+        The wake reads them back and compares a checksum. The files have no names, so they end with the process.
+        """
+        return sum(pool.spill_contents(folder) for pool in self._own_pools().values() if pool.is_asleep)
+
+    @contextlib.contextmanager
+    def make_resident(self) -> Iterator[None]:
+        """Wakes the pool if it sleeps, and keeps it on its devices during a ``with`` block.
+
+        Queue work on the memory of an evictable pool only inside such a block. If there is too little memory, other
+        evictable pools are evicted.
+        """
+        with contextlib.ExitStack() as guards:
+            for pool in self._own_pools().values():
+                guards.enter_context(pool.make_resident())
+            yield
 
     @property
     def is_asleep(self) -> bool:
