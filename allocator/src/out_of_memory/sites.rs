@@ -135,7 +135,7 @@ impl fmt::Display for ShownSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let StackUse { bytes, blocks, .. } = self.memory;
         let noun = if blocks == 1 { "block" } else { "blocks" };
-        write!(f, "{} in {blocks} {noun} were allocated in ", Bytes(bytes))?;
+        write!(f, "{} in {blocks} {noun}, allocated in ", Bytes(bytes))?;
         match &self.frame {
             Some(frame) => frame.fmt(f),
             None => f.write_str("an unknown place"),
