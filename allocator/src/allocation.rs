@@ -139,7 +139,7 @@ impl<D: Device> Allocation<D> {
     /// Records that `stream` also uses the memory. After a drop, the memory is not reused until the work that is then
     /// queued in `stream` has finished.
     ///
-    /// The allocation's own stream needs no record.
+    /// The allocation's own stream needs no record. A stream of another allocator is allowed.
     pub fn record_stream(&self, stream: &Stream<D>) {
         match self.owner() {
             Owner::Heap(heap, id) => {

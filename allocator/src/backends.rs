@@ -13,7 +13,7 @@ pub use cachette_hal_host::HostConfig;
 use cfg_if::cfg_if;
 
 #[cfg(feature = "host")]
-use crate::config::parse_size;
+use crate::config::{parse_size, size_meant};
 
 /// Loads one backend, or returns why it is not available.
 type Load = fn() -> Result<Arc<dyn Backend>, OpenError>;
@@ -152,7 +152,8 @@ fn host() -> Result<Arc<dyn Backend>, OpenError> {
 fn host_config(capacity: Option<OsString>) -> Result<HostConfig, OpenError> {
     let Some(capacity) = capacity else { return Ok(HostConfig::of_machine()) };
     let text = capacity.to_string_lossy();
-    let bytes = parse_size(&text).ok_or_else(|| OpenError::HostCapacity { text: text.into_owned() })?;
+    let bytes = parse_size(&text).filter(|_| size_meant(&text).is_none());
+    let bytes = bytes.ok_or_else(|| OpenError::HostCapacity { text: text.into_owned() })?;
     Ok(HostConfig::of_machine().capacity(bytes))
 }
 
@@ -208,7 +209,7 @@ pub enum OpenError {
     },
     /// The environment asks for a capacity of the host device that is not a size.
     #[cfg(feature = "host")]
-    #[error("{HOST_CAPACITY} is '{text}', which is not a size; write one such as 8GiB")]
+    #[error("{HOST_CAPACITY} is '{text}', which is not a size with a unit; write one such as 8GiB")]
     HostCapacity {
         /// The value of the variable.
         text: String,

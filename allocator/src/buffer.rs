@@ -37,9 +37,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// with [`PoolProblem::Asleep`](crate::pool::PoolProblem::Asleep). A call that fails because of its arguments, or
 /// because the pool sleeps, has queued nothing.
 ///
-/// `T` is any type that may have every bit pattern; `#[derive(Pod, Zeroable)]` of [`bytemuck`](crate::bytemuck) checks
-/// that for structs.
-///
 /// ```
 /// use cachette::{Allocator, Backends};
 ///
@@ -53,6 +50,29 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// weights.fill(0)?; // queued in `stream`, behind the copy
 /// copy.slice_mut(1..3)?.copy_from(&weights.slice(..2)?)?; // a part, also queued in `side`
 /// assert_eq!(copy.read()?, [1.0, 0.0, 0.0, 4.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// `T` is any type that may have every bit pattern and has no padding: `f32`, `u8`, `[f32; 3]`, but not `bool`. A struct
+/// becomes one by the derives of [`bytemuck`](crate::bytemuck), which check that. No other dependency is needed:
+///
+/// ```
+/// use cachette::bytemuck::{Pod, Zeroable};
+/// use cachette::{Allocator, Backends};
+///
+/// #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+/// #[bytemuck(crate = "cachette::bytemuck")]
+/// #[repr(C)]
+/// struct Particle {
+///     position: [f32; 3],
+///     charge: f32,
+/// }
+///
+/// let allocator = Allocator::new(Backends::open("host")?);
+/// let mut particles = allocator.allocate_buffer(2, &allocator.create_stream()?)?;
+/// let written = [1.0, -1.0].map(|charge| Particle { position: [0.0; 3], charge });
+/// particles.write(&written)?;
+/// assert_eq!(particles.read()?, written);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Buffer<T: Pod, D: Device = AnyDevice> {

@@ -93,8 +93,8 @@ fn emulated_driver() -> PathBuf {
 fn no_library() -> Result<Completion, Failed> {
     // An empty name is none, so the system is searched; it may have a driver.
     let said = child(OPEN, Path::new(""), &[])?;
-    let none = "no driver library could be opened; tried libcuda.so.1 (not loaded in this process), \
-                libcuda.so.1 (No such file or directory), libcuda.so (No such file or directory)";
+    let none = "no driver library could be opened; tried libcuda.so.1 (No such file or directory), \
+                libcuda.so (No such file or directory)";
     let found = said.contains("emulated: false") || said.contains("libcuda.so");
     if said == none || found {
         return Ok(Completion::Completed);

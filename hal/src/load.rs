@@ -108,14 +108,19 @@ impl Library {
     ///
     /// Each candidate is the library that it names, so that its initialisers are sound to run.
     pub unsafe fn open_first(candidates: &[Candidate]) -> Result<Self, LoadError> {
-        let mut tried = Vec::new();
+        let mut tried: Vec<Tried> = Vec::new();
         for candidate in candidates {
             // SAFETY: the caller's promise.
             match unsafe { candidate.open() } {
                 Ok(library) => {
                     return Ok(Self { name: candidate.to_string(), library: ManuallyDrop::new(library) });
                 }
-                Err(why) => tried.push(Tried { name: candidate.to_string(), why }),
+                Err(why) => {
+                    let name = candidate.to_string();
+                    // The search for a name says more than that no copy of it is loaded.
+                    tried.retain(|earlier| earlier.name != name);
+                    tried.push(Tried { name, why });
+                }
             }
         }
         Err(LoadError::LibraryMissing { tried })

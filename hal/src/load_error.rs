@@ -20,7 +20,7 @@ pub enum LoadError {
     /// No candidate could be opened as a library.
     #[error("no driver library could be opened; tried {}", List(tried))]
     LibraryMissing {
-        /// Every candidate in the order it was tried.
+        /// Each name once, with the error of its last attempt.
         tried: Vec<Tried>,
     },
     /// The library opened, but lacks required symbols.

@@ -88,10 +88,11 @@ fn a_loaded_copy_is_found_and_one_that_is_not_is_not_loaded() {
 }
 
 #[test]
-fn every_failure_is_listed_with_a_short_reason() {
+fn every_name_is_listed_once_with_a_short_reason() {
     let scrap = NamedTempFile::new().unwrap();
     fs::write(&scrap, "This is no library.\n".repeat(100)).unwrap();
     let tried = reasons(open(&[
+        Candidate::Loaded("libcachette-missing.so.1".into()),
         Candidate::Name("libcachette-missing.so.1".into()),
         Candidate::Path("/nowhere/libm.so".into()),
         Candidate::Path(scrap.path().to_owned()),

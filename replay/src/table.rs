@@ -1,5 +1,6 @@
 //! Figures as a text table.
 
+use std::collections::HashSet;
 use std::fmt;
 
 /// Rows of text under headings; the first column is aligned to the left, all others to the right.
@@ -16,16 +17,17 @@ impl<const N: usize> Table<N> {
         Self { rows: vec![headings.map(str::to_owned)] }
     }
 
-    /// The table in parts of at most `width` columns, one below the other; each begins with the first column.
+    /// The table in parts of at most `width` columns, one below the other; each begins with the columns that distinguish
+    /// the rows.
     #[must_use]
     pub fn folded(&self, width: usize) -> String {
-        let widths = self.widths();
+        let (widths, labels) = (self.widths(), self.labels());
         let mut text = String::new();
-        let mut first = 1;
+        let mut first = labels;
         while first < N {
-            let mut columns = vec![0];
-            let mut used = widths[0];
-            while first < N && (columns.len() == 1 || used + 2 + widths[first] <= width) {
+            let mut columns: Vec<usize> = (0..labels).collect();
+            let mut used = widths[..labels].iter().sum::<usize>() + 2 * (labels - 1);
+            while first < N && (columns.len() == labels || used + 2 + widths[first] <= width) {
                 used += 2 + widths[first];
                 columns.push(first);
                 first += 1;
@@ -38,6 +40,15 @@ impl<const N: usize> Table<N> {
             }
         }
         text
+    }
+
+    /// How many first columns differ between all rows; 1 if rows are equal.
+    fn labels(&self) -> usize {
+        let are_distinct = |count: &usize| {
+            let mut seen = HashSet::new();
+            self.rows.iter().all(|row| seen.insert(&row[..*count]))
+        };
+        (1..N).find(are_distinct).unwrap_or(1)
     }
 
     fn widths(&self) -> [usize; N] {
@@ -98,5 +109,9 @@ mod tests {
              gpt2    1.02\n"
         );
         assert_eq!(table.folded(23), table.to_string());
+        table.push(["gpt2".into(), "2.00 GiB".into(), "1.01".into()]);
+        assert!(
+            table.folded(16).ends_with("trace  requested  ratio\ngpt2    1.00 GiB   1.02\ngpt2    2.00 GiB   1.01\n")
+        );
     }
 }

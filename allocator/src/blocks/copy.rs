@@ -27,10 +27,6 @@ impl HeapBlocksCopy {
         let small = self.elastic && under.all(|chunk| chunk.kind == SegmentKind::Small);
         if small { SegmentKind::Small } else { segment.kind }
     }
-
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = (BlockId, &Block)> {
-        self.segments.iter().flat_map(|segment| self.blocks_of(segment))
-    }
 }
 
 impl<G> HeapBlocks<G> {

@@ -20,7 +20,6 @@ pub(crate) struct HeapCopy {
     pub(crate) stacks: Stacks,
     pub(crate) stream: StreamRef,
     pub(crate) pool: PoolId,
-    pub(crate) reserved: u64,
     /// For every pending block, the number of the last fence that it waits for.
     pub(crate) last_points: HashMap<BlockId, u64>,
 }
@@ -67,18 +66,11 @@ impl<D: Device> Heap<D> {
         let state = self.lock_coalesced();
         state.blocks.copy_into(&mut copied);
         let stacks = Stacks::clone(&state.stacks);
-        let (reserved, last_points) = (self.reserved(), state.pending.last_points());
+        let last_points = state.pending.last_points();
         drop(state);
         // In the order of creation.
         copied.segments.sort_unstable_by_key(|segment| segment.age);
-        HeapCopy {
-            blocks: copied,
-            stacks,
-            stream: self.stream_state.handle,
-            pool: self.pool_id(),
-            reserved,
-            last_points,
-        }
+        HeapCopy { blocks: copied, stacks, stream: self.stream_state.handle, pool: self.pool_id(), last_points }
     }
 
     pub(crate) fn largest_free(&self) -> u64 {

@@ -30,8 +30,8 @@ impl<D: Device> Allocator<D> {
         let inner = self.inner();
         let mut by_label: BTreeMap<&'static str, u64> = BTreeMap::new();
         for heap in inner.heaps.iter().filter(|heap| heap.has_memory()) {
-            let copy = heap.copy();
-            for (_, block) in copy.blocks.blocks() {
+            let state = heap.state.lock();
+            for (_, block) in state.blocks.iter() {
                 if matches!(block.state, BlockState::Allocated | BlockState::Pending) {
                     *by_label.entry(block.label.name().unwrap_or_default()).or_default() += block.bytes();
                 }

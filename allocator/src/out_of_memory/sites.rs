@@ -33,14 +33,17 @@ pub(crate) struct StackUse {
     pub(crate) blocks: u64,
 }
 
-/// The sites of a report. To name a stack can take a second, so a report keeps raw stacks.
+/// The sites of a report. To name a stack can take a second, and to count many takes a millisecond, so a report keeps raw
+/// stacks.
 #[derive(Clone, Default)]
 pub(crate) struct AllocationSites(Arc<RecordedSites>);
 
 #[derive(Default)]
 pub(crate) struct RecordedSites {
+    /// The blocks in use, each with its stack.
+    used: Vec<StackUse>,
     /// The stack with the most bytes is first.
-    stacks: Vec<StackUse>,
+    stacks: OnceLock<Vec<StackUse>>,
     /// The numbering of the source, which outlives it.
     numbering: usize,
     /// The source of the stacks, until `top` is known.
@@ -56,10 +59,9 @@ pub(super) struct ShownSite {
 }
 
 impl AllocationSites {
-    pub(crate) fn new(source: Arc<dyn StackSource>, mut stacks: Vec<StackUse>) -> Self {
-        stacks.sort_by_key(|memory| (u64::MAX - memory.bytes, memory.stack));
+    pub(crate) fn new(source: Arc<dyn StackSource>, used: Vec<StackUse>) -> Self {
         let (numbering, source) = (source.numbering(), Mutex::new(Some(source)));
-        Self(Arc::new(RecordedSites { stacks, numbering, source, ..RecordedSites::default() }))
+        Self(Arc::new(RecordedSites { used, numbering, source, ..RecordedSites::default() }))
     }
 
     pub(crate) const fn recorded(&self) -> &Arc<RecordedSites> {
@@ -87,13 +89,28 @@ impl RecordedSites {
         self.source.lock().clone()
     }
 
+    fn stacks(&self) -> &[StackUse] {
+        self.stacks.get_or_init(|| {
+            let mut by_stack: HashMap<RawStack, StackUse> = HashMap::new();
+            for used in &self.used {
+                let none = StackUse { bytes: 0, blocks: 0, ..*used };
+                let memory = by_stack.entry(used.stack).or_insert(none);
+                memory.bytes += used.bytes;
+                memory.blocks += used.blocks;
+            }
+            let mut stacks: Vec<StackUse> = by_stack.into_values().collect();
+            stacks.sort_by_key(|memory| (u64::MAX - memory.bytes, memory.stack));
+            stacks
+        })
+    }
+
     fn shown(&self) -> &[ShownSite] {
         self.shown.get_or_init(|| {
             let Some(source) = self.source() else { return Vec::new() };
-            let stacks: Vec<RawStack> = self.stacks.iter().map(|memory| memory.stack).collect();
+            let stacks: Vec<RawStack> = self.stacks().iter().map(|memory| memory.stack).collect();
             let mut sites: Vec<ShownSite> = Vec::new();
             let mut places = HashMap::new();
-            for (memory, frame) in self.stacks.iter().zip(source.resolve_sites(&stacks)) {
+            for (memory, frame) in self.stacks().iter().zip(source.resolve_sites(&stacks)) {
                 // Native frames above a line of Python differ from call to call.
                 let file = frame.as_ref().filter(|frame| frame.is_python()).map(|frame| frame.file.clone());
                 let place = (file, frame.as_ref().map(ToString::to_string));
@@ -135,7 +152,7 @@ impl fmt::Display for ShownSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let StackUse { bytes, blocks, .. } = self.memory;
         let noun = if blocks == 1 { "block" } else { "blocks" };
-        write!(f, "{} in {blocks} {noun} were allocated in ", Bytes(bytes))?;
+        write!(f, "{} in {blocks} {noun}, allocated in ", Bytes(bytes))?;
         match &self.frame {
             Some(frame) => frame.fmt(f),
             None => f.write_str("an unknown place"),
@@ -145,14 +162,14 @@ impl fmt::Display for ShownSite {
 
 impl fmt::Debug for AllocationSites {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.0.stacks).finish()
+        f.debug_list().entries(self.0.stacks()).finish()
     }
 }
 
 /// Compares raw stacks, so that nothing is resolved.
 impl PartialEq for AllocationSites {
     fn eq(&self, other: &Self) -> bool {
-        (self.0.numbering, &self.0.stacks) == (other.0.numbering, &other.0.stacks)
+        (self.0.numbering, self.0.stacks()) == (other.0.numbering, other.0.stacks())
     }
 }
 

@@ -1,6 +1,6 @@
 //! The out-of-memory report: the statistics at the time of the failure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -28,11 +28,8 @@ impl<D: Device> Retry<'_, D> {
         let free = memory.map(|memory| memory.free);
         self.heap.note_exhaustion(free.unwrap_or(0), self.rounded);
         self.heap.tell(TraceAction::OutOfMemory, free.unwrap_or(0), self.rounded);
-        let heaps: Vec<HeapCopy> = self.inner.heaps.all().iter().map(|heap| heap.copy()).collect();
         let ours = reserved + shared.uncached.bytes();
-        let blocks = heaps.iter().flat_map(|heap| heap.blocks.blocks());
-        let free_blocks = blocks.filter(|(_, block)| HeapCopy::is_free(block));
-        let free_blocks: Vec<u64> = free_blocks.map(|(_, block)| block.bytes()).collect();
+        let (pools, fragmented, stacks) = self.in_use();
         let pool = self.heap.pool();
         OutOfMemory {
             device: shared.device.info().ordinal,
@@ -46,57 +43,56 @@ impl<D: Device> Retry<'_, D> {
             allocated,
             reserved,
             pending: now(Counted::PendingBytes).saturating_sub(allocated),
-            largest_free: free_blocks.iter().copied().max().unwrap_or(0),
-            fragmented: free_blocks.iter().filter(|bytes| **bytes < self.rounded).sum(),
-            pools: self.pool_figures(&heaps),
+            largest_free: pools.iter().map(|pool| pool.largest_free).max().unwrap_or(0),
+            fragmented,
+            pools,
             rejected,
             never_block: !self.may_wait(),
             capturing: self.heap.stream_state.is_capturing(),
             elastic: (shared.device.virtual_memory().is_ok() && pool.is_none_or(|pool| pool.permits_elastic()))
                 .then(|| self.heap.elastic.is_some()),
-            sites: self.sites(&heaps),
+            sites: self.sites(stacks),
         }
     }
 
-    fn pool_figures(&self, heaps: &[HeapCopy]) -> Vec<PoolFigures> {
+    /// Returns the figures of each pool, the bytes of free blocks that are too small, and the blocks in use with a stack.
+    ///
+    /// Heaps are not copied: memory for a copy takes longer to obtain than the walk.
+    fn in_use(&self) -> (Vec<PoolFigures>, u64, Vec<StackUse>) {
         let mut pools: BTreeMap<PoolId, PoolFigures> = BTreeMap::new();
-        for heap in heaps.iter().filter(|heap| heap.reserved > 0) {
-            let pool = pools.entry(heap.pool).or_insert(PoolFigures::new(heap.pool));
-            pool.reserved += heap.reserved;
-            for (_, block) in heap.blocks.blocks() {
+        let (mut fragmented, mut stacks) = (0, Vec::new());
+        for heap in self.inner.heaps.all() {
+            let id = heap.pool_id();
+            let pool = pools.entry(id).or_insert(PoolFigures::new(id));
+            let state = heap.lock_coalesced();
+            pool.reserved += heap.reserved();
+            for (id, block) in state.blocks.iter() {
+                let bytes = block.bytes();
                 match block.state {
-                    BlockState::Allocated => pool.allocated += block.bytes(),
-                    BlockState::Pending => pool.pending += block.bytes(),
-                    _ if HeapCopy::is_free(block) => pool.largest_free = pool.largest_free.max(block.bytes()),
-                    _ => {}
+                    BlockState::Allocated => pool.allocated += bytes,
+                    BlockState::Pending => pool.pending += bytes,
+                    _ if HeapCopy::is_free(block) => {
+                        pool.largest_free = pool.largest_free.max(bytes);
+                        fragmented += if bytes < self.rounded { bytes } else { 0 };
+                        continue;
+                    }
+                    _ => continue,
                 }
+                let stack = NonZeroU32::new(state.stacks.of(id)).map(RawStack);
+                stacks.extend(stack.map(|stack| StackUse { stack, bytes, blocks: 1 }));
             }
         }
+        pools.retain(|_, pool| pool.reserved > 0);
         for serving in self.inner.pools.on_oom() {
             pools.entry(serving.id).and_modify(|pool| pool.use_on_oom = true);
         }
-        pools.into_values().collect()
+        (pools.into_values().collect(), fragmented, stacks)
     }
 
-    /// The memory in use by stack, as far as the history has recorded it. The caller may hold locks: nothing is resolved.
-    fn sites(&self, heaps: &[HeapCopy]) -> AllocationSites {
+    /// The caller may hold locks, so stacks are counted and named when the report is read.
+    fn sites(&self, stacks: Vec<StackUse>) -> AllocationSites {
         let Some(source) = self.shared.history.source() else { return AllocationSites::default() };
-        let mut by_stack: HashMap<NonZeroU32, (u64, u64)> = HashMap::new();
-        for heap in heaps {
-            for (id, block) in heap.blocks.blocks() {
-                let used = matches!(block.state, BlockState::Allocated | BlockState::Pending);
-                if let Some(stack) = NonZeroU32::new(heap.stacks.of(id)).filter(|_| used) {
-                    let (bytes, blocks) = by_stack.entry(stack).or_default();
-                    *bytes += block.bytes();
-                    *blocks += 1;
-                }
-            }
-        }
-        let memory = by_stack.into_iter().map(|(stack, (bytes, blocks))| (RawStack(stack), bytes, blocks));
-        let sites = AllocationSites::new(
-            source,
-            memory.map(|(stack, bytes, blocks)| StackUse { stack, bytes, blocks }).collect(),
-        );
+        let sites = AllocationSites::new(source, stacks);
         self.shared.history.note_report(&sites);
         sites
     }

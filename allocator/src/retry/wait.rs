@@ -16,6 +16,7 @@ use crate::fence::Fence;
 use crate::heap::{Heap, HeapCopy};
 use crate::retry::{Retry, Step};
 use crate::size::SegmentKind;
+use crate::stats::{Counted, Row};
 
 impl<D: Device> Retry<'_, D> {
     /// Releases segments that have been idle for long, once more than a configured share of the limit is held.
@@ -76,6 +77,9 @@ impl<D: Device> Retry<'_, D> {
 
     /// Waits for the set of uses that ends first and makes a block large enough, if there is one.
     pub(super) fn wait_for_cheapest(&self) -> Step<D> {
+        if self.heap.counters.now(Row::All, Counted::Pending) == 0 {
+            return Ok(());
+        }
         let sets = sufficient(&self.heap.copy(), self.kind, self.rounded);
         // They overlap, so each is a call.
         let sets: Vec<_> =
@@ -326,7 +330,6 @@ mod tests {
             stacks: Stacks::default(),
             stream: StreamRef::DEFAULT,
             pool: PoolId::DEFAULT,
-            reserved: 0,
             last_points: HashMap::new(),
         };
         blocks.copy_into(&mut heap.blocks);

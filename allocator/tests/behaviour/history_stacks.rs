@@ -273,8 +273,7 @@ fn m19_the_report_names_the_top_allocation_sites() {
     let frames = &report.holders()[0].frames;
     assert!(frames.iter().any(|frame| frame.name.contains("top_allocation_sites")));
     let message = report.to_string();
-    let line =
-        message.lines().find(|line| line.starts_with("14.00 MiB in 1 block were allocated in ")).expect(&message);
+    let line = message.lines().find(|line| line.starts_with("14.00 MiB in 1 block, allocated in ")).expect(&message);
     assert!(line.contains("top_allocation_sites history_stacks.rs:"), "{line}");
     drop((unseen, small, twelve, fourteen));
 }
@@ -319,8 +318,8 @@ fn report_with(source: &Arc<Interpreted>) -> (TestAllocator, OutOfMemory) {
 fn m19_stacks_of_one_line_of_python_are_one_site() {
     let (_test, report) = report_with(&Arc::default());
     let message = report.to_string();
-    assert!(message.contains("\n20.00 MiB in 20 blocks were allocated in weights train.py:7\n"), "{message}");
-    assert_eq!(message.matches("were allocated in").count(), 1, "{message}");
+    assert!(message.contains("\n20.00 MiB in 20 blocks, allocated in weights train.py:7\n"), "{message}");
+    assert_eq!(message.matches(", allocated in").count(), 1, "{message}");
     let [site] = report.holders() else { panic!("{:?}", report.holders()) };
     assert_eq!((site.bytes, site.blocks, site.frames.len()), (20 * MIB, 20, 2));
 }

@@ -114,7 +114,8 @@ impl Run {
                 return Err(CliError::LimitTwice { config: text.clone(), option: "--limit" });
             }
         }
-        let limit = self.limit.map(|bytes| format!("memory_limit:{bytes}B"));
+        let limit = self.limit.map(|bytes| Config::builder().memory_limit(bytes).build()).transpose()?;
+        let limit = limit.map(|limit| limit.to_string());
         let parts: Vec<_> = [text.filter(|text| !text.is_empty()), limit].into_iter().flatten().collect();
         Ok((self.config.is_some() || !parts.is_empty()).then(|| parts.join(",")))
     }

@@ -46,7 +46,7 @@ fn every_request_is_served_by_cachette_and_keeps_its_contents() {
 fn a_configuration_and_a_limit_reach_the_program() {
     let options = ["--config", "expandable_segments:True", "--limit", "64M"];
     everywhere("pairs", &options, |ran| {
-        assert!(ran.stderr.contains("configuration expandable_segments:True,memory_limit:67108864B\n"), "{ran:?}");
+        assert!(ran.stderr.contains("configuration expandable_segments:True,memory_limit:64M\n"), "{ran:?}");
         assert_eq!(figure(ran, "requests"), 900, "{ran:?}");
     });
     everywhere("streams", &options, |_| {});

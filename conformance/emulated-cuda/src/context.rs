@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_void};
+use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
@@ -12,8 +13,8 @@ use crate::driver::{Unit, driver};
 use crate::status::{Answer, CONTEXT_IS_DESTROYED, INVALID_CONTEXT, INVALID_VALUE, refuse_if, told};
 
 thread_local! {
-    /// Handles of contexts; the last one is current.
-    static STACK: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// Handles of contexts; the last one is current. Exit handlers still call the driver, so it is never dropped.
+    static STACK: RefCell<ManuallyDrop<Vec<usize>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
 /// What the handle of the first device's context is; others follow.
@@ -124,7 +125,7 @@ abi! {
 
     fn cuCtxPopCurrent_v2(context: *mut *mut c_void) {
         driver()?;
-        let top = STACK.with_borrow_mut(Vec::pop).ok_or(INVALID_CONTEXT)?;
+        let top = STACK.with_borrow_mut(|stack| stack.pop()).ok_or(INVALID_CONTEXT)?;
         // SAFETY: the caller's promise.
         unsafe { put_if_wanted(context, ptr::without_provenance_mut(top)) };
         Ok(())

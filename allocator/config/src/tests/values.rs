@@ -88,7 +88,7 @@ fn m16_the_threshold_excludes_both_ends() {
 #[test]
 fn m21_switches_are_spelt_exactly() {
     let switches = KEYS.iter().filter(|key| (key.rule)(&Config::default()) == "True or False");
-    assert_eq!(switches.clone().count(), 10);
+    assert!(switches.clone().any(|key| key.name() == "caching"));
     for key in switches {
         let values = ["true", "FALSE", "1", "0", "yes", "none", "", "[]", "[a:True]"];
         refuses_all(key.name(), &values, "True or False");

@@ -31,10 +31,35 @@ pub(super) fn find(named: Option<&Path>) -> Result<PathBuf, CliError> {
     Ok(file)
 }
 
-/// The front near this program: in its folder, where Cargo puts dependencies, or where an installation has libraries.
+/// The newest front near this program: in its folder, where Cargo puts those of both profiles, or where an installation
+/// has libraries.
 fn beside() -> Option<PathBuf> {
-    let program = env::current_exe().ok()?;
-    let folder = program.parent()?;
-    let folders = [folder.to_path_buf(), folder.join("../lib"), folder.join("deps"), folder.join("..")];
-    folders.into_iter().map(|folder| folder.join(FILE)).find(|file| file.is_file())
+    newest(env::current_exe().ok()?.parent()?)
+}
+
+fn newest(folder: &Path) -> Option<PathBuf> {
+    let folders = ["", "../lib", "deps", "..", "../debug", "../release"];
+    let files = folders.iter().map(|place| folder.join(place).join(FILE)).filter(|file| file.is_file());
+    files.max_by_key(|file| fs::metadata(file).and_then(|file| file.modified()).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    #[test]
+    fn the_newest_front_is_used() {
+        let target = tempfile::tempdir().unwrap();
+        let program = target.path().join("release");
+        for (age, place) in (0..).zip(["release", "debug", "release/deps"]) {
+            assert_eq!(newest(&program).is_some(), age > 0);
+            fs::create_dir_all(target.path().join(place)).unwrap();
+            let file = fs::File::create(target.path().join(place).join(FILE)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(age)).unwrap();
+            let found = fs::canonicalize(newest(&program).unwrap()).unwrap();
+            assert_eq!(found, fs::canonicalize(target.path().join(place).join(FILE)).unwrap());
+        }
+    }
 }
