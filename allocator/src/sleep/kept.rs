@@ -1,5 +1,6 @@
 //! What a program can do with the contents that a sleeping pool keeps: read them, and move them to a file.
 
+use std::io;
 use std::path::Path;
 
 use cachette_hal::Device;
@@ -16,7 +17,7 @@ impl<D: Device> Pool<D> {
     pub fn read_contents(&self, address: u64, into: &mut [u8]) -> Result<bool, Error> {
         let inner = self.allocator().inner();
         inner.with_contents(&self.state, |offload| {
-            offload.read_back().map_err(|error| PoolProblem::File { kind: error.kind() }.of(self.id()))?;
+            offload.read_back().map_err(|error| self.file_failed(&error))?;
             Ok(offload.read(address, into))
         })
     }
@@ -28,9 +29,11 @@ impl<D: Device> Pool<D> {
     /// After a failure, such as a full disk, the rest of the contents stays in host memory.
     pub fn spill_contents(&self, folder: &Path) -> Result<u64, Error> {
         let inner = self.allocator().inner();
-        inner.with_contents(&self.state, |offload| {
-            offload.spill(folder).map_err(|error| PoolProblem::File { kind: error.kind() }.of(self.id()))
-        })
+        inner.with_contents(&self.state, |offload| offload.spill(folder, &|error| self.file_failed(&error)))
+    }
+
+    fn file_failed(&self, error: &io::Error) -> Error {
+        PoolProblem::File { kind: error.kind() }.of(self.id())
     }
 }
 

@@ -10,6 +10,7 @@ use std::{io, slice};
 use cachette_hal::{self as hal, Device, DevicePtr, VirtualMemory};
 
 use crate::device_state::DeviceState;
+use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::Heap;
 use crate::sleep::heap::{Grant, SavedBytes, SleepingChunk, Stage};
@@ -70,12 +71,10 @@ impl<D: Device> OffloadState<D> {
     }
 
     /// Moves the contents to files in a folder. Returns the bytes of host memory that were freed.
-    pub(super) fn spill(&mut self, folder: &Path) -> io::Result<u64> {
-        if self.copies.is_some() {
-            // A copy may still read or write the slabs.
-            return Err(io::ErrorKind::ResourceBusy.into());
-        }
-        self.slabs.iter_mut().try_fold(0, |bytes, slab| Ok(bytes + slab.spill(folder)?))
+    pub(super) fn spill(&mut self, folder: &Path, failed: &dyn Fn(io::Error) -> Error) -> Result<u64, Error> {
+        // A copy of a failed wake may still read the slabs.
+        self.settle()?;
+        self.slabs.iter_mut().try_fold(0, |bytes, slab| Ok(bytes + slab.spill(folder, failed)?))
     }
 
     /// Reads the contents back from their files. A failure changes nothing.

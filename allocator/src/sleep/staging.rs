@@ -13,6 +13,7 @@ use cachette_hal::{self as hal, Device};
 use rustix::mm::{Advice, madvise};
 
 use crate::device_state::DeviceState;
+use crate::error::Error;
 use crate::pinned::prefault;
 use crate::stream_state::StreamState;
 use crate::sync::Mutex;
@@ -85,18 +86,22 @@ impl<D: Device> StagingBuffer<D> {
     }
 
     /// Moves the bytes to a file in a folder, and returns their pages to the host. Returns their number.
-    pub(super) fn spill(&mut self, folder: &Path) -> io::Result<u64> {
+    pub(super) fn spill(&mut self, folder: &Path, failed: &dyn Fn(io::Error) -> Error) -> Result<u64, Error> {
         if self.spilled.is_some() {
             return Ok(0);
         }
-        let mut file = tempfile::tempfile_in(folder)?;
-        file.write_all(self.contents())?;
-        let checksum = crc32fast::hash(self.contents());
-        self.unregister().map_err(io::Error::other)?;
+        let write = |contents: &[u8]| {
+            let mut file = tempfile::tempfile_in(folder)?;
+            file.write_all(contents)?;
+            Ok(Spilled { file, checksum: crc32fast::hash(contents) })
+        };
+        let spilled = write(self.contents()).map_err(failed)?;
+        self.unregister()?;
         let pages = self.bytes() - self.bytes() % rustix::param::page_size();
         // SAFETY: the pages belong to the slab, which begins at a page. Their bytes are in the file.
-        unsafe { madvise(self.start.as_ptr().cast(), pages, Advice::LinuxDontNeed) }?;
-        self.spilled = Some(Spilled { file, checksum });
+        unsafe { madvise(self.start.as_ptr().cast(), pages, Advice::LinuxDontNeed) }
+            .map_err(|why| failed(why.into()))?;
+        self.spilled = Some(spilled);
         Ok(self.bytes() as u64)
     }
 
