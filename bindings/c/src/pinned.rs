@@ -59,8 +59,8 @@ same_fields!(PinnedStats => PinnedFigures {
     num_host_free,
 });
 
-/// Allocates `bytes` bytes of pinned host memory, rounded up to 512 bytes, or above 1 MiB to 4 KiB; for 0 bytes it writes
-/// NULL.
+/// Allocates `bytes` bytes of pinned host memory, rounded up to 512 bytes, or above 1 MiB to 4 KiB. For 0 bytes it
+/// writes NULL.
 ///
 /// Copies between it and the device run asynchronously. It belongs to no stream. The host may read and write it while
 /// no copy does.
