@@ -125,6 +125,20 @@ fn n7_every_figure_is_counted_and_reset() {
 }
 
 #[test]
+fn n7_a_peak_is_never_below_the_current_value() {
+    let test = TestAllocator::new();
+    let pinned = test.allocator.pinned();
+    drop(test.pin(KIB));
+    pinned.reset_peak_stats();
+    assert_eq!(pinned.stats().active_bytes.peak, 0);
+    let again = test.pin(KIB);
+    let stats = pinned.stats();
+    assert_eq!([stats.active_bytes.current, stats.active_bytes.peak], [KIB; 2]);
+    assert_eq!([stats.active_requests.current, stats.active_requests.peak], [1; 2]);
+    drop(again);
+}
+
+#[test]
 fn n8_emptying_frees_idle_segments_and_no_device_cache() {
     let test = TestAllocator::new();
     let pinned = test.allocator.pinned();

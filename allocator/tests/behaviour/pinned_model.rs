@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cachette::hal::Call;
+use cachette::hal::{Call, ErrorKind};
 use proptest::prelude::*;
 
 use crate::fixture::{Stream, TestAllocator};
@@ -122,6 +122,77 @@ fn take(step: &Step, byte: u8, test: &TestAllocator, stream: &Stream, model: &mu
         }
         Step::Free(..) => {}
         Step::Empty => assert_eq!(test.allocator.pinned().empty_cache(), Ok(model.release_idle(live))),
+    }
+}
+
+/// One thread's part of a random program: blocks that it fills, copies, frees in use and checks.
+fn run_thread(test: &TestAllocator, mut random: u64) {
+    let mut draw = |below: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(random >> 33).expect("it has 31 bits") % below
+    };
+    let (stream, pinned) = (test.stream(), test.allocator.pinned());
+    let mut live: Vec<Held> = Vec::new();
+    for byte in 0..150 {
+        match draw(10) {
+            0..=3 => {
+                let log2 = draw(22);
+                // Whole units, so that the device has as many bytes.
+                let bytes = ((1 << log2) + draw(1 << log2)).next_multiple_of(512) as u64;
+                let Ok(mut memory) = pinned.allocate(bytes) else { continue };
+                // SAFETY: 1. no device knows the memory.
+                unsafe { memory.as_mut_slice() }.fill(byte);
+                live.push(Held { memory, byte });
+            }
+            4..=6 if !live.is_empty() => live.swap_remove(draw(live.len())).assert_filled(),
+            7..=8 if !live.is_empty() => {
+                let Held { memory, byte } = live.swap_remove(draw(live.len()));
+                let target = test.allocate(memory.requested(), &stream);
+                test.upload(&target, &memory, &stream);
+                memory.record_stream(&stream);
+                let requested = memory.requested();
+                drop(memory);
+                // It may get the same bytes only after the copy.
+                if let Ok(mut other) = pinned.allocate(requested) {
+                    // SAFETY: 1. no device knows the memory.
+                    unsafe { other.as_mut_slice() }.fill(!byte);
+                }
+                assert_eq!(test.content(&target, &stream), Some(byte), "what the copy read");
+            }
+            9 => {
+                let call = [Call::AllocatePinned, Call::FreePinned][draw(2)];
+                let kind = [ErrorKind::OutOfMemory, ErrorKind::Other][draw(2)];
+                test.device.fail_next(call, 1 + draw(3) as u64, kind);
+                // It may fail, and loses nothing.
+                drop(pinned.empty_cache());
+            }
+            _ => {}
+        }
+    }
+    live.iter().for_each(Held::assert_filled);
+}
+
+#[test]
+fn threads_streams_and_failing_calls_lose_no_byte() {
+    for text in [
+        "",
+        "pinned_max_cached_size_mb:1",
+        "pinned_reserve_segment_size_mb:8",
+        "pinned_use_background_threads:True",
+        "pinned_use_cuda_host_register:True",
+    ] {
+        let test = TestAllocator::with(text);
+        std::thread::scope(|scope| {
+            for seed in 0..4 {
+                let test = &test;
+                scope.spawn(move || run_thread(test, seed));
+            }
+        });
+        test.device.clear_failures();
+        test.allocator.pinned().empty_cache().expect("nothing fails");
+        let stats = test.allocator.pinned().stats();
+        assert_eq!((stats.active_requests.current, stats.active_bytes.current), (0, 0), "{text}");
+        test.assert_returns_everything();
     }
 }
 
