@@ -10,7 +10,7 @@ use cachette_hal::Device;
 
 use super::memory::{PAGE, PinnedMemory};
 use super::uses::PinnedUser;
-use crate::blocks::{Block, BlockId, BlockState, HeapBlocks, ReuseGuard, SegmentId};
+use crate::blocks::{Block, BlockId, BlockState, HeapBlocks, ReuseGuard, Segment, SegmentId};
 use crate::error::PointerProblem;
 use crate::heap_policy::HeapPolicy;
 use crate::label::Label;
@@ -303,6 +303,11 @@ impl<D: Device> PinnedBlocks<D> {
     /// Checks every invariant. The error names the violated one.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.heap.check()?;
+        let stays = |segment: &&Segment| self.heap.blocks[segment.first].state != BlockState::Leaving;
+        let segments = self.heap.segments.iter().map(|(_, segment)| segment).filter(stays).count();
+        if segments != self.segments.len() {
+            return Err(format!("{segments} pinned segments are held, and {} are listed", self.segments.len()));
+        }
         let in_use = |block: &Block| matches!(block.state, BlockState::Allocated | BlockState::Pending);
         let active = self.heap.iter().filter(|(_, block)| in_use(block)).map(|(_, block)| block.bytes());
         let (requests, bytes) = active.fold((0, 0), |(requests, bytes), more| (requests + 1, bytes + more));

@@ -221,6 +221,20 @@ fn memory_of_one_segment_may_outlive_its_allocator() {
 }
 
 #[test]
+fn memory_by_address_stays_when_its_allocator_is_gone() {
+    for text in ["", "pinned_reserve_segment_size_mb:8"] {
+        let test = TestAllocator::with(text);
+        let raw = test.allocator.pinned().allocate_raw(KIB).expect("there is room");
+        drop([(); 2].map(|()| test.pin(KIB)));
+        let TestAllocator { device, allocator, .. } = test;
+        drop(allocator);
+        assert_eq!(device.live().pinned, 1, "{text}");
+        // SAFETY: no one has freed it.
+        unsafe { raw.write_bytes(7, 1 << 10) };
+    }
+}
+
+#[test]
 fn pinned_memory_is_shown_on_one_line() {
     let test = TestAllocator::new();
     let memory = test.pin(1000);
