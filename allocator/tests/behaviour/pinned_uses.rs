@@ -97,6 +97,23 @@ fn n3_uses_can_be_recorded_by_address() {
 }
 
 #[test]
+fn n3_a_use_of_memory_that_another_thread_frees_meanwhile_is_dropped() {
+    let (test, hook) = TestAllocator::hooked(HostConfig::default(), "");
+    let (stream, pinned) = (test.stream(), test.allocator.pinned());
+    let raw = pinned.allocate_raw(WHOLE).expect("there is room");
+    let (allocator, address) = (test.allocator.clone(), raw.addr());
+    let freed = hook.start(Call::CaptureStatus, None, move || {
+        allocator.pinned().free_raw(std::ptr::with_exposed_provenance_mut(address))
+    });
+    // SAFETY: 1. 2. the stream is the allocator's own.
+    unsafe { pinned.record_stream_raw(raw, stream.handle()) }.expect("it was allocated");
+    assert_eq!(freed.result(), Ok(()));
+    test.allocator.check().expect("every invariant holds");
+    drop(stream);
+    test.assert_returns_everything();
+}
+
+#[test]
 fn n3_streams_of_other_devices_are_waited_for() {
     let [here, there] = TestAllocator::two_devices();
     let stream = there.stream();
