@@ -172,10 +172,12 @@ impl<D: Device> PinnedCache<D> {
     /// Frees a block that no stream or graph uses any more.
     pub(super) fn free_pending(&self, id: BlockId) -> hal::Result<()> {
         let leaving = self.blocks.lock().free_pending(id);
-        match leaving.filter(|_| !self.shared.settings.never_block.load(Ordering::Relaxed)) {
-            Some(segment) => self.release_segment(segment).map(drop),
-            None => Ok(()),
-        }
+        let may_wait = !self.shared.settings.never_block.load(Ordering::Relaxed);
+        let Some(segment) = leaving.filter(|_| may_wait) else { return Ok(()) };
+        // A request that is short of memory waits for it.
+        let _alone = self.leaving.lock();
+        let _relaxed = self.shared.relax_capture();
+        self.release_segment(segment).map(drop)
     }
 
     fn release_memory(&self, memory: PinnedMemory) -> hal::Result<()> {

@@ -262,13 +262,15 @@ fn memory_may_be_dropped_by_threads_while_its_allocator_goes() {
 
 #[test]
 fn memory_is_made_and_freed_while_a_stream_is_captured() {
-    for mode in [CaptureMode::Global, CaptureMode::ThreadLocal] {
-        let (test, [stream]) = TestAllocator::new().with_streams();
+    let modes = [CaptureMode::Global, CaptureMode::ThreadLocal];
+    for (mode, cached) in modes.into_iter().flat_map(|mode| [(mode, true), (mode, false)]) {
+        let text = if cached { "" } else { "pinned_max_cached_size_mb:1" };
+        let (test, [stream]) = TestAllocator::with(text).with_streams();
         let pool = test.allocator.create_capture_pool();
         let capture = pool.begin_capture(&stream, mode).expect("it begins");
         drop(test.pin(WHOLE));
         let emptied = test.allocator.pinned().empty_cache();
-        assert_eq!(emptied, Ok(WHOLE));
+        assert_eq!(emptied, Ok(if cached { WHOLE } else { 0 }));
         assert!(test.is_captured(&stream), "{mode:?}");
         capture.end().expect("it is whole");
     }
