@@ -69,7 +69,7 @@ fn layer(allocator: &Allocator, bytes: usize, byte: u8, stream: &Stream) -> Resu
 /// How long one layer takes from the device to page-locked memory and back.
 fn copies(allocator: &Allocator, bytes: usize, stream: &Stream) -> Result<Duration, Box<dyn Error>> {
     let device = allocator.allocate(bytes as u64, stream)?;
-    let host = allocator.pinned().allocate(bytes)?;
+    let host = allocator.pinned().allocate(bytes as u64)?;
     let transfer = allocator.device().transfer()?;
     let at = device.ptr().ok_or("the layer has bytes")?;
     let begun = Instant::now();

@@ -94,9 +94,9 @@ pub enum Error {
     OutOfPinnedMemory {
         /// The bytes that the caller requested.
         requested: u64,
-        /// The bytes that the driver was asked for.
+        /// The same, rounded up.
         block: u64,
-        /// Bytes of all pinned blocks.
+        /// Bytes of all pinned segments.
         held: u64,
         /// Bytes of the blocks that callers, streams or graphs use.
         active: u64,

@@ -17,6 +17,8 @@ pub(crate) struct HeapPolicy {
     pub(crate) max_split: u64,
     /// How much larger than the request an unsplittable block may be.
     pub(crate) max_non_split_rounding: u64,
+    /// The smallest remainder of a large block that becomes a separate block.
+    pub(crate) least_large_rest: u64,
     /// Whether blocks are never split, so that each segment has one block.
     pub(crate) no_split: bool,
     /// Whether each request is a segment of the driver's stream-ordered pool.
@@ -33,10 +35,16 @@ impl HeapPolicy {
             large_segment: config.large_segment_bytes(),
             max_split: config.max_split_bytes().unwrap_or(u64::MAX),
             max_non_split_rounding: config.max_non_split_rounding_bytes(),
+            least_large_rest: size::SMALL_LIMIT + 1,
             no_split: false,
             driver_pool: config.backend() == ConfigBackend::CudaMallocAsync,
             ages: config.gc_threshold().is_some(),
         }
+    }
+
+    /// The policy of pinned memory: no block is larger than its request rounded up.
+    pub(crate) fn exact() -> Self {
+        Self { least_large_rest: size::UNIT, ..Self::of(&Config::default()) }
     }
 
     /// Returns the policy for one kind of heap. In an elastic heap every block may be split, and blocks have no age.
@@ -79,7 +87,7 @@ impl HeapPolicy {
     pub(crate) fn splits(&self, kind: SegmentKind, rounded: u64, left: u64) -> bool {
         let least = match kind {
             SegmentKind::Small => size::UNIT,
-            SegmentKind::Large => size::SMALL_LIMIT + 1,
+            SegmentKind::Large => self.least_large_rest,
         };
         // Small requests are far below any split limit, so one test covers both kinds.
         left >= least && rounded < self.max_split && !self.no_split

@@ -1,8 +1,8 @@
 //! Pinned host memory, cached.
 //!
 //! Copies between the host and the device run asynchronously only from and to pinned memory. Its allocation takes
-//! milliseconds, and its free waits for the whole device. So freed memory is kept, and the next request of its size
-//! reuses it without a driver call.
+//! milliseconds, and its free waits for the whole device. So freed memory is kept, and later requests reuse it without
+//! a driver call.
 //!
 //! ```
 //! use cachette::{Allocator, Backends};
@@ -15,12 +15,12 @@
 //! // … a copy from `staged` is queued in `stream` …
 //! staged.record_stream(&stream);
 //! drop(staged); // serves others once `stream` has come so far
-//! assert_eq!(allocator.pinned().stats().allocated_bytes.current, 64 << 10);
+//! assert_eq!(allocator.pinned().stats().active_bytes.peak, 40 << 10);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod allocation;
-mod bucket;
+mod blocks;
 pub(crate) mod cache;
 mod memory;
 pub(crate) mod prefault;
@@ -32,10 +32,7 @@ use cachette_hal::{AnyDevice, Device, StreamRef};
 use crate::allocator::Allocator;
 use crate::allocator::allocator_state::AllocatorState;
 use crate::error::{Error, PointerProblem};
-use crate::stats::Stat;
-
-use bucket::{PinnedPlace, PinnedState};
-use cache::{BucketGuard, PinnedCache};
+use crate::label::Label;
 
 pub use allocation::PinnedAllocation;
 pub use stats::{PinnedStats, TimeStat};
@@ -55,23 +52,23 @@ impl<D: Device> Allocator<D> {
 }
 
 impl<D: Device> Pinned<'_, D> {
-    /// Allocates `bytes` bytes, rounded up to a power of two.
+    /// Allocates `bytes` bytes. The block is at most 511 bytes larger, or 4,095 bytes above 1 MiB.
     ///
-    /// The request gets the last-freed block of that size. The memory belongs to no stream: the caller records every
+    /// The request gets the best fitting free block. The memory belongs to no stream: the caller records every
     /// stream that uses it with [`PinnedAllocation::record_stream`].
     #[inline]
-    pub fn allocate(&self, bytes: usize) -> Result<PinnedAllocation<D>, Error> {
-        if bytes == 0 {
-            return Ok(PinnedAllocation::empty());
+    pub fn allocate(&self, bytes: u64) -> Result<PinnedAllocation<D>, Error> {
+        let cache = &self.inner.pinned;
+        match cache.allocate(bytes, Label::OWNED)? {
+            Some(allocated) => Ok(PinnedAllocation::new(cache, allocated, bytes)),
+            None => Ok(PinnedAllocation::empty()),
         }
-        let allocated = self.inner.pinned.allocate(bytes, PinnedState::Owned)?;
-        Ok(PinnedAllocation::new(&self.inner.pinned, allocated, bytes))
     }
 
-    /// Releases every free block to the driver. Returns the number of released bytes.
+    /// Releases every segment without a block in use to the driver. Returns the number of released bytes.
     ///
-    /// The driver waits for the whole device. Blocks that streams or graphs still use stay, and so does the reserve
-    /// segment. A block that the driver fails to free also stays. The first failure is returned, unless
+    /// The driver waits for the whole device. Blocks that streams or graphs still use keep their segments, and the
+    /// reserve segment stays. A segment that the driver fails to free also stays. The first failure is returned, unless
     /// `pinned_free_catch_all:True` is set. [`Allocator::empty_cache`] does not release pinned memory.
     pub fn empty_cache(&self) -> Result<u64, Error> {
         let _relaxed = self.inner.shared.relax_capture();
@@ -89,7 +86,7 @@ impl<D: Device> Pinned<'_, D> {
 
     /// Sets every peak to the current value.
     pub fn reset_peak_stats(&self) {
-        self.inner.pinned.reset(Stat::reset_peak);
+        self.inner.pinned.reset_peaks();
     }
 
     /// Sets every sum and count to zero.
@@ -99,12 +96,9 @@ impl<D: Device> Pinned<'_, D> {
 
     /// Allocates as [`allocate`](Self::allocate) does. Returns the address, or null for no bytes.
     #[inline]
-    pub fn allocate_raw(&self, bytes: usize) -> Result<*mut u8, Error> {
-        if bytes == 0 {
-            return Ok(std::ptr::null_mut());
-        }
-        let (_, ptr) = self.inner.pinned.allocate(bytes, PinnedState::Raw)?;
-        Ok(ptr.as_ptr())
+    pub fn allocate_raw(&self, bytes: u64) -> Result<*mut u8, Error> {
+        let allocated = self.inner.pinned.allocate(bytes, Label::NONE)?;
+        Ok(allocated.map_or(std::ptr::null_mut(), |(_, ptr)| ptr.as_ptr()))
     }
 
     /// Frees memory from [`allocate_raw`](Self::allocate_raw) or
@@ -117,8 +111,9 @@ impl<D: Device> Pinned<'_, D> {
             return Ok(());
         }
         let cache = &self.inner.pinned;
-        let (bucket, place) = cache.find(ptr.addr(), &[PinnedState::Raw])?;
-        cache.free_held(bucket, place).map_or(Ok(()), |freed| Ok(freed.end()?))
+        let blocks = cache.blocks.lock();
+        let id = blocks.find(ptr.addr() as u64, false).map_err(|why| invalid(ptr, why))?;
+        cache.free_held(blocks, id).map_or(Ok(()), |freed| Ok(freed.end()?))
     }
 
     /// Records that work in `stream` uses the memory; see
@@ -132,34 +127,12 @@ impl<D: Device> Pinned<'_, D> {
             return Ok(());
         }
         let cache = &self.inner.pinned;
-        let (_, place) = cache.find(ptr.addr(), &[PinnedState::Raw, PinnedState::Owned])?;
-        cache.record_use(place, &self.inner.heap_of_raw(stream)?.stream_state);
+        let id = cache.blocks.lock().find(ptr.addr() as u64, true).map_err(|why| invalid(ptr, why))?;
+        cache.record_use(id, &self.inner.heap_of_raw(stream)?.stream_state);
         Ok(())
     }
 }
 
-impl<D: Device> PinnedCache<D> {
-    /// Returns the block that begins at `address`, in its locked bucket, if its state is one of `states`.
-    fn find(&self, address: usize, states: &[PinnedState]) -> Result<(BucketGuard<'_, D>, PinnedPlace), Error> {
-        // A hint: the block may have been released since.
-        let over = self.table.lock().range(..=address).next_back().map(|(start, place)| (*start, *place));
-        let why = match over {
-            Some((start, place)) if address - start < place.bytes() => {
-                let bucket = self.bucket(place).lock();
-                match bucket.state_at(place.slot, start) {
-                    state if start == address && states.contains(&state) => return Ok((bucket, place)),
-                    PinnedState::Raw | PinnedState::Owned if start != address => {
-                        PointerProblem::Interior { start: start as u64, offset: (address - start) as u64 }
-                    }
-                    PinnedState::Owned => PointerProblem::Owned,
-                    PinnedState::Pending => PointerProblem::FreedTwice,
-                    PinnedState::Raw | PinnedState::Free | PinnedState::Leaving | PinnedState::Vacant => {
-                        PointerProblem::Free
-                    }
-                }
-            }
-            _ => PointerProblem::Foreign,
-        };
-        Err(Error::InvalidPinnedPointer { address: address as u64, why })
-    }
+fn invalid(ptr: *mut u8, why: PointerProblem) -> Error {
+    Error::InvalidPinnedPointer { address: ptr.addr() as u64, why }
 }

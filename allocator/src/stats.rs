@@ -42,14 +42,6 @@ impl Stat {
         self.freed += by;
     }
 
-    /// Adds another figure `weight` times.
-    pub(crate) const fn add(&mut self, other: Self, weight: u64) {
-        self.current += other.current * weight;
-        self.peak += other.peak * weight;
-        self.allocated += other.allocated * weight;
-        self.freed += other.freed * weight;
-    }
-
     pub(crate) const fn reset_peak(&mut self) {
         self.peak = self.current;
     }

@@ -121,7 +121,6 @@ impl Subject for Pinned {
 
     #[inline(always)]
     fn allocate(&self, bytes: u64, _: usize) -> Result<PinnedAllocation, Error> {
-        let bytes = usize::try_from(bytes).map_err(|_| Error::TooLarge { bytes })?;
         self.allocator.pinned().allocate(bytes)
     }
 

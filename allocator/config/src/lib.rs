@@ -115,6 +115,19 @@ settings! {
     pub pinned_reserve_segment_bytes: Option<u64> = None,
         "pinned_reserve_segment_size_mb": mebibytes_from::<1>(), "MiB, more than 0", "none";
 
+    /// The largest pinned block that is kept when freed. A larger one returns to the driver, which waits for the device.
+    ///
+    /// `None` means that there is no such size.
+    pub pinned_max_cached_bytes: Option<u64> = None,
+        "pinned_max_cached_size_mb": mebibytes_from::<0>(), "MiB", "no limit";
+
+    /// Accepted for compatibility with PyTorch, which rounds pinned memory up to powers of two below this size. Cachette
+    /// rounds to at most a page.
+    ///
+    /// `None` means that there is no such size.
+    pub pinned_max_round_threshold_bytes: Option<u64> = None,
+        "pinned_max_round_threshold_mb": mebibytes_from::<0>(), "MiB", "no limit";
+
     /// Whether a background thread polls the events of pinned blocks.
     pub pinned_use_background_threads: bool = false,
         "pinned_use_background_threads": SWITCH, "switch", "`False`";

@@ -112,6 +112,7 @@ impl<D: Device> Allocator<D> {
     pub fn check(&self) -> Result<(), String> {
         let heaps = self.inner.heaps.all();
         heaps.iter().try_for_each(|heap| heap.check())?;
+        self.inner.pinned.blocks.lock().check()?;
         let held: u64 = heaps.iter().map(|heap| heap.reserved()).sum();
         let reserved = self.shared().totals.reserved.load(Relaxed);
         if held == reserved { Ok(()) } else { Err(format!("{held} bytes are held and {reserved} are counted")) }

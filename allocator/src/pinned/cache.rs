@@ -1,8 +1,6 @@
-//! The cache of pinned memory: blocks by size, and their users.
+//! The cache of pinned memory: its blocks, and the driver's memory below them.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -10,20 +8,19 @@ use std::time::Instant;
 
 use cachette_hal::{self as hal, Device, ErrorKind, HostMemory};
 
-use super::bucket::{Bucket, PinnedPlace, PinnedState};
+use super::blocks::{PinnedBlock, PinnedBlocks, rounded, segment_bytes};
 use super::memory::{PinnedMemory, PinnedReserve};
 use super::stats::PinnedStats;
 use super::uses::{PinnedPending, PinnedUser, Worker, spawn};
+use crate::blocks::{BlockId, SegmentId};
 use crate::config::Config;
 use crate::device_state::DeviceState;
 use crate::error::Error;
+use crate::label::Label;
 use crate::pool::route::Routes;
 use crate::size::TOO_LARGE;
-use crate::stats::Stat;
 use crate::sync::Mutex;
 use crate::sync::lock::{self, Lock};
-
-const BUCKETS: usize = 64;
 
 /// The pinned memory of one allocator.
 ///
@@ -32,36 +29,31 @@ pub(crate) struct PinnedCache<D: Device> {
     pub(super) shared: Arc<DeviceState<D>>,
     /// Used to find the pool of a capture.
     pub(super) routes: Arc<Routes>,
-    pub(super) buckets: [Lock<Bucket<D>>; BUCKETS],
-    /// The position of each block, by the address of its first byte.
-    pub(super) table: Lock<BTreeMap<usize, PinnedPlace>>,
+    pub(crate) blocks: Lock<PinnedBlocks<D>>,
     pub(super) pending: Lock<Vec<PinnedPending<D>>>,
     /// Held by the thread that processes events.
     pub(super) turn: Mutex<()>,
     /// Held by the thread that returns free blocks to the driver. Meanwhile they are in no list.
     leaving: Mutex<()>,
     pub(super) reserve: Mutex<Option<PinnedReserve>>,
-    /// The figures of driver calls; the buckets count the active blocks.
+    /// The figures of driver calls; `blocks` counts the active ones.
     pub(super) totals: Mutex<PinnedStats>,
     pub(super) worker: Worker,
     pub(super) spawn: fn(Arc<Self>) -> io::Result<JoinHandle<()>>,
     me: Weak<Self>,
     /// A reference to itself after the allocator is dropped, until `left` blocks are freed.
     keep: Mutex<Option<Arc<Self>>>,
-    /// Owned blocks after the allocator is dropped; not exact before all buckets are closed.
+    /// Owned blocks after the allocator is dropped.
     left: AtomicI64,
 }
 
-/// An allocated block: its slot, and its first byte.
-pub(super) type PinnedBlock = (PinnedPlace, NonNull<u8>);
-
-pub(super) type BucketGuard<'a, D> = lock::LockGuard<'a, Bucket<D>>;
+pub(super) type PinnedGuard<'a, D> = lock::LockGuard<'a, PinnedBlocks<D>>;
 
 /// The remaining work of a free. It keeps the cache alive until then.
 #[must_use = "the block is lost without `end`"]
 pub(super) struct PinnedFreed<D: Device> {
     cache: Arc<PinnedCache<D>>,
-    place: PinnedPlace,
+    id: BlockId,
     users: Vec<PinnedUser<D>>,
     closed: bool,
 }
@@ -74,8 +66,7 @@ impl<D: Device> PinnedCache<D> {
         Arc::new_cyclic(|me| Self {
             shared: Arc::clone(shared),
             routes: Arc::clone(routes),
-            buckets: std::array::from_fn(|_| Lock::default()),
-            table: Lock::default(),
+            blocks: Lock::default(),
             pending: Lock::default(),
             turn: Mutex::default(),
             leaving: Mutex::default(),
@@ -89,51 +80,52 @@ impl<D: Device> PinnedCache<D> {
         })
     }
 
-    /// Allocates a block for `bytes` bytes, at least one.
-    #[inline]
-    pub(super) fn allocate(&self, bytes: usize, state: PinnedState) -> Result<PinnedBlock, Error> {
-        if bytes as u64 >= TOO_LARGE {
-            return Err(Error::TooLarge { bytes: bytes as u64 });
-        }
-        let bucket = log2_ceil(bytes);
-        self.take_free(bucket, state).map_or_else(|| self.allocate_slow(bucket, bytes, state), Ok)
+    /// Allocates a block for `bytes` bytes; none for no bytes.
+    #[inline(always)]
+    pub(super) fn allocate(&self, bytes: u64, label: Label) -> Result<Option<PinnedBlock>, Error> {
+        let again = lock::enter(&self.blocks).and_then(|mut blocks| blocks.allocate_again(bytes, label));
+        again.map_or_else(|| self.allocate_search(bytes, label), |allocated| Ok(Some(allocated)))
     }
 
-    /// Allocates the last-freed block of a bucket. Returns `None` in a forked child.
-    #[inline(always)]
-    pub(super) fn take_free(&self, bucket: u32, state: PinnedState) -> Option<PinnedBlock> {
-        self.enter(bucket)?.allocate(state).map(|(slot, ptr)| (PinnedPlace { bucket, slot }, ptr))
+    #[inline(never)]
+    fn allocate_search(&self, bytes: u64, label: Label) -> Result<Option<PinnedBlock>, Error> {
+        if bytes == 0 {
+            return Ok(None);
+        }
+        if bytes >= TOO_LARGE {
+            return Err(Error::TooLarge { bytes });
+        }
+        self.allocate_free(bytes, label).map_or_else(|| self.allocate_slow(bytes, label), Ok).map(Some)
+    }
+
+    /// Allocates a free block. Returns `None` in a forked child.
+    fn allocate_free(&self, bytes: u64, label: Label) -> Option<PinnedBlock> {
+        self.enter()?.allocate(bytes, label)
     }
 
     /// Frees a block, except in a forked child. [`PinnedFreed::end`] does the remaining work, if any.
-    #[inline]
-    pub(super) fn free(&self, place: PinnedPlace) -> Option<PinnedFreed<D>> {
-        self.free_held(self.enter(place.bucket)?, place)
+    #[inline(always)]
+    pub(super) fn free(&self, id: BlockId) -> Option<PinnedFreed<D>> {
+        self.free_held(self.enter()?, id)
     }
 
     #[inline(always)]
-    fn enter(&self, bucket: u32) -> Option<BucketGuard<'_, D>> {
-        let lock = &self.buckets[bucket as usize];
-        lock::enter(lock).or_else(|| lock::share_often(lock, &self.shared.origin))
+    fn enter(&self) -> Option<PinnedGuard<'_, D>> {
+        lock::enter(&self.blocks).or_else(|| lock::share_often(&self.blocks, &self.shared.origin))
     }
 
-    /// Does the same, with the lock of the bucket held.
+    /// Does the same, with the lock held.
     #[inline(always)]
-    pub(super) fn free_held(&self, mut bucket: BucketGuard<'_, D>, place: PinnedPlace) -> Option<PinnedFreed<D>> {
-        if bucket.try_free(place.slot) { None } else { Some(self.suspend(bucket, place)) }
+    pub(super) fn free_held(&self, mut blocks: PinnedGuard<'_, D>, id: BlockId) -> Option<PinnedFreed<D>> {
+        if blocks.try_free(id) { None } else { Some(self.suspend(blocks, id)) }
     }
 
     #[cold]
-    fn suspend(&self, mut bucket: BucketGuard<'_, D>, place: PinnedPlace) -> PinnedFreed<D> {
+    fn suspend(&self, mut blocks: PinnedGuard<'_, D>, id: BlockId) -> PinnedFreed<D> {
         // The cache is alive while the block has an owner.
         let cache = self.me.upgrade().expect("the cache outlives its blocks");
-        let (users, closed) = bucket.suspend(place.slot);
-        PinnedFreed { cache, place, users, closed }
-    }
-
-    #[inline(always)]
-    pub(super) fn bucket(&self, place: PinnedPlace) -> &Lock<Bucket<D>> {
-        &self.buckets[place.bucket as usize]
+        let (users, closed) = blocks.suspend(id);
+        PinnedFreed { cache, id, users, closed }
     }
 
     pub(super) fn driver(&self) -> Result<&dyn HostMemory, hal::Missing> {
@@ -151,38 +143,41 @@ impl<D: Device> PinnedCache<D> {
         }
     }
 
-    /// Returns every free block to the driver, after other threads that do. Returns the bytes, and the first failure.
+    /// Returns every idle segment to the driver, after other threads that do. Returns the bytes, and the first failure.
     pub(super) fn release_free(&self) -> (u64, hal::Result<()>) {
         // Hits and frees do not take this lock.
         let _alone = self.leaving.lock();
         let _relaxed = self.shared.relax_capture();
-        let (mut bytes, mut result) = (0, Ok(()));
-        for (index, bucket) in (0..).zip(&self.buckets) {
-            let leaving = bucket.lock().begin_leaving();
-            for (slot, memory) in leaving {
-                let place = PinnedPlace { bucket: index, slot };
-                let gone = self.give_back(place, memory);
-                bytes += gone.map_or(0, |()| place.bytes() as u64);
-                result = result.and(gone);
-            }
-        }
-        (bytes, result)
+        let idle = self.blocks.lock().idle_segments();
+        idle.into_iter().fold((0, Ok(())), |(bytes, result), id| {
+            let gone = self.release_segment(id);
+            (bytes + gone.unwrap_or(0), result.and(gone.map(drop)))
+        })
     }
 
-    /// Returns a block that has left the free list to the driver. After a failure it is listed again.
-    fn give_back(&self, place: PinnedPlace, memory: PinnedMemory) -> hal::Result<()> {
-        // This comes before the free: the driver may assign the same address to another thread at once.
-        self.table.lock().remove(&memory.address());
-        let gone = self.release_memory(memory);
+    /// Returns a segment to the driver, if it is idle. After a failure it is available again. Returns its bytes.
+    fn release_segment(&self, id: SegmentId) -> hal::Result<u64> {
+        // No table has it during the call, since the driver may give the same address to another thread at once.
+        let Some(segment) = self.blocks.lock().begin_leaving(id) else { return Ok(0) };
+        let gone = self.release_memory(segment.memory);
         if gone.is_ok() {
             let mut totals = self.totals.lock();
             totals.allocations.lower(1);
-            totals.allocated_bytes.lower(place.bytes() as u64);
-        } else {
-            self.table.lock().insert(memory.address(), place);
+            totals.allocated_bytes.lower(segment.bytes);
         }
-        self.bucket(place).lock().end_leaving(place.slot, gone.is_ok());
-        gone
+        self.blocks.lock().end_leaving(segment, gone.is_ok());
+        gone.map(|()| segment.bytes)
+    }
+
+    /// Frees a block that no stream or graph uses any more.
+    pub(super) fn free_pending(&self, id: BlockId) -> hal::Result<()> {
+        let leaving = self.blocks.lock().free_pending(id);
+        let may_wait = !self.shared.settings.never_block.load(Ordering::Relaxed);
+        let Some(segment) = leaving.filter(|_| may_wait) else { return Ok(()) };
+        // A request that is short of memory waits for it.
+        let _alone = self.leaving.lock();
+        let _relaxed = self.shared.relax_capture();
+        self.release_segment(segment).map(drop)
     }
 
     fn release_memory(&self, memory: PinnedMemory) -> hal::Result<()> {
@@ -197,36 +192,34 @@ impl<D: Device> PinnedCache<D> {
     }
 
     pub(super) fn stats(&self) -> PinnedStats {
-        let mut stats = *self.totals.lock();
-        for (index, bucket) in self.buckets.iter().enumerate() {
-            let active = bucket.lock().active;
-            stats.active_requests.add(active, 1);
-            stats.active_bytes.add(active, 1 << index);
-        }
-        stats
+        let totals = *self.totals.lock();
+        let [active_requests, active_bytes] = self.blocks.lock().active.stats();
+        PinnedStats { active_requests, active_bytes, ..totals }
     }
 
-    /// Resets every figure that has a peak and totals.
-    pub(super) fn reset(&self, reset: fn(&mut Stat)) {
+    pub(super) fn reset_peaks(&self) {
         let mut totals = self.totals.lock();
-        reset(&mut totals.allocations);
-        reset(&mut totals.allocated_bytes);
+        totals.allocations.reset_peak();
+        totals.allocated_bytes.reset_peak();
         drop(totals);
-        self.buckets.iter().for_each(|bucket| reset(&mut bucket.lock().active));
+        self.blocks.lock().reset_peaks();
     }
 
     pub(super) fn reset_totals(&self) {
-        self.reset(Stat::reset_totals);
         let mut totals = self.totals.lock();
-        let PinnedStats { allocations, allocated_bytes, .. } = *totals;
+        let PinnedStats { mut allocations, mut allocated_bytes, .. } = *totals;
+        allocations.reset_totals();
+        allocated_bytes.reset_totals();
         *totals = PinnedStats { allocations, allocated_bytes, ..PinnedStats::default() };
+        drop(totals);
+        self.blocks.lock().reset_totals();
     }
 
     /// Records that the allocator is dropped. The cache is destroyed with its last owned block.
     pub(crate) fn close(&self) {
         self.worker.stop();
         *self.keep.lock() = self.me.upgrade();
-        let owned: usize = self.buckets.iter().map(|bucket| bucket.lock().close()).sum();
+        let owned = self.blocks.lock().close();
         self.release_unused();
         self.decrement_live(i64::try_from(owned).unwrap_or(i64::MAX));
     }
@@ -240,7 +233,7 @@ impl<D: Device> PinnedCache<D> {
 
     /// Adds to `left`, and drops the cache's reference to itself when it becomes zero.
     fn decrement_live(&self, more: i64) {
-        // A block that is freed while buckets are being closed is subtracted first, so the sum is zero only at the end.
+        // A block that is freed before they are added is subtracted first, so the sum is zero only at the end.
         // Acquire and release: the thread that reaches zero sees the changes of all others.
         if self.left.fetch_add(more, Ordering::AcqRel) + more == 0 {
             let last = self.keep.lock().take();
@@ -257,17 +250,17 @@ impl<D: Device> PinnedCache<D> {
         let wait = || self.shared.device.synchronize_device();
         // The first wait may only report an older failure.
         if wait().or_else(|_| wait()).is_ok() {
-            for (place, _) in pending {
-                self.bucket(place).lock().free(place.slot);
+            for (id, _) in pending {
+                self.blocks.lock().free_pending(id);
             }
         }
     }
 
     /// Finds a block if none is free: one whose uses have ended, or one from the driver. If the driver has no memory,
-    /// it asks again after it has released all free blocks, and after all uses have ended.
+    /// it asks again after it has released the idle segments, and after all uses have ended.
     #[cold]
     #[inline(never)]
-    fn allocate_slow(&self, bucket: u32, requested: usize, state: PinnedState) -> Result<PinnedBlock, Error> {
+    fn allocate_slow(&self, bytes: u64, label: Label) -> Result<PinnedBlock, Error> {
         self.shared.origin.check()?;
         self.driver()?;
         lock::prepare();
@@ -278,52 +271,62 @@ impl<D: Device> PinnedCache<D> {
                 break;
             }
             self.process_events()?;
-            if let Some(allocated) = self.take_free(bucket, state) {
+            if let Some(allocated) = self.allocate_free(bytes, label) {
                 return Ok(allocated);
             }
             if attempt > 0 {
-                // It also waits for what another thread returns. Blocks that the driver fails to free remain available.
+                // It also waits for what another thread returns. Segments that the driver fails to free stay available.
                 let _ = self.release_free();
             }
-            if let Some(allocated) = self.alloc_segment(bucket, state)? {
+            if let Some(allocated) = self.alloc_segment(bytes, label)? {
                 return Ok(allocated);
             }
         }
         let figures = self.stats();
         Err(Error::OutOfPinnedMemory {
-            requested: requested as u64,
-            block: 1 << bucket,
+            requested: bytes,
+            block: rounded(bytes),
             held: figures.allocated_bytes.current,
             active: figures.active_bytes.current,
         })
     }
 
-    fn alloc_segment(&self, bucket: u32, state: PinnedState) -> hal::Result<Option<PinnedBlock>> {
-        let bytes = 1 << bucket;
+    fn alloc_segment(&self, bytes: u64, label: Label) -> hal::Result<Option<PinnedBlock>> {
         let config = self.shared.settings.config();
-        let memory = match self.cut_reserve(bytes, &config).map_or_else(|| self.make(bytes, &config), Ok) {
+        let cached = config.pinned_max_cached_bytes().is_none_or(|most| bytes <= most);
+        let Ok(wanted) = usize::try_from(segment_bytes(rounded(bytes), cached)) else { return Ok(None) };
+        let cut = self.cut_reserve(rounded(bytes), wanted, &config);
+        let (memory, wanted) = match cut.map_or_else(|| Ok((self.make(wanted, &config)?, wanted)), Ok::<_, hal::Error>)
+        {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => return Ok(None),
-            made => made?,
+            found => found?,
         };
-        let slot = self.buckets[bucket as usize].lock().add(memory, state);
-        let place = PinnedPlace { bucket, slot };
-        self.table.lock().insert(memory.address(), place);
+        let allocated = self.blocks.lock().add(memory, wanted as u64, (bytes, label), cached);
+        if allocated.is_none() {
+            self.release_memory(memory)?;
+        } else if !memory.is_of_reserve() {
+            self.count_segment(wanted);
+        }
+        Ok(allocated)
+    }
+
+    fn count_segment(&self, bytes: usize) {
         let mut totals = self.totals.lock();
         totals.allocations.raise(1);
         totals.allocated_bytes.raise(bytes as u64);
-        Ok(Some((place, memory.ptr)))
     }
 
-    /// Cuts a block from the reserve segment. The first request allocates the segment, if it is configured.
-    fn cut_reserve(&self, bytes: usize, config: &Config) -> Option<PinnedMemory> {
-        let wanted = usize::try_from(config.pinned_reserve_segment_bytes()?).ok()?;
+    /// Cuts a segment from the reserve segment. The first request allocates that, if it is configured.
+    fn cut_reserve(&self, least: u64, wanted: usize, config: &Config) -> Option<(PinnedMemory, usize)> {
+        let bytes = usize::try_from(config.pinned_reserve_segment_bytes()?).ok()?;
         // Only misses get here. A concurrent miss waits for the new segment and uses a part of it.
         let mut reserve = self.reserve.lock();
         if reserve.is_none() {
-            // Without a segment, every block is allocated separately.
-            *reserve = Some(PinnedReserve { segment: self.make(wanted, config).ok()?, bytes: wanted, used: 0 });
+            // Without a segment, every one is allocated separately.
+            *reserve = Some(PinnedReserve { segment: self.make(bytes, config).ok()?, bytes, used: 0 });
+            self.count_segment(bytes);
         }
-        reserve.as_mut()?.cut(bytes)
+        reserve.as_mut()?.cut(usize::try_from(least).ok()?, wanted)
     }
 
     fn make(&self, bytes: usize, config: &Config) -> hal::Result<PinnedMemory> {
@@ -339,9 +342,9 @@ impl<D: Device> PinnedCache<D> {
 impl<D: Device> PinnedFreed<D> {
     /// Records the uses of the block, so that it becomes free after them.
     pub(super) fn end(self) -> hal::Result<()> {
-        let Self { cache, place, mut users, closed } = self;
+        let Self { cache, id, mut users, closed } = self;
         let marked = PinnedCache::record_fences(&mut users);
-        let pending = cache.end_wait(place, users);
+        let (pending, freed) = cache.end_wait(id, users);
         cache.pending.lock().extend(pending);
         if closed {
             cache.release_unused();
@@ -349,7 +352,7 @@ impl<D: Device> PinnedFreed<D> {
         } else {
             cache.wake();
         }
-        marked
+        marked.and(freed)
     }
 }
 
@@ -362,29 +365,10 @@ impl<D: Device> Drop for PinnedCache<D> {
         if self.release_free().1.is_err() {
             let _ = self.release_free();
         }
-        let used = self.buckets.iter().any(|one| one.lock().uses_reserve());
+        let used = self.blocks.lock().uses_reserve();
         if !used && let Some(PinnedReserve { segment, .. }) = self.reserve.lock().take() {
             let tried = self.release_memory(segment);
             let _ = tried.or_else(|_| self.release_memory(segment));
         }
-    }
-}
-
-/// Returns log2 of the smallest power of two that is at least `bytes`, which is not zero.
-#[inline(always)]
-fn log2_ceil(bytes: usize) -> u32 {
-    usize::BITS - (bytes - 1).leading_zeros()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn n1_sizes_round_up_to_powers_of_two() {
-        for (bytes, log2) in [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (40 << 10, 16)] {
-            assert_eq!(log2_ceil(bytes), log2, "{bytes}");
-        }
-        assert_eq!(log2_ceil((1 << 60) - 1), 60);
     }
 }

@@ -5,7 +5,8 @@ use std::ptr::NonNull;
 
 use cachette_hal::{self as hal, Call, ErrorKind, HostMemory};
 
-use super::prefault::{self, PAGE};
+use super::prefault;
+pub(super) use super::prefault::PAGE;
 use crate::config::Config;
 
 /// Pinned memory, and the way it was allocated.
@@ -86,12 +87,13 @@ impl PinnedMemory {
         matches!(self.origin, PinnedOrigin::Reserve)
     }
 
-    pub(super) fn address(self) -> usize {
-        self.ptr.addr().get()
+    /// The address, from which [`PinnedBlocks`](super::blocks::PinnedBlocks) makes pointers again.
+    pub(super) fn expose(self) -> u64 {
+        self.ptr.as_ptr().expose_provenance() as u64
     }
 }
 
-/// The reserve segment. Blocks are cut from it in order, and are returned to the driver together with it.
+/// The reserve segment. Other segments are cut from it in order, and are returned to the driver together with it.
 pub(super) struct PinnedReserve {
     pub(super) segment: PinnedMemory,
     pub(super) bytes: usize,
@@ -100,13 +102,14 @@ pub(super) struct PinnedReserve {
 }
 
 impl PinnedReserve {
-    pub(super) fn cut(&mut self, bytes: usize) -> Option<PinnedMemory> {
-        let step = bytes.checked_next_multiple_of(PAGE)?;
-        if step > self.bytes - self.used {
+    /// Cuts off `bytes` bytes, or all that is left if that is at least `least`.
+    pub(super) fn cut(&mut self, least: usize, bytes: usize) -> Option<(PinnedMemory, usize)> {
+        let bytes = bytes.min(self.bytes - self.used);
+        if bytes < least {
             return None;
         }
         let ptr = NonNull::new(self.segment.ptr.as_ptr().wrapping_add(self.used))?;
-        self.used += step;
-        Some(PinnedMemory { ptr, origin: PinnedOrigin::Reserve })
+        self.used += bytes;
+        Some((PinnedMemory { ptr, origin: PinnedOrigin::Reserve }, bytes))
     }
 }

@@ -8,9 +8,7 @@ use crate::stats::Stat;
 
 /// The statistics of pinned memory.
 ///
-/// Sizes are block sizes: powers of two. A block is *active* from its allocation until it can be reused, which is after
-/// its free if a stream still uses it. Active peaks are tracked per size and then added. If sizes have their peaks at
-/// different times, the sum exceeds the true peak.
+/// A block is *active* from its allocation until it can be reused, which is after its free if a stream still uses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PinnedStats {
@@ -18,7 +16,7 @@ pub struct PinnedStats {
     pub num_host_alloc: u64,
     /// The number of frees by the driver.
     pub num_host_free: u64,
-    /// Blocks, active or free.
+    /// Segments from the driver.
     pub allocations: Stat,
     /// Their bytes.
     pub allocated_bytes: Stat,

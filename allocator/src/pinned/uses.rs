@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use cachette_hal::{self as hal, CaptureStatus, Device, Progress};
 
-use super::bucket::PinnedPlace;
 use super::cache::PinnedCache;
+use crate::blocks::BlockId;
 use crate::fence::Fence;
 use crate::pool::pool_state::PoolState;
 use crate::stream_state::StreamState;
@@ -30,7 +30,7 @@ pub(super) enum PinnedUser<D: Device> {
 const REST: Duration = Duration::from_micros(100);
 
 /// A block that its caller freed while streams or graphs still use it.
-pub(super) type PinnedPending<D> = (PinnedPlace, Vec<PinnedUser<D>>);
+pub(super) type PinnedPending<D> = (BlockId, Vec<PinnedUser<D>>);
 
 impl<D: Device> PinnedUser<D> {
     pub(super) fn is(&self, other: &Self) -> bool {
@@ -52,10 +52,10 @@ impl<D: Device> PinnedUser<D> {
 }
 
 impl<D: Device> PinnedCache<D> {
-    pub(super) fn record_use(&self, place: PinnedPlace, stream_state: &Arc<StreamState<D>>) {
+    pub(super) fn record_use(&self, id: BlockId, stream_state: &Arc<StreamState<D>>) {
         // The driver is queried before the lock is taken.
         let user = self.user(stream_state);
-        self.bucket(place).lock().record_use(place.slot, user);
+        self.blocks.lock().record_use(id, user);
     }
 
     /// Returns the stream, or the graph that captures its work.
@@ -87,12 +87,16 @@ impl<D: Device> PinnedCache<D> {
     }
 
     /// Frees a block without users. Any other block stays pending.
-    pub(super) fn end_wait(&self, place: PinnedPlace, users: Vec<PinnedUser<D>>) -> Option<PinnedPending<D>> {
-        if !users.iter().all(|user| matches!(user, PinnedUser::Graphs(pool) if pool.is_abandoned())) {
-            return Some((place, users));
+    pub(super) fn end_wait(
+        &self,
+        id: BlockId,
+        users: Vec<PinnedUser<D>>,
+    ) -> (Option<PinnedPending<D>>, hal::Result<()>) {
+        if users.iter().all(|user| matches!(user, PinnedUser::Graphs(pool) if pool.is_abandoned())) {
+            (None, self.free_pending(id))
+        } else {
+            (Some((id, users)), Ok(()))
         }
-        self.bucket(place).lock().free(place.slot);
-        None
     }
 
     /// Records the fences that failed before, and frees the blocks without users.
@@ -119,14 +123,16 @@ impl<D: Device> PinnedCache<D> {
             polled.map(Progress::is_done)
         };
         let mut left = Vec::new();
-        for (place, mut users) in pending {
+        for (id, mut users) in pending {
             result = result.and(Self::record_fences(&mut users));
             users.retain(|user| {
                 let passed = user.fence().map_or(Ok(false), |fence| poll(fence));
                 result = result.and(passed.map(drop));
                 passed != Ok(true)
             });
-            left.extend(self.end_wait(place, users));
+            let (pending, freed) = self.end_wait(id, users);
+            left.extend(pending);
+            result = result.and(freed);
         }
         self.pending.lock().extend(left);
         result

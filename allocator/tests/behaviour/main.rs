@@ -53,6 +53,7 @@ mod metrics;
 mod out_of_memory;
 mod oversize;
 mod pinned;
+mod pinned_blocks;
 mod pinned_failures;
 mod pinned_graphs;
 mod pinned_model;

@@ -7,14 +7,16 @@ use cachette_hal_host::HostConfig;
 
 use crate::fixture::{TestAllocator, begin_capture};
 
-const KIB: usize = 1 << 10;
+const KIB: u64 = 1 << 10;
+/// A block that fills its segment.
+pub(crate) const WHOLE: u64 = 2 << 20;
 
 /// Pinned memory of a [`TestAllocator`].
 pub(crate) type Staged = PinnedAllocation;
 
 impl TestAllocator {
     /// Allocates pinned memory.
-    pub(crate) fn pin(&self, bytes: usize) -> Staged {
+    pub(crate) fn pin(&self, bytes: u64) -> Staged {
         let pinned = self.allocator.pinned();
         pinned.allocate(bytes).expect("there is room")
     }
@@ -41,9 +43,8 @@ fn n1_no_bytes_are_no_memory_and_too_many_are_refused() {
         assert!(empty.into_raw().is_null());
         assert_eq!(pinned.allocate_raw(0), Ok(std::ptr::null_mut()));
         assert_eq!(pinned.free_raw(std::ptr::null_mut()), Ok(()));
-        for bytes in [1 << 60, usize::MAX] {
+        for bytes in [1 << 60, u64::MAX] {
             let error = pinned.allocate(bytes).expect_err("no system has so much memory");
-            let bytes = bytes as u64;
             assert_eq!(error, Error::TooLarge { bytes });
         }
     });
@@ -57,7 +58,7 @@ fn n1_the_host_and_the_device_see_the_same_bytes() {
     // SAFETY: 1. no device knows the memory yet.
     unsafe { memory.as_mut_slice() }.fill(7);
     // SAFETY: 1. no device knows the memory yet.
-    assert_eq!(unsafe { memory.as_slice() }, [7; KIB]);
+    assert_eq!(unsafe { memory.as_slice() }, [7; 1 << 10]);
     let seen = memory.device_address().expect("it is pinned");
     let seen = seen.expect("there are bytes").address();
     assert_eq!(seen, memory.ptr().addr().get() as u64);
@@ -93,29 +94,29 @@ fn n2_threads_share_the_memory() {
 fn n7_every_figure_is_counted_and_reset() {
     let test = TestAllocator::new();
     let pinned = test.allocator.pinned();
-    let (small, large) = (test.pin(40 * KIB), test.pin(80 * KIB));
+    let (small, large) = (test.pin(WHOLE), test.pin(2 * WHOLE));
     let stats = pinned.stats();
     assert_eq!((stats.num_host_alloc, stats.num_host_free), (2, 0));
     assert_eq!(stats.host_alloc_time.count, 2);
     assert!(stats.host_alloc_time.min <= stats.host_alloc_time.avg());
     let bytes = |stat: cachette::Stat| [stat.current, stat.peak, stat.allocated, stat.freed];
-    let both = 192 << 10;
+    let both = 3 * WHOLE;
     assert_eq!(bytes(stats.allocated_bytes), [both, both, both, 0]);
     assert_eq!(bytes(stats.active_bytes), [both, both, both, 0]);
     assert_eq!(bytes(stats.active_requests), [2, 2, 2, 0]);
     assert_eq!(bytes(stats.allocations), [2, 2, 2, 0]);
     drop(small);
     let stats = pinned.stats();
-    assert_eq!(bytes(stats.active_bytes), [128 << 10, both, both, 64 << 10], "a freed block is not active");
+    assert_eq!(bytes(stats.active_bytes), [2 * WHOLE, both, both, WHOLE], "a freed block is not active");
     assert_eq!(bytes(stats.allocations), [2, 2, 2, 0], "and still held");
-    assert_eq!(pinned.empty_cache(), Ok(64 << 10));
+    assert_eq!(pinned.empty_cache(), Ok(WHOLE));
     let stats = pinned.stats();
-    assert_eq!(bytes(stats.allocated_bytes), [128 << 10, both, both, 64 << 10]);
+    assert_eq!(bytes(stats.allocated_bytes), [2 * WHOLE, both, both, WHOLE]);
     assert_eq!((stats.num_host_free, stats.host_free_time.count), (1, 1));
     pinned.reset_peak_stats();
     pinned.reset_accumulated_stats();
     let stats = pinned.stats();
-    assert_eq!(bytes(stats.allocated_bytes), [128 << 10, 128 << 10, 0, 0]);
+    assert_eq!(bytes(stats.allocated_bytes), [2 * WHOLE, 2 * WHOLE, 0, 0]);
     assert_eq!(bytes(stats.active_requests), [1, 1, 0, 0]);
     assert_eq!((stats.num_host_alloc, stats.num_host_free), (0, 0));
     assert_eq!(stats.host_alloc_time, TimeStat::default());
@@ -124,18 +125,34 @@ fn n7_every_figure_is_counted_and_reset() {
 }
 
 #[test]
-fn n8_emptying_frees_unused_blocks_and_no_device_cache() {
+fn n7_a_peak_is_never_below_the_current_value() {
     let test = TestAllocator::new();
     let pinned = test.allocator.pinned();
-    let held = test.pin(KIB);
-    drop((test.pin(KIB), test.pin(8 * KIB)));
+    // The third request would get the last-freed block without a search.
+    drop(test.pin(KIB));
+    drop(test.pin(KIB));
+    pinned.reset_peak_stats();
+    assert_eq!(pinned.stats().active_bytes.peak, 0);
+    let again = test.pin(KIB);
+    let stats = pinned.stats();
+    assert_eq!([stats.active_bytes.current, stats.active_bytes.peak], [KIB; 2]);
+    assert_eq!([stats.active_requests.current, stats.active_requests.peak], [1; 2]);
+    drop(again);
+}
+
+#[test]
+fn n8_emptying_frees_idle_segments_and_no_device_cache() {
+    let test = TestAllocator::new();
+    let pinned = test.allocator.pinned();
+    let held = test.pin(WHOLE);
+    drop((test.pin(WHOLE), test.pin(8 * WHOLE)));
     test.allocator.empty_cache().expect("nothing fails");
     assert_eq!(test.device.live().pinned, 3, "that was device memory's");
-    assert_eq!(pinned.empty_cache(), Ok(9 << 10));
+    assert_eq!(pinned.empty_cache(), Ok(9 * WHOLE));
     assert_eq!(test.device.live().pinned, 1);
     assert_eq!(pinned.empty_cache(), Ok(0));
     drop(held);
-    assert_eq!(test.pin(KIB).bytes(), KIB);
+    assert_eq!(test.pin(WHOLE).bytes(), WHOLE);
     test.assert_returns_everything();
 }
 
@@ -176,17 +193,17 @@ fn an_address_that_cannot_be_freed_is_named_for_what_it_is() {
         }
         other => panic!("{other:?}"),
     };
-    let raw = pinned.allocate_raw(KIB).expect("there is room");
+    let raw = pinned.allocate_raw(WHOLE).expect("there is room");
     let start = raw.addr() as u64;
     let inside = PointerProblem::Interior { start, offset: 16 };
     assert_eq!(why(raw.wrapping_add(16)), inside);
-    assert_eq!(why(raw.wrapping_add(KIB)), PointerProblem::Foreign);
+    assert_eq!(why(raw.wrapping_add(2 << 20)), PointerProblem::Foreign);
     assert_eq!(pinned.free_raw(raw), Ok(()));
     assert_eq!(why(raw), PointerProblem::Free);
     assert_eq!(why(raw.wrapping_add(16)), PointerProblem::Free);
     let stream = test.stream();
     let held = test.hold(&stream);
-    let owned = test.pin(KIB);
+    let owned = test.pin(WHOLE);
     assert_eq!(why(owned.ptr().as_ptr()), PointerProblem::Owned);
     owned.record_stream(&stream);
     drop(owned);
@@ -196,7 +213,7 @@ fn an_address_that_cannot_be_freed_is_named_for_what_it_is() {
     assert!(matches!(error, Err(Error::InvalidPinnedPointer { .. })));
     drop(held);
     assert_eq!(why(std::ptr::dangling_mut()), PointerProblem::Foreign);
-    let message = pinned.free_raw(raw.wrapping_add(KIB)).expect_err("foreign");
+    let message = pinned.free_raw(raw.wrapping_add(2 << 20)).expect_err("foreign");
     assert!(message.to_string().starts_with("invalid pinned pointer 0x"));
 }
 
@@ -211,9 +228,9 @@ fn a_device_without_pinned_memory_says_so() {
 #[test]
 fn memory_may_outlive_its_allocator() {
     let (test, [stream]) = TestAllocator::new().with_streams();
-    let (plain, used) = (test.pin(KIB), test.pin(8 * KIB));
+    let (plain, used) = (test.pin(WHOLE), test.pin(8 * WHOLE));
     used.record_stream(&stream);
-    drop(test.pin(2 * KIB));
+    drop(test.pin(2 * WHOLE));
     let TestAllocator { device, allocator, .. } = test;
     drop((stream, allocator));
     assert_eq!(device.live().pinned, 2, "what was free went with it");
@@ -245,13 +262,15 @@ fn memory_may_be_dropped_by_threads_while_its_allocator_goes() {
 
 #[test]
 fn memory_is_made_and_freed_while_a_stream_is_captured() {
-    for mode in [CaptureMode::Global, CaptureMode::ThreadLocal] {
-        let (test, [stream]) = TestAllocator::new().with_streams();
+    let modes = [CaptureMode::Global, CaptureMode::ThreadLocal];
+    for (mode, cached) in modes.into_iter().flat_map(|mode| [(mode, true), (mode, false)]) {
+        let text = if cached { "" } else { "pinned_max_cached_size_mb:1" };
+        let (test, [stream]) = TestAllocator::with(text).with_streams();
         let pool = test.allocator.create_capture_pool();
         let capture = pool.begin_capture(&stream, mode).expect("it begins");
-        drop(test.pin(KIB));
+        drop(test.pin(WHOLE));
         let emptied = test.allocator.pinned().empty_cache();
-        assert_eq!(emptied, Ok(1 << 10));
+        assert_eq!(emptied, Ok(if cached { WHOLE } else { 0 }));
         assert!(test.is_captured(&stream), "{mode:?}");
         capture.end().expect("it is whole");
     }

@@ -8,8 +8,7 @@ use cachette_hal_host::HostConfig;
 
 use crate::fixture::threads::{PATIENCE, is_waiting, start};
 use crate::fixture::{TestAllocator, fail_call, launch};
-
-const KIB: usize = 1 << 10;
+use crate::pinned::WHOLE;
 
 /// Lets the next `times` calls for memory find none.
 fn exhaust(test: &TestAllocator, times: u64) {
@@ -21,10 +20,10 @@ fn exhaust(test: &TestAllocator, times: u64) {
 #[test]
 fn exhaustion_gives_free_blocks_back_and_tries_again() {
     let test = TestAllocator::new();
-    let held = test.pin(KIB);
-    drop(test.pin(2 * KIB));
+    let held = test.pin(WHOLE);
+    drop(test.pin(2 * WHOLE));
     exhaust(&test, 1);
-    let memory = test.pin(4 * KIB);
+    let memory = test.pin(4 * WHOLE);
     assert_eq!(test.device.calls(Call::FreePinned), 1);
     assert_eq!(test.device.live().pinned, 2);
     drop((held, memory));
@@ -34,7 +33,7 @@ fn exhaustion_gives_free_blocks_back_and_tries_again() {
 #[test]
 fn exhaustion_waits_for_blocks_that_another_thread_gives_back() {
     let (test, hook) = TestAllocator::hooked(HostConfig::default(), "");
-    drop([(); 2].map(|()| test.pin(KIB)));
+    drop([(); 2].map(|()| test.pin(WHOLE)));
     let (allocator, device, next) = (test.allocator.clone(), test.device.clone(), Arc::clone(&hook));
     let amid = hook.start(Call::FreePinned, None, move || {
         // The driver has no room before the other thread has given back the second block, too.
@@ -42,9 +41,9 @@ fn exhaustion_waits_for_blocks_that_another_thread_gives_back() {
             device.fail_next(Call::AllocatePinned, nth, ErrorKind::OutOfMemory);
         }
         next.set(Call::FreePinned, None, move || device.clear_failures());
-        allocator.pinned().allocate(2 * KIB).map(drop)
+        allocator.pinned().allocate(2 * WHOLE).map(drop)
     });
-    assert_eq!(test.allocator.pinned().empty_cache(), Ok(2 << 10));
+    assert_eq!(test.allocator.pinned().empty_cache(), Ok(2 * WHOLE));
     assert_eq!(amid.result(), Ok(()));
     test.assert_returns_everything();
 }
@@ -53,13 +52,13 @@ fn exhaustion_waits_for_blocks_that_another_thread_gives_back() {
 fn exhaustion_waits_for_streams_if_that_may_be() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let held = test.hold(&stream);
-    let memory = test.pin(KIB);
+    let memory = test.pin(WHOLE);
     let at = memory.ptr();
     memory.record_stream(&stream);
     drop(memory);
     exhaust(&test, 2);
     let allocator = test.allocator.clone();
-    let pinning = start(move || allocator.pinned().allocate(KIB).map(|memory| memory.ptr().addr()));
+    let pinning = start(move || allocator.pinned().allocate(WHOLE).map(|memory| memory.ptr().addr()));
     assert!(is_waiting(&pinning));
     drop(held);
     assert_eq!(pinning.recv_timeout(PATIENCE).expect("it ends"), Ok(at.addr()));
@@ -70,30 +69,30 @@ fn exhaustion_waits_for_streams_if_that_may_be() {
 #[test]
 fn exhaustion_is_told_with_its_figures_and_passes() {
     let test = TestAllocator::new();
-    let held = test.pin(4 * KIB);
+    let held = test.pin(4 * WHOLE);
     exhaust(&test, 2);
-    let error = test.allocator.pinned().allocate(40 * KIB);
+    let error = test.allocator.pinned().allocate(20 * WHOLE);
     let error = error.expect_err("there is none");
-    let expected = Error::OutOfPinnedMemory { requested: 40 << 10, block: 64 << 10, held: 4 << 10, active: 4 << 10 };
+    let expected = Error::OutOfPinnedMemory { requested: 40 << 20, block: 40 << 20, held: 8 << 20, active: 8 << 20 };
     assert_eq!(error, expected);
     assert!(
         error.to_string().starts_with(
-            "out of pinned memory: tried to allocate 40.00 KiB (a block of 64.00 KiB); this allocator holds 4.00 KiB"
+            "out of pinned memory: tried to allocate 40.00 MiB (a block of 40.00 MiB); this allocator holds 8.00 MiB"
         ),
         "{error}"
     );
-    drop((held, test.pin(40 * KIB)));
+    drop((held, test.pin(40 * WHOLE)));
     test.assert_returns_everything();
 }
 
 #[test]
 fn exhaustion_does_not_wait_where_that_is_forbidden() {
     let test = TestAllocator::with("never_block:True");
-    drop(test.pin(KIB));
+    drop(test.pin(WHOLE));
     exhaust(&test, 1);
-    assert!(test.allocator.pinned().allocate(2 * KIB).is_err());
+    assert!(test.allocator.pinned().allocate(2 * WHOLE).is_err());
     assert_eq!(test.device.calls(Call::FreePinned), 0);
-    assert_eq!(test.pin(2 * KIB).bytes(), 2 * KIB);
+    assert_eq!(test.pin(2 * WHOLE).bytes(), 2 * WHOLE);
 }
 
 #[test]
@@ -102,7 +101,7 @@ fn a_failed_wait_for_a_graph_keeps_no_other_block() {
     let pool = test.allocator.create_capture_pool();
     let (graph, memory) = test.filling(&pool, &stream, 1);
     launch(&graph, &stream);
-    drop(test.pin(KIB));
+    drop(test.pin(WHOLE));
     // The end of the pool waits for its graph, and so does the emptying.
     for nth in 1..=2 {
         test.device.fail_next(Call::Wait, nth, ErrorKind::Other);
@@ -117,9 +116,9 @@ fn a_failed_wait_for_a_graph_keeps_no_other_block() {
 #[test]
 fn a_failed_poll_keeps_no_other_block() {
     let (test, [stream]) = TestAllocator::new().with_streams();
-    let used = test.pin(KIB);
+    let used = test.pin(WHOLE);
     used.record_stream(&stream);
-    drop((used, test.pin(2 * KIB)));
+    drop((used, test.pin(2 * WHOLE)));
     test.device.fail_next(Call::Poll, 1, ErrorKind::Other);
     test.allocator.pinned().empty_cache().expect_err("the driver fails");
     assert_eq!(test.device.live().pinned, 1, "the stream may use one");
@@ -133,7 +132,7 @@ fn more_than_the_host_has_is_refused_and_nothing_is_lost() {
         let test = TestAllocator::with(text);
         let error = test.allocator.pinned().allocate(1 << 59);
         assert!(matches!(error, Err(Error::OutOfPinnedMemory { .. })), "{error:?}");
-        drop(test.pin(KIB));
+        drop(test.pin(WHOLE));
         test.assert_returns_everything();
     }
 }
@@ -143,18 +142,18 @@ fn n8_a_block_that_cannot_be_freed_stays_and_the_others_go() {
     for catch_all in [false, true] {
         let settings = if catch_all { "pinned_free_catch_all:True" } else { "" };
         let test = TestAllocator::with(settings);
-        drop([(); 3].map(|()| test.pin(KIB)));
+        drop([(); 3].map(|()| test.pin(WHOLE)));
         test.device.fail_next(Call::FreePinned, 2, ErrorKind::Other);
         let emptied = test.allocator.pinned().empty_cache();
         if catch_all {
-            assert_eq!(emptied, Ok(2 << 10));
+            assert_eq!(emptied, Ok(2 * WHOLE));
         } else {
             assert!(matches!(emptied, Err(Error::Device(_))), "{emptied:?}");
         }
         assert_eq!(test.device.live().pinned, 1);
-        let calls = test.calls_of(Call::AllocatePinned, || drop(test.pin(KIB)));
+        let calls = test.calls_of(Call::AllocatePinned, || drop(test.pin(WHOLE)));
         assert_eq!(calls, 0, "it still serves");
-        assert_eq!(test.allocator.pinned().empty_cache(), Ok(1 << 10));
+        assert_eq!(test.allocator.pinned().empty_cache(), Ok(WHOLE));
         test.assert_returns_everything();
     }
 }
@@ -168,14 +167,14 @@ impl TestAllocator {
             Ok(stream) => stream,
             Err(error) => return vec![error],
         };
-        for bytes in [KIB, KIB, 8 * KIB] {
+        for bytes in [1 << 10, WHOLE, 2 * WHOLE] {
             match pinned.allocate(bytes) {
                 Ok(memory) => memory.record_stream(&stream),
                 Err(error) => errors.push(error),
             }
             self.device.run_until_idle();
         }
-        match pinned.allocate_raw(KIB) {
+        match pinned.allocate_raw(WHOLE) {
             Ok(raw) => {
                 // SAFETY: 1. 2. the stream is the allocator's own.
                 errors.extend(unsafe { pinned.record_stream_raw(raw, stream.handle()) }.err());
@@ -218,10 +217,10 @@ fn every_call_of_the_end_may_fail_and_nothing_is_lost() {
     for text in ["", "pinned_reserve_segment_size_mb:1"] {
         for nth in 1.. {
             let (test, [stream]) = TestAllocator::on(HostConfig::default().stepped(3), text).with_streams();
-            let (late, used) = (test.pin(KIB), test.pin(2 * KIB));
+            let (late, used) = (test.pin(WHOLE), test.pin(2 * WHOLE));
             late.record_stream(&stream);
             used.record_stream(&stream);
-            drop((used, test.pin(4 * KIB)));
+            drop((used, test.pin(4 * WHOLE)));
             let TestAllocator { device, allocator, .. } = test;
             let ((), reached) = fail_call(&device, nth, ErrorKind::Other, || {
                 drop((stream, allocator));

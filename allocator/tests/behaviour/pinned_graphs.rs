@@ -4,18 +4,16 @@ use cachette::hal::{Call, CaptureMode, ErrorKind};
 use cachette_hal_host::HostConfig;
 
 use crate::fixture::{Allocation, Graph, Pool, Stream, TestAllocator, begin_capture, launch};
-use crate::pinned::Staged;
-
-const KIB: usize = 1 << 10;
+use crate::pinned::{Staged, WHOLE};
 
 /// A graph that copies pinned memory to the device; the pinned memory is freed in the capture.
 fn copying(test: &TestAllocator, pool: &Pool, stream: &Stream, byte: u8) -> (Graph, Allocation, usize) {
     let capture = begin_capture(pool, stream);
-    let mut memory = test.pin(KIB);
+    let mut memory = test.pin(WHOLE);
     // SAFETY: 1. no copy is queued yet.
     unsafe { memory.as_mut_slice() }.fill(byte);
     let at = memory.ptr().addr().get();
-    let target = test.allocate(1024, stream);
+    let target = test.allocate(WHOLE, stream);
     test.upload(&target, &memory, stream);
     memory.record_stream(stream);
     drop(memory);
@@ -24,7 +22,7 @@ fn copying(test: &TestAllocator, pool: &Pool, stream: &Stream, byte: u8) -> (Gra
 
 /// Allocates `count` blocks and writes them full.
 fn scribble(test: &TestAllocator, count: usize) -> Vec<Staged> {
-    let mut blocks: Vec<_> = (0..count).map(|_| test.pin(KIB)).collect();
+    let mut blocks: Vec<_> = (0..count).map(|_| test.pin(WHOLE)).collect();
     for block in &mut blocks {
         // SAFETY: 1. the caller of `pin` may write the memory.
         unsafe { block.as_mut_slice() }.fill(0xff);
@@ -60,10 +58,10 @@ fn n6_memory_that_a_graph_copies_is_not_reused_while_it_lives() {
 fn n6_memory_that_no_copy_uses_serves_in_the_capture_and_after() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let (_pool, capture) = test.capture(&stream);
-    let at = test.pin(KIB).ptr();
-    assert_eq!(test.pin(KIB).ptr(), at);
+    let at = test.pin(WHOLE).ptr();
+    assert_eq!(test.pin(WHOLE).ptr(), at);
     let graph = capture.end().expect("it is whole");
-    assert_eq!(test.pin(KIB).ptr(), at);
+    assert_eq!(test.pin(WHOLE).ptr(), at);
     drop(graph);
 }
 
@@ -71,15 +69,15 @@ fn n6_memory_that_no_copy_uses_serves_in_the_capture_and_after() {
 fn n6_memory_from_before_the_capture_is_kept_too() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_capture_pool();
-    let memory = test.pin(KIB);
+    let memory = test.pin(WHOLE);
     let at = memory.ptr();
     let capture = begin_capture(&pool, &stream);
     memory.record_stream(&stream);
     let graph = capture.end().expect("it is whole");
     drop(memory);
-    assert_ne!(test.pin(KIB).ptr(), at);
+    assert_ne!(test.pin(WHOLE).ptr(), at);
     drop((graph, pool));
-    let both = [(); 2].map(|()| test.pin(KIB));
+    let both = [(); 2].map(|()| test.pin(WHOLE));
     assert!(both.iter().any(|memory| memory.ptr() == at));
 }
 
@@ -113,7 +111,7 @@ fn n6_two_graphs_keep_their_memory_apart_in_one_pool_or_two() {
 fn n6_memory_waits_for_streams_and_graphs_alike() {
     let (test, [stream, side]) = TestAllocator::on(HostConfig::default().stepped(4), "").with_streams();
     let pool = test.allocator.create_capture_pool();
-    let memory = test.pin(KIB);
+    let memory = test.pin(WHOLE);
     let at = memory.ptr();
     let held = test.hold(&side);
     memory.record_stream(&side);
@@ -123,7 +121,7 @@ fn n6_memory_waits_for_streams_and_graphs_alike() {
     let graph = capture.end().expect("it is whole");
     let is_free = || {
         // More than were ever free, so that the cache looks.
-        let all = [(); 3].map(|()| test.pin(KIB));
+        let all = [(); 3].map(|()| test.pin(WHOLE));
         all.iter().any(|memory| memory.ptr() == at)
     };
     assert!(!is_free(), "a stream and a graph use it");
@@ -131,7 +129,7 @@ fn n6_memory_waits_for_streams_and_graphs_alike() {
     assert!(!is_free(), "a stream uses it");
     drop(held);
     test.device.run_until_idle();
-    let all = [(); 4].map(|()| test.pin(KIB));
+    let all = [(); 4].map(|()| test.pin(WHOLE));
     assert!(all.iter().any(|memory| memory.ptr() == at));
 }
 
@@ -139,33 +137,33 @@ fn n6_memory_waits_for_streams_and_graphs_alike() {
 fn n6_a_stream_captured_during_the_free_is_waited_for_later() {
     let (test, [stream]) = TestAllocator::on(HostConfig::default().stepped(4), "").with_streams();
     let pool = test.allocator.create_capture_pool();
-    let memory = test.pin(KIB);
+    let memory = test.pin(WHOLE);
     let at = memory.ptr();
     memory.record_stream(&stream);
     let capture = begin_capture(&pool, &stream);
     drop(memory);
-    assert_ne!(test.pin(KIB).ptr(), at, "nothing can be marked in a capture");
+    assert_ne!(test.pin(WHOLE).ptr(), at, "nothing can be marked in a capture");
     assert!(test.is_captured(&stream));
     capture.end().expect("it is whole");
-    let other = test.pin(KIB);
+    let other = test.pin(WHOLE);
     assert_ne!(other.ptr(), at);
-    let probe = test.pin(KIB);
+    let probe = test.pin(WHOLE);
     assert_ne!(probe.ptr(), at, "the point is marked and not passed");
     test.device.run_until_idle();
-    assert_eq!(test.pin(KIB).ptr(), at);
+    assert_eq!(test.pin(WHOLE).ptr(), at);
 }
 
 #[test]
 fn n6_an_unknown_graph_keeps_its_memory_until_the_end() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     test.begin_unannounced(&stream, CaptureMode::Global);
-    let memory = test.pin(KIB);
+    let memory = test.pin(WHOLE);
     let at = memory.ptr();
     memory.record_stream(&stream);
     drop(memory);
-    assert_ne!(test.pin(KIB).ptr(), at);
+    assert_ne!(test.pin(WHOLE).ptr(), at);
     test.end_unannounced(&stream);
-    assert_ne!(test.pin(KIB).ptr(), at, "the allocator does not know of the destruction");
+    assert_ne!(test.pin(WHOLE).ptr(), at, "the allocator does not know of the destruction");
     drop(stream);
     test.assert_returns_everything();
 }
@@ -175,7 +173,7 @@ fn n6_memory_whose_capture_could_not_be_queried_counts_as_captured() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    let memory = test.pin(KIB);
+    let memory = test.pin(WHOLE);
     let at = memory.ptr().addr().get();
     test.device.fail_next(Call::CaptureStatus, 1, ErrorKind::Other);
     memory.record_stream(&stream);

@@ -7,9 +7,7 @@ use cachette_hal_host::HostConfig;
 
 use crate::fixture::threads::{PATIENCE, in_time};
 use crate::fixture::{Allocation, Stream, TestAllocator, config, let_pass};
-use crate::pinned::Staged;
-
-const KIB: usize = 1 << 10;
+use crate::pinned::{Staged, WHOLE};
 
 impl TestAllocator {
     /// Queues a copy of pinned memory to the device, as large as both.
@@ -17,7 +15,8 @@ impl TestAllocator {
         use cachette::hal::Device;
         let transfer = self.device.transfer().expect("the host device copies");
         let at = to.ptr().expect("the memory has an address");
-        let (source, bytes) = (from.ptr().as_ptr(), from.requested());
+        let source = from.ptr().as_ptr();
+        let bytes = usize::try_from(from.requested()).expect("the memory exists");
         // SAFETY: 1. the stream is live. 3. the memory is allocated. 4. the test writes only after the copy.
         unsafe { transfer.upload(at, source, bytes, stream.handle()) }.expect("a copy is queued");
     }
@@ -25,7 +24,7 @@ impl TestAllocator {
 
 /// Frees pinned memory that `stream` uses; where it was.
 fn free_in_use(test: &TestAllocator, stream: &Stream) -> usize {
-    let memory = test.pin(KIB);
+    let memory = test.pin(WHOLE);
     memory.record_stream(stream);
     memory.ptr().addr().get()
 }
@@ -36,14 +35,14 @@ fn n3_memory_in_use_serves_after_the_stream_has_passed() {
         let stream = test.stream();
         let held = test.hold(&stream);
         let used = free_in_use(&test, &stream);
-        let other = test.pin(KIB);
+        let other = test.pin(WHOLE);
         assert_ne!(other.ptr().addr().get(), used, "the copy is in flight");
         let stats = test.allocator.pinned().stats();
         assert_eq!(stats.active_requests.current, 2, "what waits is active");
         drop(held);
         test.device.run_until_idle();
         stream.synchronize().expect("it runs dry");
-        assert_eq!(test.pin(KIB).ptr().addr().get(), used);
+        assert_eq!(test.pin(WHOLE).ptr().addr().get(), used);
         drop((other, stream));
         test.assert_returns_everything();
     }
@@ -52,7 +51,7 @@ fn n3_memory_in_use_serves_after_the_stream_has_passed() {
 #[test]
 fn n3_memory_waits_for_every_stream_with_one_event_each() {
     let (test, [left, right]) = TestAllocator::on(HostConfig::default().stepped(2), "").with_streams();
-    let memory = test.pin(KIB);
+    let memory = test.pin(WHOLE);
     let at = memory.ptr();
     for stream in [&left, &right, &left] {
         memory.record_stream(stream);
@@ -61,10 +60,10 @@ fn n3_memory_waits_for_every_stream_with_one_event_each() {
     assert_eq!(test.calls_of(Call::Record, || drop(memory)), 2);
     drop(held_left);
     test.device.run_until_idle();
-    assert_ne!(test.pin(KIB).ptr(), at, "the right stream has not passed");
+    assert_ne!(test.pin(WHOLE).ptr(), at, "the right stream has not passed");
     drop(held_right);
     test.device.run_until_idle();
-    let both = [(); 2].map(|()| test.pin(KIB));
+    let both = [(); 2].map(|()| test.pin(WHOLE));
     assert!(both.iter().any(|memory| memory.ptr() == at));
     drop(both);
     drop((left, right));
@@ -76,8 +75,8 @@ fn n3_a_hit_asks_for_nothing() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let held = test.hold(&stream);
     free_in_use(&test, &stream);
-    drop(test.pin(KIB));
-    assert_eq!(test.calls_during(|| drop(test.pin(KIB))), 0);
+    drop(test.pin(WHOLE));
+    assert_eq!(test.calls_during(|| drop(test.pin(WHOLE))), 0);
     drop(held);
 }
 
@@ -85,16 +84,33 @@ fn n3_a_hit_asks_for_nothing() {
 fn n3_uses_can_be_recorded_by_address() {
     let (test, [stream]) = TestAllocator::on(HostConfig::default().stepped(2), "").with_streams();
     let pinned = test.allocator.pinned();
-    let raw = pinned.allocate_raw(KIB).expect("there is room");
+    let raw = pinned.allocate_raw(WHOLE).expect("there is room");
     let held = test.hold(&stream);
     // SAFETY: 1. 2. the stream is the allocator's own.
     unsafe { pinned.record_stream_raw(raw, stream.handle()) }.expect("it is allocated");
     assert_eq!(pinned.free_raw(raw), Ok(()));
-    assert_ne!(test.pin(KIB).ptr().as_ptr(), raw);
+    assert_ne!(test.pin(WHOLE).ptr().as_ptr(), raw);
     drop(held);
     test.device.run_until_idle();
-    let both = [(); 2].map(|()| test.pin(KIB));
+    let both = [(); 2].map(|()| test.pin(WHOLE));
     assert!(both.iter().any(|memory| memory.ptr().as_ptr() == raw));
+}
+
+#[test]
+fn n3_a_use_of_memory_that_another_thread_frees_meanwhile_is_dropped() {
+    let (test, hook) = TestAllocator::hooked(HostConfig::default(), "");
+    let (stream, pinned) = (test.stream(), test.allocator.pinned());
+    let raw = pinned.allocate_raw(WHOLE).expect("there is room");
+    let (allocator, address) = (test.allocator.clone(), raw.addr());
+    let freed = hook.start(Call::CaptureStatus, None, move || {
+        allocator.pinned().free_raw(std::ptr::with_exposed_provenance_mut(address))
+    });
+    // SAFETY: 1. 2. the stream is the allocator's own.
+    unsafe { pinned.record_stream_raw(raw, stream.handle()) }.expect("it was allocated");
+    assert_eq!(freed.result(), Ok(()));
+    test.allocator.check().expect("every invariant holds");
+    drop(stream);
+    test.assert_returns_everything();
 }
 
 #[test]
@@ -102,13 +118,13 @@ fn n3_streams_of_other_devices_are_waited_for() {
     let [here, there] = TestAllocator::two_devices();
     let stream = there.stream();
     let held = there.hold(&stream);
-    let memory = here.pin(KIB);
+    let memory = here.pin(WHOLE);
     let at = memory.ptr();
     memory.record_stream(&stream);
     drop(memory);
-    assert_ne!(here.pin(KIB).ptr(), at);
+    assert_ne!(here.pin(WHOLE).ptr(), at);
     let_pass(held, &stream);
-    let both = [(); 2].map(|()| here.pin(KIB));
+    let both = [(); 2].map(|()| here.pin(WHOLE));
     assert!(both.iter().any(|memory| memory.ptr() == at));
 }
 
@@ -175,7 +191,7 @@ fn n3_the_background_thread_can_be_switched_on_and_off() {
         test.allocator.set_config(&config(text));
         free_in_use(&test, &stream);
         if text.is_empty() {
-            drop([(); 3].map(|()| test.pin(KIB)));
+            drop([(); 3].map(|()| test.pin(WHOLE)));
         }
         assert!(becomes_idle(&test), "{text}");
     }
@@ -189,7 +205,7 @@ fn n3_memory_of_an_idle_stream_serves_beside_that_of_a_busy_one() {
     let second = free_in_use(&test, &idle);
     assert_ne!(second, first);
     idle.synchronize().unwrap();
-    assert_eq!(test.pin(KIB).ptr().addr().get(), second);
+    assert_eq!(test.pin(WHOLE).ptr().addr().get(), second);
     drop(held);
 }
 
@@ -200,9 +216,9 @@ fn n3_one_poll_tells_that_a_stream_is_busy() {
     for _ in 0..5 {
         free_in_use(&test, &busy);
     }
-    assert_eq!(test.calls_of(Call::Poll, || drop(test.pin(KIB))), 1);
+    assert_eq!(test.calls_of(Call::Poll, || drop(test.pin(WHOLE))), 1);
     let_pass(held, &busy);
-    let memory = [(); 5].map(|()| test.pin(KIB));
+    let memory = [(); 5].map(|()| test.pin(WHOLE));
     assert_eq!(test.allocator.pinned().stats().active_requests.current, 5, "none waits any more");
     drop(memory);
 }

@@ -132,10 +132,10 @@ fn run(allocator: &Allocator, options: &Options) -> Result<f64, Stopped> {
 }
 
 /// The bytes of the largest block that can be drawn.
-fn largest(options: &Options) -> Result<usize, Stopped> {
+fn largest(options: &Options) -> u64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sizes are positive and below 2^52")]
     let bytes = options.largest.exp2().ceil() as u64;
-    Ok(usize::try_from(bytes)?)
+    bytes
 }
 
 /// A block, its stream by number, and the byte that it is filled with.
@@ -176,7 +176,11 @@ impl<'a> Worker<'a> {
             whole: options.whole,
             random: SplitMix64::new(options.seed.wrapping_add(thread as u64 * 1_000_003)),
             slots: (0..options.slots).map(|_| None).collect(),
-            read: allocator.pinned().allocate(if options.whole { largest(options)? } else { BATCH * PLACES })?,
+            read: allocator.pinned().allocate(if options.whole {
+                largest(options)
+            } else {
+                (BATCH * PLACES) as u64
+            })?,
             expected: Vec::new(),
         })
     }

@@ -41,6 +41,8 @@ impl Growing {
         Self { name: "pending blocks: a request short of memory, per block", run: pending, reason: None },
         Self { name: "pending blocks: free after a recorded use", run: frees, reason: None },
         Self { name: "segments: allocated, freed and released", run: segments, reason: None },
+        Self { name: "pinned blocks: use and free by address", run: pinned_blocks, reason: None },
+        Self { name: "pinned segments: allocated, freed and released", run: pinned_segments, reason: None },
         Self { name: "elastic segment: chunks mapped for blocks in use", run: chunks, reason: None },
         Self { name: "streams: made, used and dropped", run: dropped_streams, reason: None },
         Self { name: "streams: made and used, all live", run: |number| live_streams(number, DIRECT), reason: None },
@@ -149,6 +151,32 @@ fn segments(number: u32) -> Result<(), Stopped> {
     count(|| {
         drop(blocks(&allocator, &stream, number, LARGE)?);
         Ok::<_, Stopped>(allocator.empty_cache()?)
+    })?
+    .map(drop)
+}
+
+fn pinned_blocks(number: u32) -> Result<(), Stopped> {
+    let (allocator, stream) = with_stream("")?;
+    let pinned = allocator.pinned();
+    let raw = (0..number).map(|_| pinned.allocate_raw(SMALL)).collect::<Result<Vec<_>, _>>()?;
+    count(|| {
+        for ptr in raw {
+            // SAFETY: 1. 2. the stream is this allocator's own.
+            unsafe { pinned.record_stream_raw(ptr, stream.handle()) }?;
+            pinned.free_raw(ptr)?;
+        }
+        Ok::<_, Stopped>(pinned.empty_cache()?)
+    })?
+    .map(drop)
+}
+
+fn pinned_segments(number: u32) -> Result<(), Stopped> {
+    const BYTES: u64 = (1 << 20) + (4 << 10);
+    let (_, allocator) = on(CAPACITY, "")?;
+    count(|| {
+        let pinned = allocator.pinned();
+        drop((0..number).map(|_| pinned.allocate(BYTES)).collect::<Result<Vec<_>, _>>()?);
+        Ok::<_, Stopped>(pinned.empty_cache()?)
     })?
     .map(drop)
 }

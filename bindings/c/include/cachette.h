@@ -880,9 +880,9 @@ typedef struct cachette_time_stat_t {
   uint64_t count;
 } cachette_time_stat_t;
 
-/// Statistics of pinned memory. Sizes are block sizes: powers of two.
+/// Statistics of pinned memory.
 typedef struct cachette_pinned_stats_t {
-  /// Blocks, in use or free.
+  /// Segments from the driver.
   cachette_stat_t allocations;
   /// Their bytes.
   cachette_stat_t allocated_bytes;
@@ -900,7 +900,8 @@ typedef struct cachette_pinned_stats_t {
   uint64_t num_host_free;
 } cachette_pinned_stats_t;
 
-/// Allocates `bytes` bytes of pinned host memory, rounded up to a power of two; for 0 bytes it writes NULL.
+/// Allocates `bytes` bytes of pinned host memory, rounded up to 512 bytes, or above 1 MiB to 4 KiB. For 0 bytes it
+/// writes NULL.
 ///
 /// Copies between it and the device run asynchronously. It belongs to no stream. The host may read and write it while
 /// no copy does.

@@ -28,11 +28,11 @@ pub struct TimeFigure {
 
 same_fields!(TimeStat => TimeFigure { total, max, min, count });
 
-/// Statistics of pinned memory. Sizes are block sizes: powers of two.
+/// Statistics of pinned memory.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PinnedFigures {
-    /// Blocks, in use or free.
+    /// Segments from the driver.
     pub allocations: Figure,
     /// Their bytes.
     pub allocated_bytes: Figure,
@@ -59,7 +59,8 @@ same_fields!(PinnedStats => PinnedFigures {
     num_host_free,
 });
 
-/// Allocates `bytes` bytes of pinned host memory, rounded up to a power of two; for 0 bytes it writes NULL.
+/// Allocates `bytes` bytes of pinned host memory, rounded up to 512 bytes, or above 1 MiB to 4 KiB. For 0 bytes it
+/// writes NULL.
 ///
 /// Copies between it and the device run asynchronously. It belongs to no stream. The host may read and write it while
 /// no copy does.
@@ -70,7 +71,10 @@ pub unsafe extern "C" fn cachette_pinned_allocate(
     bytes: usize,
     out_address: *mut *mut c_void,
 ) -> Status {
-    call!([out(out_address), handle(allocator)], *out_address = allocator.inner.pinned().allocate_raw(bytes)?.cast())
+    call!(
+        [out(out_address), handle(allocator)],
+        *out_address = allocator.inner.pinned().allocate_raw(bytes as u64)?.cast()
+    )
 }
 
 /// Frees pinned memory; NULL is ignored. It is reused once the recorded streams have finished their work so far.

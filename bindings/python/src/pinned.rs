@@ -19,8 +19,8 @@ pub(crate) struct PyPinned {
 
 #[pymethods]
 impl PyPinned {
-    /// Allocates `size` bytes, rounded up to a power of two.
-    fn allocate(&self, py: Python<'_>, size: usize) -> PyResult<PyPinnedAllocation> {
+    /// Allocates `size` bytes, rounded up to 512 bytes, or above 1 MiB to 4 KiB.
+    fn allocate(&self, py: Python<'_>, size: u64) -> PyResult<PyPinnedAllocation> {
         let allocated = py.detach(|| self.allocator.pinned().allocate(size));
         Ok(PyPinnedAllocation {
             allocator: self.allocator.clone(),
@@ -82,7 +82,7 @@ impl PyPinnedAllocation {
     }
 
     /// Counts a view from now on. Returns the address and the bytes that it shows.
-    fn begin_view(&self) -> PyResult<(ViewOwner, usize, usize)> {
+    fn begin_view(&self) -> PyResult<(ViewOwner, usize, u64)> {
         let shown = {
             let mut held = self.held.lock();
             let shown = held.allocation.as_ref().map(|it| (it.ptr().addr().get(), it.requested()));
@@ -114,15 +114,15 @@ impl PyPinnedAllocation {
         Ok(address.map_or(0, DevicePtr::address))
     }
 
-    /// Usable bytes: the requested bytes, rounded up to a power of two.
+    /// Usable bytes: the requested bytes, rounded up to 512 bytes, or above 1 MiB to 4 KiB.
     #[getter]
-    fn bytes(&self) -> PyResult<usize> {
+    fn bytes(&self) -> PyResult<u64> {
         self.ask(PinnedAllocation::bytes)
     }
 
     /// The requested bytes.
     #[getter]
-    fn requested(&self) -> PyResult<usize> {
+    fn requested(&self) -> PyResult<u64> {
         self.ask(PinnedAllocation::requested)
     }
 

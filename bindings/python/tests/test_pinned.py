@@ -109,24 +109,25 @@ def test_every_view_of_pinned_memory_counts(allocator: cachette_gpu.Allocator) -
 
 def test_n3_freed_memory_serves_again_after_its_uses(allocator: cachette_gpu.Allocator) -> None:
     pinned, stream = allocator.pinned(), allocator.create_stream()
-    memory = pinned.allocate(4096)
+    memory = pinned.allocate(3 << 20)
     address = memory.address
     memory.record_stream(stream)
     memory.free()
     stream.synchronize()
-    assert pinned.allocate(4096).address == address
+    assert pinned.allocate(3 << 20).address == address
     with pytest.raises(cachette_gpu.Error, match="already freed"):
         memory.record_stream(stream)
 
 
 def test_n7_the_figures(allocator: cachette_gpu.Allocator) -> None:
     pinned = allocator.pinned()
-    held = pinned.allocate(3000)
+    held = pinned.allocate((3 << 20) + 1)
+    bytes = (3 << 20) + 4096
     stats = pinned.stats()
-    assert (stats["num_host_alloc"], stats["allocated_bytes.current"], stats["active_requests.peak"]) == (1, 4096, 1)
+    assert (stats["num_host_alloc"], stats["allocated_bytes.current"], stats["active_requests.peak"]) == (1, bytes, 1)
     assert stats["host_alloc_time.count"] == 1
     held.free()
-    assert pinned.empty_cache() == 4096
+    assert pinned.empty_cache() == bytes
     pinned.reset_peak_stats()
     pinned.reset_accumulated_stats()
     stats = pinned.stats()

@@ -51,6 +51,7 @@ prop_compose! {
         split in option::of(large..1 << 30),
         rounding in option::of(large..1 << 30),
         pinned in option::of(1..1u64 << 30),
+        cached in option::of(0..1u64 << 30),
         limit in option::of(1..=u64::MAX),
     ) -> ConfigBuilder {
         Config::builder()
@@ -58,6 +59,8 @@ prop_compose! {
             .max_split_bytes(split.map(|n| n * MIB))
             .max_non_split_rounding_bytes(rounding.map(|n| n * MIB))
             .pinned_reserve_segment_bytes(pinned.map(|n| n * MIB))
+            .pinned_max_cached_bytes(cached.map(|n| n * MIB))
+            .pinned_max_round_threshold_bytes(pinned.map(|n| n * MIB))
             .memory_limit(limit)
     }
 }

@@ -40,6 +40,8 @@ fn every_key_reaches_its_value() {
     assert!(config.pinned_use_host_register());
     assert_eq!(config.pinned_register_threads(), 8);
     assert_eq!(config.pinned_reserve_segment_bytes(), Some(64 * MIB));
+    assert_eq!(config.pinned_max_cached_bytes(), Some(128 * MIB));
+    assert_eq!(config.pinned_max_round_threshold_bytes(), Some(MIB));
     assert!(config.pinned_use_background_threads());
     assert!(config.pinned_free_catch_all());
     assert_eq!(config.memory_limit(), Some(40 << 30));
@@ -110,6 +112,7 @@ fn values_out_of_range_are_refused() {
     let divisions = "a power of two up to 2147483648, or a list such as [64:8,128:4,>:2]";
     refuses_all("max_split_size_mb", &["2", "17592186044416"], &mebibytes(20));
     refuses_all("pinned_reserve_segment_size_mb", &["0"], &mebibytes(1));
+    refuses_all("pinned_max_cached_size_mb", &["-1", "none"], &mebibytes(0));
     let threads = ["none", "3", "1024", "4294967297"];
     refuses_all("pinned_num_register_threads", &threads, "a power of two from 1 to 128");
     let sizes = ["0", "4X", "99999999999999999999"];

@@ -14,7 +14,7 @@ impl Worker<'_> {
             return;
         };
         let held = &mut self.buffers[at];
-        let made = fixture.allocator.pinned().allocate(held.buffer.len());
+        let made = fixture.allocator.pinned().allocate(held.buffer.len() as u64);
         let Some(mut staged) = fixture.done(made) else {
             return;
         };
@@ -40,7 +40,7 @@ impl Worker<'_> {
         let raw = &mut self.raw[at];
         let length = usize::try_from(raw.bytes).expect("it fits the host");
         let pinned = fixture.allocator.pinned();
-        let Some(staged) = fixture.done(pinned.allocate_raw(length)) else {
+        let Some(staged) = fixture.done(pinned.allocate_raw(raw.bytes)) else {
             return;
         };
         let byte = fixture.byte();
@@ -65,7 +65,7 @@ impl Worker<'_> {
             return;
         };
         let held = &self.buffers[at];
-        let made = fixture.allocator.pinned().allocate(held.buffer.len());
+        let made = fixture.allocator.pinned().allocate(held.buffer.len() as u64);
         let Some(mut staged) = fixture.done(made) else {
             return;
         };

@@ -1,4 +1,4 @@
-/* Pinned host memory is cached in powers of two, and serves again after its uses. */
+/* Pinned host memory is cached in exact sizes, and serves again after its uses. */
 #include "check.h"
 
 int main(void) {
@@ -10,18 +10,18 @@ int main(void) {
     uint64_t bytes = 0;
     OK(cachette_pinned_allocate(allocator, 0, &memory));
     CHECK(memory == NULL);
-    OK(cachette_pinned_allocate(allocator, 3000, &memory));
+    OK(cachette_pinned_allocate(allocator, 3 << 20, &memory));
     CHECK(memory != NULL);
     memset(memory, 5, 3000);
     OK(cachette_pinned_record_stream(allocator, memory, stream));
     OK(cachette_pinned_free(allocator, memory));
     OK(cachette_stream_synchronize(allocator, stream));
-    OK(cachette_pinned_allocate(allocator, 4096, &again));
+    OK(cachette_pinned_allocate(allocator, 3 << 20, &again));
     CHECK(again == memory);
 
     OK(cachette_pinned_stats(allocator, &stats, sizeof stats));
     CHECK(stats.num_host_alloc == 1 && stats.num_host_free == 0 && stats.host_alloc_time.count == 1);
-    CHECK(stats.allocated_bytes.current == 4096 && stats.active_requests.current == 1);
+    CHECK(stats.allocated_bytes.current == 3 << 20 && stats.active_requests.current == 1);
     CHECK(stats.active_requests.allocated == 2);
     OK(cachette_pinned_free(allocator, again));
     FAILS(cachette_pinned_free(allocator, again), CACHETTE_ERROR_INVALID_POINTER,
@@ -32,7 +32,7 @@ int main(void) {
     OK(cachette_pinned_record_stream(allocator, NULL, stream));
 
     OK(cachette_pinned_empty_cache(allocator, &bytes));
-    CHECK(bytes == 4096);
+    CHECK(bytes == 3 << 20);
     OK(cachette_pinned_stats(allocator, &stats, sizeof stats));
     CHECK(stats.allocations.current == 0);
 

@@ -166,7 +166,7 @@ class Pinned:
     """The pinned host memory of an allocator: `Allocator.pinned()`."""
 
     def allocate(self, size: int) -> PinnedAllocation:
-        """Allocates `size` bytes, rounded up to a power of two."""
+        """Allocates `size` bytes, rounded up to 512 bytes, or above 1 MiB to 4 KiB."""
     def stats(self) -> dict[str, int]:
         """The statistics, with the keys of `torch.cuda.host_memory_stats()`."""
     def empty_cache(self) -> int:
@@ -188,7 +188,7 @@ class PinnedAllocation:
         """The address of the first byte, as the device sees it; 0 for an allocation of 0 bytes."""
     @property
     def bytes(self) -> int:
-        """The usable size: the requested size, rounded up to a power of two."""
+        """The usable size: the requested size, rounded up to 512 bytes, or above 1 MiB to 4 KiB."""
     @property
     def requested(self) -> int:
         """The requested size in bytes."""
