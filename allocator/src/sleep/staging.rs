@@ -110,10 +110,8 @@ impl<D: Device> StagingBuffer<D> {
         let Some(mut spilled) = self.spilled.take() else { return Ok(()) };
         let contents = self.contents();
         let read = spilled.file.seek(SeekFrom::Start(0)).and_then(|_| spilled.file.read_exact(contents));
-        let read = read.and_then(|()| match crc32fast::hash(contents) == spilled.checksum {
-            true => Ok(()),
-            false => Err(io::ErrorKind::InvalidData.into()),
-        });
+        let is_whole = |contents: &[u8]| crc32fast::hash(contents) == spilled.checksum;
+        let read = read.and_then(|()| if is_whole(contents) { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) });
         match read {
             Ok(()) => self.register(),
             Err(_) => self.spilled = Some(spilled),

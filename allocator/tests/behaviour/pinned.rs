@@ -264,8 +264,8 @@ fn memory_may_be_dropped_by_threads_while_its_allocator_goes() {
 fn memory_is_made_and_freed_while_a_stream_is_captured() {
     let modes = [CaptureMode::Global, CaptureMode::ThreadLocal];
     for (mode, cached) in modes.into_iter().flat_map(|mode| [(mode, true), (mode, false)]) {
-        let text = if cached { "" } else { "pinned_max_cached_size_mb:1" };
-        let (test, [stream]) = TestAllocator::with(text).with_streams();
+        let config = if cached { "" } else { "pinned_max_cached_size_mb:1" };
+        let (test, [stream]) = TestAllocator::with(config).with_streams();
         let pool = test.allocator.create_capture_pool();
         let capture = pool.begin_capture(&stream, mode).expect("it begins");
         drop(test.pin(WHOLE));

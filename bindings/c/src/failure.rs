@@ -57,7 +57,8 @@ impl From<Error> for Failure {
         let status = match &error {
             Error::OutOfMemory(_) | Error::OutOfPinnedMemory { .. } => Status::OutOfMemory,
             Error::TooLarge { .. } | Error::TooManyElements { .. } => Status::TooLarge,
-            Error::LengthMismatch { .. } | Error::InvalidFraction(_) => Status::InvalidArgument,
+            Error::Growable(GrowableProblem::Captured) => Status::Capture,
+            Error::LengthMismatch { .. } | Error::InvalidFraction(_) | Error::Growable(_) => Status::InvalidArgument,
             Error::ForeignBuffer | Error::InvalidPointer { .. } | Error::InvalidPinnedPointer { .. } => {
                 Status::InvalidPointer
             }
@@ -65,8 +66,6 @@ impl From<Error> for Failure {
             Error::Device(error) => status_of(error.kind()),
             Error::ForeignStream | Error::UnknownStream { .. } => Status::ForeignStream,
             Error::Pool { .. } | Error::PoolCallback { .. } => Status::Pool,
-            Error::Growable(GrowableProblem::Captured) => Status::Capture,
-            Error::Growable(_) => Status::InvalidArgument,
             Error::Source(_) => Status::Source,
             Error::Forked => Status::Forked,
             _ => Status::Other,

@@ -66,9 +66,8 @@ pub(crate) fn of_allocator(why: Error) -> PyErr {
             let figures = Figures::of_request(requested, text.clone());
             raised(|kinds| &kinds.out_of_memory, (text, figures))
         }
-        Error::InvalidFraction(_) => PyValueError::new_err(text),
+        Error::InvalidFraction(_) | Error::Growable(_) => PyValueError::new_err(text),
         Error::Pool { .. } | Error::PoolCallback { .. } => of_pool(text),
-        Error::Growable(_) => PyValueError::new_err(text),
         _ => error(text),
     }
 }

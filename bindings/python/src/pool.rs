@@ -142,7 +142,7 @@ impl PyPool {
     /// The file has no name, so it ends with the pool or the process.
     fn spill_contents(&self, py: Python<'_>, folder: PathBuf) -> PyResult<u64> {
         let pool = self.pool()?;
-        calls::detached(py, || pool.spill_contents(&folder))?.map_err(error::of_allocator)
+        calls::detached(py, move || pool.spill_contents(&folder))?.map_err(error::of_allocator)
     }
 
     /// Routes the requests of every thread to the pool for the rest of its life, unless they enter another pool.
