@@ -174,8 +174,13 @@ fn plan_at(facts: &Facts<'_>, place: &Placement) -> Result<Plan, Obstacle> {
         // Of equally large chunks the last is preferred: the heap's own before those of others, and the highest first.
         idle_chunks = [facts.offered.unwrap_or(&[]), &own].concat();
     }
+    let asks_others = recycles && facts.offered.is_none();
+    // No plan has fewer new bytes. Where the limit leaves little room, a plan can have thousands of chunks.
+    if place.missing.saturating_sub(idle_chunks.iter().map(|chunk| chunk.bytes).sum::<u64>()) > facts.room {
+        return Err(if asks_others { Obstacle::AskOthers } else { Obstacle::NoMemory });
+    }
     let plan = Plan { run: place.run, at: place.at, request: facts.request, fills: fill(facts, place, idle_chunks) };
-    if recycles && facts.offered.is_none() && plan.new_bytes() > 0 {
+    if asks_others && plan.new_bytes() > 0 {
         return Err(Obstacle::AskOthers);
     }
     if plan.new_bytes() > facts.room { Err(Obstacle::NoMemory) } else { Ok(plan) }
