@@ -12,6 +12,7 @@ called before. docs/memory_saver.md compares the calls with those of torch_memor
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import sys
 import threading
@@ -68,6 +69,9 @@ class TorchMemorySaver:
         self._regions: dict[tuple[str, int], _Region] = {}
         self._graph_pools: set[tuple[int, tuple[int, int]]] = set()
         self._folder: str | None = os.environ.get("TMS_DISK_BACKUP_DIR")
+        self._suspends_nccl = False
+        #: The communicators that are suspended.
+        self._suspended: list[int] = []
 
     @contextlib.contextmanager
     def region(self, tag: str = _DEFAULT, enable_cpu_backup: bool = False, enable_disk_backup: bool = False,
@@ -133,6 +137,8 @@ class TorchMemorySaver:
                     slept = {key: slept[key] + figures[key] for key in slept}
                     if region.keeps == _FILE and pool.is_asleep:
                         pool.spill_contents(self._folder)
+            if tag is None and self._suspends_nccl and not self._suspended:
+                self._suspended = _suspend(_communicators())
         if tag is None:
             cachette_gpu.torch.empty_cache()
         if any(region.keeps == _FILE for region in self._tagged(tag)):
@@ -146,6 +152,9 @@ class TorchMemorySaver:
             for region in self._tagged(tag):
                 for pool in region.pools:
                     pool.wake()
+            while tag is None and self._suspended:
+                _call_nccl("ncclCommResume", self._suspended[-1])
+                self._suspended.pop()
 
     def get_cpu_backup(self, x: Any, zero_copy: bool = False) -> Any:
         """A copy of the kept contents of a paused tensor on the host; ``None`` if none are kept.
@@ -180,6 +189,20 @@ class TorchMemorySaver:
     def hook_mode(self, mode: str) -> None:
         if mode not in ("preload", "torch"):
             raise ValueError(f"{mode!r} is no hook mode; use 'preload' or 'torch', which are the same here")
+
+    @property
+    def suspends_nccl(self) -> bool:
+        """Whether ``pause()`` also releases the memory of the communicators of ``torch.distributed``.
+
+        ``resume()`` gets it back. It needs NCCL 2.29.7, or an RCCL that has ``ncclCommSuspend``.
+        """
+        return self._suspends_nccl
+
+    @suspends_nccl.setter
+    def suspends_nccl(self, value: bool) -> None:
+        if value:
+            _nccl("ncclCommSuspend")
+        self._suspends_nccl = value
 
     @property
     def memory_margin_bytes(self) -> int:
@@ -226,6 +249,50 @@ def _check() -> None:
     if not cachette_gpu.torch.is_enabled():
         raise EnableError("CUDA was initialised before Cachette was enabled; import cachette_gpu.memory_saver, or call "
                           "cachette_gpu.torch.enable(), before the first use of a GPU")
+
+
+def _nccl(name: str) -> Any:
+    """A function of the NCCL or RCCL that PyTorch uses."""
+    for library in ("libnccl.so.2", "librccl.so.1"):
+        try:
+            return getattr(ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW), name)
+        except (OSError, AttributeError):
+            continue
+    raise Error(f"there is no {name} in this process; use NCCL 2.29.7 or later, and PyTorch with torch.distributed")
+
+
+def _call_nccl(name: str, communicator: int, *arguments: int) -> None:
+    status = _nccl(name)(ctypes.c_void_p(communicator), *arguments)
+    if status != 0:
+        raise Error(f"{name} failed with status {status}; NCCL_DEBUG=WARN says why")
+
+
+def _communicators() -> list[int]:
+    """The communicators of the current device, of every process group."""
+    dist: Any = torch.distributed
+    if not dist.is_available() or not dist.is_initialized():
+        return []
+    device = torch.device("cuda", torch.cuda.current_device())
+    found = []
+    for group in dist.distributed_c10d._world.pg_map:
+        with contextlib.suppress(RuntimeError):  # A group without a backend for GPUs.
+            pointer = getattr(group._get_backend(device), "_comm_ptr", None)
+            found.append(0 if pointer is None else pointer())
+    return sorted({communicator for communicator in found if communicator})
+
+
+def _suspend(communicators: list[int]) -> list[int]:
+    """Releases the memory of communicators, of all or of none."""
+    suspended: list[int] = []
+    try:
+        for communicator in communicators:
+            _call_nccl("ncclCommSuspend", communicator, 1)  # NCCL_SUSPEND_MEM
+            suspended.append(communicator)
+    except Error:
+        for communicator in suspended:
+            _call_nccl("ncclCommResume", communicator)
+        raise
+    return suspended
 
 
 @contextlib.contextmanager

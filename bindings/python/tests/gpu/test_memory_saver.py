@@ -86,6 +86,30 @@ dist.destroy_process_group()
 """)
 
 
+def test_communicators_are_suspended_where_nccl_can() -> None:
+    gpu.run(IMPORT + """
+import cachette_gpu
+import torch.distributed as dist
+dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1, device_id=torch.device("cuda", 0))
+with saver.region("weights", enable_cpu_backup=True):
+    weights = torch.ones(16 << 20, device="cuda")
+dist.all_reduce(weights)
+try:
+    saver.suspends_nccl = True
+except cachette_gpu.Error as why:
+    assert "use NCCL 2.29.7 or later" in str(why), why
+else:
+    for _ in range(5):
+        before = used()
+        saver.pause()
+        assert len(saver._suspended) == 1 and used() < before
+        saver.resume()
+        dist.all_reduce(weights)
+    assert not saver._suspended and bool((weights == 1).all())
+dist.destroy_process_group()
+""")
+
+
 def test_all_memory_of_a_process_pauses_if_it_asks_for_that() -> None:
     gpu.run(IMPORT + """
 tensor = torch.full((64 << 20,), 4.0, device="cuda")
