@@ -39,13 +39,24 @@ class _Region:
     def __init__(self, tag: str, keeps: int) -> None:
         self.tag = tag
         self.keeps = keeps
-        self.pools: list[Any] = []
+        self._own: list[Any] = []
+        #: Pools of PyTorch that graphs were captured in.
+        self.graphs: list[_GraphPool] = []
+
+    @property
+    def pools(self) -> list[Any]:
+        """All pools, which pause and resume together."""
+        return [*self.graphs, *self._own]
 
     def awake(self) -> Any:
         """A pool that serves requests: another one while the last is paused."""
-        if not self.pools or self.pools[-1].is_asleep:
-            self.pools.append(cachette_gpu.torch.Pool(tag=f"memory_saver {self.tag}"))
-        return self.pools[-1]
+        if not self._own or self._own[-1].is_asleep:
+            self._own.append(cachette_gpu.torch.Pool(tag=f"memory_saver {self.tag}"))
+        return self._own[-1]
+
+    def identifiers(self) -> set[tuple[int, tuple[int, int]]]:
+        """The device and the identifier of each pool that is not one of PyTorch."""
+        return {(device, native.id) for pool in self._own for device, native in pool._own_pools().items()}
 
 
 class _GraphPool:
@@ -105,11 +116,10 @@ class TorchMemorySaver:
         identifier = tuple(getattr(pool, "id", pool))
         device = torch.cuda.current_device()
         with self._lock:
-            own = {(number, native.id) for region in self._regions.values() for each in region.pools
-                   if isinstance(each, cachette_gpu.torch.Pool) for number, native in each._own_pools().items()}
-            if (device, identifier) not in own | self._graph_pools:
+            known = self._graph_pools.union(*(region.identifiers() for region in self._regions.values()))
+            if (device, identifier) not in known:
                 self._graph_pools.add((device, identifier))
-                self._region(tag, keeps).pools.insert(0, _GraphPool(device, identifier))
+                self._region(tag, keeps).graphs.append(_GraphPool(device, identifier))
 
     @contextlib.contextmanager
     def disable(self) -> Iterator[None]:

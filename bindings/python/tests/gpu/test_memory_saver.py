@@ -51,6 +51,11 @@ with saver.cuda_graph(graph, tag="graph"):
     result = given * 2 + weights[: 16 << 20]
 with saver.cuda_graph(other, pool=shared, tag="graph"):
     second = given * 3
+third = torch.cuda.CUDAGraph()
+with saver.cuda_graph(third, pool=torch.cuda.graph_pool_handle(), tag="other"):
+    fourth = given * 4
+with saver.region("other"):   # a tag that only a graph had
+    beside = torch.ones(8 << 20, device="cuda")
 graph.replay(); other.replay()
 expected, before = (2 + copy[: 16 << 20]), used()
 assert torch.equal(result.cpu(), expected)

@@ -122,10 +122,11 @@ class Pool:
         """Allocates the memory again at the same addresses, with the saved contents. Returns the number of bytes."""
         return sum(pool.wake(progress) for pool in self._own_pools().values())
 
-    def read_contents(self, address: int, size: int, device: Device = None) -> bytearray | None:
+    def read_contents(self, address: int, size: int) -> bytearray | None:
         """Copies contents that the sleeping pool keeps, from an address on; ``None`` if they are not kept."""
-        pool = self._own_pools().get(index_of(device))
-        return None if pool is None or not pool.is_asleep else pool.read_contents(address, size)
+        asleep = (pool for pool in self._own_pools().values() if pool.is_asleep)
+        found = (pool.read_contents(address, size) for pool in asleep)
+        return next((contents for contents in found if contents is not None), None)
 
     def spill_contents(self, folder: str | os.PathLike[str]) -> int:
         """Moves the contents that the sleeping pool keeps to files in a folder; returns the freed host memory.
