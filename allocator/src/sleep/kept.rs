@@ -17,8 +17,12 @@ impl<D: Device> Pool<D> {
     pub fn read_contents(&self, address: u64, into: &mut [u8]) -> Result<bool, Error> {
         let inner = self.allocator().inner();
         inner.with_contents(&self.state, |offload| {
+            if !offload.keeps(address, into.len()) {
+                return Ok(false);
+            }
             offload.read_back().map_err(|error| self.file_failed(&error))?;
-            Ok(offload.read(address, into))
+            offload.read(address, into);
+            Ok(true)
         })
     }
 

@@ -85,20 +85,26 @@ impl<D: Device> OffloadState<D> {
         self.slabs.iter_mut().try_for_each(StagingBuffer::read_back)
     }
 
-    /// Copies kept contents from an address on. Returns whether all of them are kept.
-    pub(super) fn read(&self, address: u64, into: &mut [u8]) -> bool {
-        let wanted = address..address.saturating_add(into.len() as u64);
-        let parts = self.entries.iter().flat_map(|entry| &entry.saved);
-        let parts = parts.flat_map(|saved| saved.within(slice::from_ref(&wanted)));
-        let mut found = 0;
-        for part in parts {
+    /// Returns whether all contents of a range are kept.
+    pub(super) fn keeps(&self, address: u64, bytes: usize) -> bool {
+        self.parts(address, bytes).map(|part| part.bytes).sum::<usize>() == bytes
+    }
+
+    /// Copies kept contents from an address on. They are not in a file.
+    pub(super) fn read(&self, address: u64, into: &mut [u8]) {
+        for part in self.parts(address, into.len()) {
             let Ok(offset) = usize::try_from(part.at.address() - address) else { continue };
             // SAFETY: the part lies within the range, and its place in the slab has so many bytes, which were written.
             let bytes = unsafe { slice::from_raw_parts(part.host.as_ptr(), part.bytes) };
             into[offset..offset + part.bytes].copy_from_slice(bytes);
-            found += part.bytes;
         }
-        found == into.len()
+    }
+
+    /// The kept parts of a range.
+    fn parts(&self, address: u64, bytes: usize) -> impl Iterator<Item = SavedBytes> + use<'_, D> {
+        let wanted = address..address.saturating_add(bytes as u64);
+        let saved = self.entries.iter().flat_map(|entry| &entry.saved);
+        saved.flat_map(move |saved| saved.within(slice::from_ref(&wanted)).collect::<Vec<_>>())
     }
 
     /// Returns whether any chunk is asleep, or may still be copied.

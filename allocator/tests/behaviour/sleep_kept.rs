@@ -64,6 +64,8 @@ fn contents_leave_the_host_and_come_back_from_a_file() {
     assert_eq!(pool.spill_contents(folder.path()), Ok(0), "they are there already");
     assert_eq!(fs::read_dir(folder.path()).expect("it is a folder").count(), 0, "the file has no name");
     assert!(fs::metadata(unnamed(folder.path())).is_ok_and(|file| file.len() >= 6 * MIB));
+    assert_eq!(read(&pool, 512, 1), None);
+    assert_eq!(pool.spill_contents(folder.path()), Ok(0), "nothing was read for an address of others");
     assert_eq!(read(&pool, memory[1].address(), 10), Some(vec![9; 10]));
     assert_eq!(pool.spill_contents(folder.path()), Ok(freed), "a read has brought them back");
     pool.wake().expect("there is room");
