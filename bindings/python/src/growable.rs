@@ -117,14 +117,8 @@ impl PyGrowable {
         view::check(self.__dlpack_device__()?, dl_device, copy)?;
         let growable = self.growable()?;
         let allocator = growable.allocator();
-        match Consumer::read(allocator.device_info().vendor, stream)? {
-            Consumer::Unordered => {}
-            Consumer::Host => py.detach(|| growable.stream().synchronize()).map_err(error::of_device)?,
-            Consumer::Stream(handle) => {
-                let consumer = Named::open(Some(Named::Handle(handle.raw())), allocator)?;
-                consumer.wait(growable.stream()).map_err(error::of_allocator)?;
-            }
-        }
+        let consumer = Consumer::read(allocator.device_info().vendor, stream)?;
+        consumer.order(py, allocator, || growable.stream().synchronize(), |stream| stream.wait(growable.stream()))?;
         let (address, bytes, device) = (growable.address(), growable.bytes(), device_of(allocator.device_info()));
         let length = i64::try_from(bytes).map_err(|why| PyValueError::new_err(why.to_string()))?;
         let tensor = Tensor::new(Arc::clone(&growable), address, bytes, device, Self::data_type(), &[length]);

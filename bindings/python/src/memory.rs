@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cachette::hal::{Device, DeviceInfo, StreamRef, Vendor};
-use cachette::{Allocation, Allocator, hal};
+use cachette::{Allocation, Allocator, Stream, hal};
 use cachette_dlpack::abi::{DLDataType, DLDevice};
 use cachette_dlpack::{Tensor, device_of, hand_over};
 use pyo3::exceptions::{PyBufferError, PyValueError};
@@ -55,17 +55,8 @@ impl Memory {
 
     /// Lets a consumer use the memory in `stream`, as `__dlpack__` was asked.
     pub(crate) fn pass_to(&self, py: Python<'_>, consumer: Consumer) -> PyResult<()> {
-        match consumer {
-            Consumer::Unordered => Ok(()),
-            Consumer::Host => py.detach(|| self.synchronize()).map_err(error::of_device),
-            Consumer::Stream(stream) => {
-                crate::cupy::retain_current(py, stream);
-                // SAFETY: a handle is its caller's to answer for, as the documentation says: a live stream of this
-                // device until the allocator and the memory are gone.
-                let stream = unsafe { self.allocator.adopt_stream(stream) }.map_err(error::of_allocator)?;
-                hand_over(&self.allocator, &self.allocation, &stream).map_err(error::of_device)
-            }
-        }
+        let hand_over = |stream: &Stream| Ok(hand_over(&self.allocator, &self.allocation, stream)?);
+        consumer.order(py, &self.allocator, || self.synchronize(), hand_over)
     }
 
     /// Waits until everything queued in the stream of the memory has finished.
@@ -87,6 +78,27 @@ pub(crate) enum Consumer {
 }
 
 impl Consumer {
+    /// Orders the uses of the consumer behind the work of the memory, on the host by `settle` or in a stream.
+    pub(crate) fn order(
+        self,
+        py: Python<'_>,
+        allocator: &Allocator,
+        settle: impl FnOnce() -> hal::Result<()> + Send,
+        hand_over: impl FnOnce(&Stream) -> Result<(), cachette::Error>,
+    ) -> PyResult<()> {
+        match self {
+            Self::Unordered => Ok(()),
+            Self::Host => py.detach(settle).map_err(error::of_device),
+            Self::Stream(stream) => {
+                crate::cupy::retain_current(py, stream);
+                // SAFETY: a handle is its caller's to answer for, as the documentation says: a live stream of this
+                // device until the allocator and the memory are gone.
+                let stream = unsafe { allocator.adopt_stream(stream) }.map_err(error::of_allocator)?;
+                hand_over(&stream).map_err(error::of_allocator)
+            }
+        }
+    }
+
     /// Reads the argument by the rules of the array API standard, which differ by vendor.
     pub(crate) fn read(vendor: Vendor, stream: Option<i64>) -> PyResult<Self> {
         let refuse = |text: &str| Err(PyBufferError::new_err(format!("stream={}: {text}", stream.unwrap_or(0))));
