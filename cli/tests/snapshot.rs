@@ -110,6 +110,20 @@ fn a_page_lies_beside_the_snapshot_by_default() {
     assert!(ran.stdout.starts_with(&format!("wrote {page} (")) && ran.stdout.lines().count() == 1, "{ran:?}");
 }
 
+#[test]
+fn memory_of_pools_that_sleep_is_not_reserved() {
+    let mut snapshot = run_of_three();
+    let mut large = snapshot.segments.iter_mut().filter(|segment| segment.bytes == 20 * MIB);
+    large.next().expect("it has such segments").asleep = true;
+    let ran = run(&["snapshot", "info", pickled(&snapshot).path()]);
+    for line in [
+        "  reserved          44.00 MiB  in 3 segments, 0 of them elastic\n",
+        "  asleep            20.00 MiB  of pools that sleep, without memory of the device\n",
+    ] {
+        assert!(ran.stdout.contains(line), "{ran:?}");
+    }
+}
+
 /// Two snapshots: one owner has 34 MiB more, another has come, and memory without callers has gone.
 fn two_steps() -> [Scratch; 2] {
     let before = run_of_three();

@@ -36,6 +36,9 @@ pub struct Segment {
     pub pool: u32,
     /// Whether the segment is elastic.
     pub elastic: bool,
+    /// Whether its pool sleeps, so that it has addresses and no memory of the device.
+    #[cfg_attr(feature = "files", serde(default, skip_serializing_if = "std::ops::Not::not"))]
+    pub asleep: bool,
     /// The number of segments that the allocator had obtained before this one.
     pub order: u64,
     /// The stack of its allocation.

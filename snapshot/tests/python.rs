@@ -39,7 +39,7 @@ g, = s['segments']
 assert set(g) >= {'device', 'address', 'total_size', 'allocated_size', 'active_size', 'requested_size', 'stream',
     'segment_type', 'segment_pool_id', 'is_expandable', 'frames', 'blocks'}, set(g)
 assert (g['total_size'], g['allocated_size'], g['active_size'], g['requested_size']) == (2 << 20, 1024, 1536, 1100)
-assert (g['segment_type'], g['segment_pool_id'], g['is_expandable']) == ('small', (1, 7), True)
+assert (g['segment_type'], g['segment_pool_id'], g['is_expandable'], g['is_asleep']) == ('small', (1, 7), True, True)
 assert [b['state'] for b in g['blocks']] == ['active_allocated', 'active_pending_free', 'inactive']
 plain = {'address', 'size', 'requested_size', 'state', 'frames'}
 assert [set(b) - plain for b in g['blocks']] == [{'label'}, {'label'}, set()]

@@ -119,6 +119,7 @@ prop_compose! {
             kind: if switches.0 { SegmentKind::Small } else { SegmentKind::Large },
             pool: tables.0,
             elastic: switches.1,
+            asleep: switches.1 && switches.0,
             order: numbers.4,
             stack: StackId(tables.1),
             blocks,

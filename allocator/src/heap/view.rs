@@ -20,6 +20,8 @@ pub(crate) struct HeapCopy {
     pub(crate) stacks: Stacks,
     pub(crate) stream: StreamRef,
     pub(crate) pool: PoolId,
+    /// Whether the pool sleeps.
+    pub(crate) asleep: bool,
     /// For every pending block, the number of the last fence that it waits for.
     pub(crate) last_points: HashMap<BlockId, u64>,
 }
@@ -66,11 +68,12 @@ impl<D: Device> Heap<D> {
         let state = self.lock_coalesced();
         state.blocks.copy_into(&mut copied);
         let stacks = Stacks::clone(&state.stacks);
-        let last_points = state.pending.last_points();
+        let (last_points, asleep) = (state.pending.last_points(), state.asleep);
         drop(state);
         // In the order of creation.
         copied.segments.sort_unstable_by_key(|segment| segment.age);
-        HeapCopy { blocks: copied, stacks, stream: self.stream_state.handle, pool: self.pool_id(), last_points }
+        let (stream, pool) = (self.stream_state.handle, self.pool_id());
+        HeapCopy { blocks: copied, stacks, stream, pool, asleep, last_points }
     }
 
     pub(crate) fn largest_free(&self) -> u64 {

@@ -330,6 +330,7 @@ mod tests {
             stacks: Stacks::default(),
             stream: StreamRef::DEFAULT,
             pool: PoolId::DEFAULT,
+            asleep: false,
             last_points: HashMap::new(),
         };
         blocks.copy_into(&mut heap.blocks);

@@ -15,6 +15,8 @@ pub(super) const STREAM: &str = "stream";
 pub(super) const SEGMENT_TYPE: &str = "segment_type";
 pub(super) const SEGMENT_POOL_ID: &str = "segment_pool_id";
 pub(super) const IS_EXPANDABLE: &str = "is_expandable";
+/// Whether the segment has no memory now. PyTorch's snapshots do not have it, and its viewers ignore it.
+pub(super) const IS_ASLEEP: &str = "is_asleep";
 pub(super) const ORDER: &str = "registration_counter";
 pub(super) const FRAMES: &str = "frames";
 pub(super) const BLOCKS: &str = "blocks";

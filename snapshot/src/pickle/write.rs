@@ -101,6 +101,9 @@ impl<'a, W: Write> Pickler<'a, W> {
         })?;
         self.entry(key::SEGMENT_POOL_ID, |pickler| pickler.pool(segment.pool))?;
         self.entry(key::IS_EXPANDABLE, |pickler| pickler.out.bool(segment.elastic))?;
+        if segment.asleep {
+            self.entry(key::IS_ASLEEP, |pickler| pickler.out.bool(true))?;
+        }
         self.number(key::ORDER, segment.order)?;
         self.entry(key::FRAMES, |pickler| pickler.stack(segment.stack))?;
         self.entry(key::BLOCKS, |pickler| pickler.list(&segment.blocks, Self::block))?;

@@ -47,6 +47,7 @@ pub(crate) fn small() -> Snapshot {
         kind: SegmentKind::Small,
         pool: 1,
         elastic: true,
+        asleep: true,
         order: 4,
         stack,
         blocks: vec![

@@ -52,6 +52,7 @@ impl SnapshotBuilder {
             kind: heap.blocks.kind_of(segment, address, address + bytes),
             pool,
             elastic: heap.blocks.elastic,
+            asleep: heap.asleep,
             order: segment.order,
             stack: StackId(stack.copied().unwrap_or(0)),
             blocks,

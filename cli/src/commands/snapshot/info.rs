@@ -151,6 +151,13 @@ fn write_memory(out: &mut dyn Write, memory: &Memory) -> io::Result<()> {
     let Memory { segments, elastic, .. } = memory;
     let noun = plural(*segments, "segment", "segments");
     writeln!(out, "  reserved       {:>12}  in {segments} {noun}, {elastic} of them elastic", Bytes(memory.reserved))?;
+    if memory.asleep > 0 {
+        writeln!(
+            out,
+            "  asleep         {:>12}  of pools that sleep, without memory of the device",
+            Bytes(memory.asleep)
+        )?;
+    }
     for (name, bytes) in [
         ("allocated", memory.allocated),
         ("pending", memory.pending),

@@ -13,6 +13,8 @@ pub(super) struct Memory {
     pub(super) segments: usize,
     pub(super) elastic: usize,
     pub(super) reserved: u64,
+    /// Bytes of segments that sleep, which count nowhere else.
+    pub(super) asleep: u64,
     pub(super) allocated: u64,
     pub(super) pending: u64,
     pub(super) free: u64,
@@ -23,6 +25,10 @@ pub(super) struct Memory {
 
 impl Memory {
     fn add(&mut self, segment: &Segment) {
+        if segment.asleep {
+            self.asleep = self.asleep.saturating_add(segment.bytes);
+            return;
+        }
         let largest = segment.blocks.iter().filter(|block| is_free(block)).map(|block| block.bytes).max().unwrap_or(0);
         self.segments += 1;
         self.elastic += usize::from(segment.elastic);
@@ -95,7 +101,7 @@ impl<'a> Summary<'a> {
             memory.add(segment);
             let pool = snapshot.pools.get(segment.pool as usize);
             pools.entry(pool.copied().unwrap_or_default()).or_default().add(segment);
-            for block in segment.blocks.iter().filter(|block| !is_free(block)) {
+            for block in segment.blocks.iter().filter(|block| !is_free(block) && !segment.asleep) {
                 let (bytes, blocks) = stacks.entry(block.stack).or_default();
                 *bytes = bytes.saturating_add(block.bytes);
                 *blocks += 1;

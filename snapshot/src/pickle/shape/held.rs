@@ -25,6 +25,7 @@ impl Builder<'_, '_> {
                 key::SEGMENT_TYPE => segment.kind = self.kind(value, node)?,
                 key::SEGMENT_POOL_ID => segment.pool = self.pool(value, node)?,
                 key::IS_EXPANDABLE => segment.elastic = value == Value::Bool(true),
+                key::IS_ASLEEP => segment.asleep = value == Value::Bool(true),
                 key::ORDER => segment.order = self.whole_number(value, node, key::ORDER)?,
                 key::FRAMES => segment.stack = self.stack(value)?,
                 key::BLOCKS => blocks = value,

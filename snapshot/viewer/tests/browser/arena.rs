@@ -163,7 +163,7 @@ impl Arena {
             elastic,
             order: self.segments.len() as u64,
             stack: self.stack,
-            blocks: Vec::new(),
+            ..Segment::default()
         });
         self.starts.insert(address);
         self.list(home, address, bytes);
