@@ -171,6 +171,11 @@ impl PoolState {
         self.priority.is_some() && self.guards.load(Acquire) == 0 && !self.is_asleep()
     }
 
+    /// Whether the pool could be evicted if it had no guard.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.priority.is_some() && self.guards.load(Relaxed) > 0
+    }
+
     /// Writes contents again that were dropped. One thread does it, and the others wait.
     fn reload(&self) -> Result<(), Error> {
         let Some(reload) = &self.reload else { return Ok(()) };

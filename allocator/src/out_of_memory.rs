@@ -34,8 +34,12 @@ pub struct OutOfMemory {
     pub elsewhere: Option<u64>,
     /// The memory limit of this allocator, if there is one.
     pub limit: Option<u64>,
-    /// Bytes of allocated blocks.
+    /// Bytes of allocated blocks, without those of pools that sleep.
     pub allocated: u64,
+    /// Bytes of the blocks of pools that sleep, which are not on the device.
+    pub asleep: u64,
+    /// Bytes of evictable pools that a guard keeps on the device.
+    pub guarded: u64,
     /// Bytes reserved from the device.
     pub reserved: u64,
     /// Bytes that callers have freed, but other streams still use.
@@ -103,6 +107,8 @@ pub enum OomHint {
     Elastic,
     /// Another pool holds enough unused memory.
     OtherPool,
+    /// Guards keep evictable pools on the device.
+    Guarded,
     /// Other users of the device hold enough memory.
     Elsewhere,
     /// The request is larger than the memory that can become available.
@@ -125,6 +131,7 @@ impl fmt::Display for OomHint {
             Self::OtherPool => {
                 "another pool holds enough unused memory: empty its cache, or create it with `use_on_oom`"
             }
+            Self::Guarded => "guards of make_resident keep pools on the device: drop one, and its pool can be evicted",
             Self::Elsewhere => {
                 "other processes or libraries use enough of this device: stop them, or use another device"
             }
@@ -170,6 +177,7 @@ impl OutOfMemory {
             (OomHint::Fragmented, in_pieces),
             (OomHint::Elastic, in_pieces && self.elastic == Some(false)),
             (OomHint::OtherPool, other_pool),
+            (OomHint::Guarded, self.guarded > 0),
             (OomHint::Elsewhere, others_have && !over_limit),
         ];
         let applies = all.into_iter().filter(|(_, applies)| *applies);
@@ -207,10 +215,17 @@ impl fmt::Display for OutOfMemory {
             Bytes(self.unallocated()),
             Bytes(self.largest_free),
         )?;
+        if self.asleep > 0 {
+            write!(f, "; pools that sleep have {} more, which are not on the device", Bytes(self.asleep))?;
+        }
         if self.pools.iter().any(|pool| pool.id != PoolId::DEFAULT) {
             for pool in &self.pools {
-                let (id, reserved, unused) = (pool.id, Bytes(pool.reserved), Bytes(pool.unallocated()));
-                write!(f, "; of that pool {id} holds {reserved}, {unused} of them unused")?;
+                let (reserved, unused) = (Bytes(pool.reserved), Bytes(pool.unallocated()));
+                match pool.id {
+                    PoolId::DEFAULT => f.write_str("; of that the default pool")?,
+                    id => write!(f, "; of that pool {id}")?,
+                }
+                write!(f, " holds {reserved}, {unused} of them unused")?;
             }
         }
         self.sites.shown().iter().try_for_each(|site| write!(f, "\n{site}"))?;

@@ -99,6 +99,12 @@ impl Block {
         self.state == BlockState::Free
     }
 
+    /// Whether a caller or queued work uses it.
+    #[inline]
+    pub(crate) const fn is_in_use(&self) -> bool {
+        matches!(self.state, BlockState::Allocated | BlockState::Pending)
+    }
+
     /// Offset from the start of the segment, in units.
     #[inline]
     pub(crate) const fn offset(&self) -> u32 {

@@ -16,7 +16,9 @@ pub enum GrowableProblem {
         bytes: u64,
     },
     /// The range ends beyond the addresses, or before it begins.
-    #[error("the range {start}..{end} is not within its {bytes} bytes")]
+    #[error(
+        "the range {start}..{end} is not within its {bytes} bytes; give offsets from the first byte to the one after the last"
+    )]
     OutOfRange {
         /// The first offset.
         start: u64,

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use cachette_hal::{Device, MemoryInfo};
 
 use crate::allocator::Allocator;
-use crate::blocks::BlockState;
 
 /// Who holds memory of the device at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,7 +31,7 @@ impl<D: Device> Allocator<D> {
         for heap in inner.heaps.iter().filter(|heap| heap.has_memory()) {
             let state = heap.state.lock();
             for (_, block) in state.blocks.iter() {
-                if matches!(block.state, BlockState::Allocated | BlockState::Pending) {
+                if block.is_in_use() {
                     *by_label.entry(block.label.name().unwrap_or_default()).or_default() += block.bytes();
                 }
             }

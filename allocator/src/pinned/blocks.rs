@@ -10,7 +10,7 @@ use cachette_hal::Device;
 
 use super::memory::{PAGE, PinnedMemory};
 use super::uses::PinnedUser;
-use crate::blocks::{Block, BlockId, BlockState, HeapBlocks, ReuseGuard, Segment, SegmentId};
+use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard, Segment, SegmentId};
 use crate::error::PointerProblem;
 use crate::heap_policy::HeapPolicy;
 use crate::label::Label;
@@ -308,15 +308,14 @@ impl<D: Device> PinnedBlocks<D> {
         if segments != self.segments.len() {
             return Err(format!("{segments} pinned segments are held, and {} are listed", self.segments.len()));
         }
-        let in_use = |block: &Block| matches!(block.state, BlockState::Allocated | BlockState::Pending);
-        let active = self.heap.iter().filter(|(_, block)| in_use(block)).map(|(_, block)| block.bytes());
+        let active = self.heap.iter().filter(|(_, block)| block.is_in_use()).map(|(_, block)| block.bytes());
         let (requests, bytes) = active.fold((0, 0), |(requests, bytes), more| (requests + 1, bytes + more));
         let [counted_requests, counted_bytes] = self.active.stats().map(|stat| stat.current);
         let counted = (counted_requests, counted_bytes);
         if (requests, bytes) != counted {
             return Err(format!("{requests} pinned blocks of {bytes} bytes are in use, and {counted:?} are counted"));
         }
-        let used = |id: &BlockId| self.heap.blocks.get(*id).is_some_and(|block| in_use(block) && block.slow_free);
+        let used = |id: &BlockId| self.heap.blocks.get(*id).is_some_and(|block| block.is_in_use() && block.slow_free);
         if self.users.keys().all(used) { Ok(()) } else { Err("a free pinned block has users".to_owned()) }
     }
 }

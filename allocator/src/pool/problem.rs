@@ -42,7 +42,7 @@ pub enum PoolProblem {
         address: u64,
     },
     /// The pool sleeps.
-    #[error("the pool sleeps; wake it first")]
+    #[error("the pool sleeps; wake it first, by wake or make_resident")]
     Asleep,
     /// The pool does not sleep, so it keeps no contents.
     #[error("the pool is awake, and its contents are in its memory; put it to sleep first")]

@@ -15,6 +15,17 @@ use crate::pool::PoolId;
 use crate::retry::Retry;
 use crate::stats::Counted;
 
+/// What the heaps hold.
+struct InUse {
+    pools: Vec<PoolFigures>,
+    /// Bytes of free blocks that are too small for the request.
+    fragmented: u64,
+    /// Bytes of the blocks of pools that sleep.
+    asleep: u64,
+    /// The blocks in use that have a stack.
+    stacks: Vec<StackUse>,
+}
+
 impl<D: Device> Retry<'_, D> {
     pub(super) fn report(&self) -> OutOfMemory {
         let shared = self.shared;
@@ -29,18 +40,24 @@ impl<D: Device> Retry<'_, D> {
         self.heap.note_exhaustion(free.unwrap_or(0), self.rounded);
         self.heap.tell(TraceAction::OutOfMemory, free.unwrap_or(0), self.rounded);
         let ours = reserved + shared.uncached.bytes();
-        let (pools, fragmented, stacks) = self.in_use();
+        let InUse { pools, fragmented, asleep, stacks } = self.in_use();
         let pool = self.heap.pool();
+        let pool_id = pool.as_ref().map_or(PoolId::DEFAULT, |pool| pool.id);
+        let guarded = self.inner.pools.select(|state| state.id != pool_id && state.is_guarded());
+        let guarded = guarded.iter().flat_map(|state| self.inner.heaps_of(state)).map(|heap| heap.reserved()).sum();
         OutOfMemory {
             device: shared.device.info().ordinal,
-            pool: pool.as_ref().map_or(PoolId::DEFAULT, |pool| pool.id),
+            pool: pool_id,
             requested: self.wanted.request.requested,
             segment: self.segment,
             total: memory.map(|memory| memory.total),
             free,
             elsewhere: memory.map(|m| m.total.saturating_sub(m.free).saturating_sub(ours)),
             limit: shared.settings.limit(),
-            allocated,
+            // A pool can fall asleep or wake between the two figures.
+            allocated: allocated.saturating_sub(asleep),
+            asleep,
+            guarded,
             reserved,
             pending: now(Counted::PendingBytes).saturating_sub(allocated),
             largest_free: pools.iter().map(|pool| pool.largest_free).max().unwrap_or(0),
@@ -55,16 +72,23 @@ impl<D: Device> Retry<'_, D> {
         }
     }
 
-    /// Returns the figures of each pool, the bytes of free blocks that are too small, and the blocks in use with a stack.
-    ///
     /// Heaps are not copied: memory for a copy takes longer to obtain than the walk.
-    fn in_use(&self) -> (Vec<PoolFigures>, u64, Vec<StackUse>) {
+    fn in_use(&self) -> InUse {
         let mut pools: BTreeMap<PoolId, PoolFigures> = BTreeMap::new();
-        let (mut fragmented, mut stacks) = (0, Vec::new());
+        let (mut fragmented, mut asleep, mut stacks) = (0, 0, Vec::new());
         for heap in self.inner.heaps.all() {
             let id = heap.pool_id();
             let pool = pools.entry(id).or_insert(PoolFigures::new(id));
             let state = heap.lock_coalesced();
+            if state.asleep {
+                asleep += state
+                    .blocks
+                    .iter()
+                    .filter(|(_, block)| block.is_in_use())
+                    .map(|(_, block)| block.bytes())
+                    .sum::<u64>();
+                continue;
+            }
             pool.reserved += heap.reserved();
             for (id, block) in state.blocks.iter() {
                 let bytes = block.bytes();
@@ -86,7 +110,7 @@ impl<D: Device> Retry<'_, D> {
         for serving in self.inner.pools.on_oom() {
             pools.entry(serving.id).and_modify(|pool| pool.use_on_oom = true);
         }
-        (pools.into_values().collect(), fragmented, stacks)
+        InUse { pools: pools.into_values().collect(), fragmented, asleep, stacks }
     }
 
     /// The caller may hold locks, so stacks are counted and named when the report is read.

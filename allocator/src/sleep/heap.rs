@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, StreamRef, Transfer, VirtualMemory};
 
-use crate::blocks::{Block, BlockState, Chunk};
+use crate::blocks::Chunk;
 use crate::device_state::DeviceState;
 use crate::elastic::chunk_table::pointer;
 use crate::heap::Heap;
@@ -164,8 +164,7 @@ impl<D: Device> Heap<D> {
     /// Returns every chunk, with the addresses in it whose contents must be kept: those in use, or all if `whole`.
     pub(crate) fn contents(&self, whole: bool) -> Vec<(Chunk, Vec<Range<u64>>)> {
         let state = self.lock_coalesced();
-        let in_use = |block: &Block| matches!(block.state, BlockState::Allocated | BlockState::Pending);
-        let used = state.blocks.iter().filter(|(_, block)| in_use(block));
+        let used = state.blocks.iter().filter(|(_, block)| block.is_in_use());
         let mut used: Vec<_> = used.map(|(_, block)| block.address..block.end()).collect();
         let chunks = state.blocks.chunks();
         drop(state);

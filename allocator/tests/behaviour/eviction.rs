@@ -7,7 +7,7 @@ use cachette::evict::{Priority, Resident};
 use cachette::hal::Call;
 use cachette::pool::PoolProblem;
 use cachette::sleep::Contents;
-use cachette::{Error, OutOfMemory, PoolOptions};
+use cachette::{Error, OomHint, OutOfMemory, PoolOptions};
 use cachette_hal_host::HostConfig;
 
 use crate::fixture::threads::{PATIENCE, Stop, in_time, is_waiting, start};
@@ -109,6 +109,30 @@ fn a_pool_with_a_guard_stays_and_the_request_fails() {
     drop(other);
     let _here = resident(&pool);
     assert_eq!(test.content(&memory, &stream), Some(7));
+}
+
+#[test]
+fn a_report_names_what_sleeps_and_what_guards_keep() {
+    let (test, stream) = limited(64, "");
+    let (asleep, _first) = layer(&test, 0, 1, 40 * MIB, &stream);
+    asleep.sleep(Contents::Keep).expect("it can sleep");
+    let report = out_of_memory(test.allocator.allocate(80 * MIB, &stream));
+    assert_eq!((report.allocated, report.asleep, report.guarded, report.reserved), (0, 40 * MIB, 0, 0));
+    assert!(report.to_string().contains("; pools that sleep have 40.00 MiB more"), "{report}");
+    let (guarded, _second) = layer(&test, 0, 2, 30 * MIB, &stream);
+    let guard = resident(&guarded);
+    let report = out_of_memory(test.allocator.allocate(40 * MIB, &stream));
+    assert_eq!((report.allocated, report.asleep, report.guarded), (30 * MIB, 40 * MIB, 30 * MIB));
+    assert_eq!(report.hints(), [OomHint::Limit, OomHint::Guarded]);
+    let segments = test.allocator.snapshot().segments;
+    let marked: Vec<_> = segments.iter().map(|segment| (segment.bytes, segment.asleep)).collect();
+    assert_eq!(marked, [(40 * MIB, true), (30 * MIB, false)]);
+    // The pool that wakes is not in its own way.
+    drop(guard);
+    let own = guarded.make_resident().expect("it is awake");
+    let report = out_of_memory(guarded.allocate(80 * MIB, &stream));
+    assert_eq!((report.guarded, report.hints()), (0, vec![OomHint::Limit]));
+    drop(own);
 }
 
 #[test]

@@ -48,7 +48,7 @@ impl Memory {
     /// Fails if there is no memory at the address until the pool wakes.
     pub(crate) fn check_awake(&self) -> PyResult<()> {
         if self.allocation.is_asleep() {
-            return Err(error::of_pool("the pool of this memory sleeps; wake it first"));
+            return Err(error::of_pool("the pool of this memory sleeps; wake it first, by wake() or make_resident()"));
         }
         Ok(())
     }

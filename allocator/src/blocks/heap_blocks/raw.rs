@@ -43,9 +43,7 @@ impl<G> HeapBlocks<G> {
 
     /// The block in use that begins at `address` in `segment`. Only blocks that were never raw need a walk.
     pub(crate) fn find(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
-        let is_such = |(_, block): &(BlockId, &Block)| {
-            block.address == address && matches!(block.state, BlockState::Allocated | BlockState::Pending)
-        };
+        let is_such = |(_, block): &(BlockId, &Block)| block.address == address && block.is_in_use();
         let hint = self.hint(segment, address)?;
         let indexed = self.blocks.get(hint).map(|block| (hint, block)).filter(is_such);
         let walk = || self.blocks_of(self.segments.get(segment)?).find(is_such);
