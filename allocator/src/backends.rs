@@ -152,7 +152,7 @@ fn host() -> Result<Arc<dyn Backend>, OpenError> {
 fn host_config(capacity: Option<OsString>) -> Result<HostConfig, OpenError> {
     let Some(capacity) = capacity else { return Ok(HostConfig::of_machine()) };
     let text = capacity.to_string_lossy();
-    let bytes = parse_size(&text).filter(|_| size_meant(&text).is_none());
+    let bytes = parse_size(&text).filter(|bytes| *bytes > 0 && size_meant(&text).is_none());
     let bytes = bytes.ok_or_else(|| OpenError::HostCapacity { text: text.into_owned() })?;
     Ok(HostConfig::of_machine().capacity(bytes))
 }

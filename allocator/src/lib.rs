@@ -90,8 +90,16 @@
 //! # Configuration
 //!
 //! [`config`] lists the keys: those of PyTorch and a few more. They can be set as values ([`Config::builder`]), as text
-//! (`"max_split_size_mb:64".parse()`), or from the environment ([`Config::from_env`]). Most can be changed at run time:
-//! [`Allocator::set_config`].
+//! (`"max_split_size_mb:64".parse()`), or from the environment ([`Config::from_env`]). [`Allocator::new`] reads no
+//! variable: it has the defaults. Most settings can be changed at run time: [`Allocator::set_config`].
+//!
+//! ```
+//! use cachette::{Allocator, Backends, Config};
+//!
+//! let limited = Allocator::with_config(Backends::open("host")?, &"memory_limit:8GiB".parse()?);
+//! let as_the_user_says = Allocator::with_config(Backends::open("host")?, &Config::from_env()?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! # Cost
 //!

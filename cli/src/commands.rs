@@ -21,6 +21,9 @@ use clap::Subcommand;
 
 use crate::error::CliError;
 
+/// The configuration of libraries and of programs that `cachette run` starts.
+const CONFIG: &str = "CACHETTE_ALLOC_CONF";
+
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

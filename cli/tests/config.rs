@@ -12,12 +12,24 @@ use program::run;
 const HEAD: &str = "\
 # The configuration
 
-The configuration is the text `key:value,key:value`. White space is ignored. It comes from `CACHETTE_ALLOC_CONF`, from
-`--config` of the program, or from the arguments of a library. If that variable is unset or empty, PyTorch's variables
-are read: `PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_HIP_ALLOC_CONF` and `PYTORCH_ALLOC_CONF`.
+The configuration is the text `key:value,key:value`. White space is ignored.
+
+| where | its configuration |
+|---|---|
+| PyTorch, CuPy and other libraries in Python; `cachette run`; C | an argument if there is one, or `CACHETTE_ALLOC_CONF` |
+| Rust | `Allocator::with_config(device, &config)`; the environment only by `Config::from_env()` |
+| `cachette replay` | `--config` alone |
+
+If `CACHETTE_ALLOC_CONF` is unset or empty, PyTorch's variables are read: `PYTORCH_CUDA_ALLOC_CONF`,
+`PYTORCH_HIP_ALLOC_CONF` and `PYTORCH_ALLOC_CONF`.
 
 ```sh
 CACHETTE_ALLOC_CONF=memory_limit:40G,expandable_segments:False python3 train.py
+```
+
+```rust
+let config = \"memory_limit:40G\".parse()?; // or Config::from_env()?, or Config::builder()
+let allocator = Allocator::with_config(Backends::open(\"cuda:0\")?, &config)?;
 ```
 
 `cachette config` prints this table in a terminal, and `cachette config KEY` one key. A switch is exactly `True` or

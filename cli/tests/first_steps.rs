@@ -67,7 +67,16 @@ fn the_doctor_looks_at_every_topic_with_a_remedy() {
     let found = doctor(&[]);
     assert_eq!(found["ready"], true);
     let findings = found["findings"].as_array().unwrap();
-    for topic in ["NVIDIA driver", "AMD driver", "conformance", "C++ compiler", "RDMA", "memory locks", "sockets"] {
+    for topic in [
+        "NVIDIA driver",
+        "AMD driver",
+        "conformance",
+        "C++ compiler",
+        "RDMA",
+        "memory locks",
+        "sockets",
+        "configuration",
+    ] {
         let finding = findings.iter().find(|finding| finding["topic"] == topic);
         let finding = finding.unwrap_or_else(|| panic!("no finding about {topic}"));
         assert_eq!(finding["status"] != "ok", finding["remedy"].is_string(), "{finding}");
@@ -75,6 +84,26 @@ fn the_doctor_looks_at_every_topic_with_a_remedy() {
     assert_eq!(findings[0]["status"], "note", "there is no driver in this test");
     let conformance = findings.iter().find(|finding| finding["topic"] == "conformance").unwrap();
     assert!(conformance["text"].as_str().unwrap().starts_with("host:0: "), "{conformance}");
+}
+
+#[test]
+fn the_doctor_says_which_variable_is_wrong() {
+    for (variable, value, topic, status) in [
+        ("CACHETTE_ALLOC_CONF", "no_such_key:1", "configuration", "broken"),
+        ("PYTORCH_ALLOC_CONF", "no_such_key:1", "configuration", "note"),
+        ("CACHETTE_HOST_CAPACITY", "0", "host memory", "broken"),
+        ("CACHETTE_CUDA_LIBRARY", "/none/libcuda.so", "NVIDIA driver", "note"),
+        ("CACHETTE_LOG", "debug", "log", "note"),
+    ] {
+        let output = cachette(&["doctor", "--json"]).env(variable, value).output().expect("it starts");
+        assert_eq!(output.status.code(), Some(i32::from(status == "broken")), "{variable}");
+        let found: Value = serde_json::from_slice(&output.stdout).expect("the findings are JSON");
+        let findings = found["findings"].as_array().expect("a list");
+        let finding = findings.iter().find(|finding| finding["topic"] == topic).expect("the topic is there");
+        assert_eq!((&finding["status"], found["ready"] == false), (&status.into(), status == "broken"), "{finding}");
+        assert!(finding["text"].as_str().is_some_and(|text| text.contains(value)), "{finding}");
+        assert!(finding["remedy"].is_string(), "{finding}");
+    }
 }
 
 #[test]

@@ -53,6 +53,15 @@ fn the_figures_are_printed_and_written() {
 }
 
 #[test]
+fn a_configuration_of_the_environment_is_said_to_be_left_out() {
+    let trace = small();
+    let output = program::cachette(&["replay", trace.path()]).env("CACHETTE_ALLOC_CONF", "caching:False").output();
+    let ran = program::Ran::of(&output.expect("it starts"));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stderr.contains("CACHETTE_ALLOC_CONF is not replayed; name a configuration by --config"), "{ran:?}");
+}
+
+#[test]
 fn without_options_the_default_stands_beside_direct_segments() {
     let trace = small();
     let (rows, printed) = rows_of(&[trace.path(), "--backend", "host"], 0);

@@ -265,17 +265,20 @@ impl ConfigKey {
         all.join(", ")
     }
 
-    /// The spelling most similar to `word`, if at most a third of its letters differ.
+    /// The spelling most similar to `word`, if at most a third of its letters differ, or the only one that contains it.
     fn closest(word: &str) -> Option<&'static str> {
+        let word = &*word.to_ascii_lowercase();
         let letters = word.chars().count();
-        KEYS.iter()
-            .flat_map(|key| key.spellings)
+        let spellings = || KEYS.iter().flat_map(|key| key.spellings);
+        let mut containing = spellings().filter(|name| letters > 3 && name.contains(word));
+        spellings()
             // The distance is at least the difference of the lengths, so long words are never compared.
             .filter(|name| letters.abs_diff(name.len()) <= name.len() / 3)
             .map(|name| (strsim::levenshtein(word, name), *name))
             .filter(|(distance, name)| *distance <= name.len() / 3)
             .min_by_key(|(distance, _)| *distance)
             .map(|(_, name)| name)
+            .or_else(|| containing.next().copied().filter(|_| containing.next().is_none()))
     }
 
     fn refuse(&self, value: &str, config: &Config) -> ConfigError {

@@ -133,12 +133,11 @@ fn the_host_has_the_memory_of_the_machine_or_of_the_environment() {
     let kib: u64 = machine.split_whitespace().nth(1).unwrap().parse().unwrap();
     assert_eq!(total(None), Ok(kib << 10));
     assert_eq!(total(Some("3GiB")), Ok(3 << 30));
-    for text in ["much", "8"] {
+    for text in ["much", "8", "0"] {
         let expected =
             format!("CACHETTE_HOST_CAPACITY is '{text}', which is not a size with a unit; write one such as 8GiB");
         assert_eq!(total(Some(text)).unwrap_err().to_string(), expected);
     }
-    assert!(total(Some("0")).unwrap_err().to_string().contains("a capacity of 0 bytes"));
 }
 
 #[cfg(feature = "host")]

@@ -3,6 +3,7 @@
 mod devices;
 mod finding;
 mod pytorch;
+mod settings;
 mod system;
 
 use std::env;
@@ -46,6 +47,7 @@ impl Doctor {
         // First of all: a process that the suite starts has the same arguments, and must find its part here.
         let conformance = devices::conformance(&listing)?;
         let mut findings = devices::findings(&listing);
+        findings.extend(settings::findings());
         findings.push(conformance);
         findings.extend(pytorch::findings(&python));
         findings.extend(system::findings());

@@ -9,6 +9,7 @@ mod row;
 mod saving;
 
 use std::convert::Infallible;
+use std::env;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -20,7 +21,7 @@ use clap::Args;
 
 use super::bench::device_line;
 use super::choice::Choice;
-use super::size;
+use super::{CONFIG, progress, size};
 use crate::error::CliError;
 use crate::json::JsonFile;
 use capacity::Answer;
@@ -99,6 +100,10 @@ impl Replay {
         let is_beside_direct = self.is_beside_direct();
         let configs = self.configs()?;
         self.check_configs(&configs)?;
+        if self.config.is_empty() && env::var_os(CONFIG).is_some_and(|text| !text.is_empty()) && !progress::is_hidden()
+        {
+            eprintln!("cachette: {CONFIG} is not replayed; name a configuration by --config");
+        }
         let target = self.open()?;
         self.check_limit(&target)?;
         let traces = self.open_traces()?;

@@ -23,13 +23,12 @@ use clap::Args;
 
 use self::driver::Driver;
 use super::snapshot::check_ending;
-use super::{progress, size};
+use super::{CONFIG, progress, size};
 use crate::error::CliError;
 use crate::output;
 
 /// The process that the program runs in, which shows a second front.
 const RUN: &str = "CACHETTE_RUN";
-const CONFIG: &str = "CACHETTE_ALLOC_CONF";
 
 /// Runs a program with its device memory from Cachette
 ///
@@ -94,7 +93,7 @@ impl Run {
         if progress::is_hidden() {
             command.env("CACHETTE_RUN_QUIET", "1");
         } else {
-            tell(&drivers, config.as_deref());
+            tell(&drivers, config.or_else(inherited).as_deref());
         }
         if is_static(program) {
             let name = Path::new(program).display();
@@ -106,7 +105,6 @@ impl Run {
 
     /// The configuration of the program; `None` if the environment's stays.
     fn configuration(&self) -> Result<Option<String>, CliError> {
-        let inherited = || env::var(CONFIG).ok().filter(|text| !text.is_empty());
         let text = self.config.clone().or_else(|| self.limit.and_then(|_| inherited()));
         if let Some(text) = &text {
             let config: Config = text.parse()?;
@@ -119,6 +117,11 @@ impl Run {
         let parts: Vec<_> = [text.filter(|text| !text.is_empty()), limit].into_iter().flatten().collect();
         Ok((self.config.is_some() || !parts.is_empty()).then(|| parts.join(",")))
     }
+}
+
+/// The configuration of the environment, which the front reads.
+fn inherited() -> Option<String> {
+    env::var(CONFIG).ok().filter(|text| !text.is_empty())
 }
 
 /// A variable of the loader that begins with one more path.

@@ -139,6 +139,9 @@ fn an_unknown_key_names_the_closest_and_all() {
     assert!(error("foo:1").message().starts_with("there is no key 'foo'; the keys are"));
     assert_eq!(ConfigKey::closest("Expandable_Segment"), Some("expandable_segments"));
     assert_eq!(ConfigKey::closest("release_lock_on_hipmaloc"), Some("release_lock_on_hipmalloc"));
+    assert_eq!(ConfigKey::closest("limit"), Some("memory_limit"));
+    assert_eq!(ConfigKey::closest("MEMORY_LIMIT"), Some("memory_limit"));
+    assert_eq!(ConfigKey::closest("pinned"), None, "several keys contain it");
     assert_eq!(ConfigKey::closest(""), None);
     assert_eq!(ConfigKey::closest(&"x".repeat(1 << 20)), None);
 }

@@ -1,5 +1,6 @@
 //! Drivers, devices and their conformance.
 
+use std::env;
 use std::sync::Arc;
 use std::thread;
 
@@ -14,22 +15,35 @@ use crate::commands::conformance::target;
 use crate::commands::devices::listing::{BackendEntry, DeviceFacts, Listing, Presence};
 use crate::error::CliError;
 
-/// The vendors' names, and what installs their drivers.
-const VENDORS: [(&str, &str, &str); 2] = [
-    ("cuda", "NVIDIA driver", "install NVIDIA's driver, or name libcuda.so.1 by CACHETTE_CUDA_LIBRARY"),
-    ("hip", "AMD driver", "install ROCm, or name libamdhip64.so by CACHETTE_HIP_LIBRARY"),
+/// A backend, and what a user can do where it is absent.
+struct Known {
+    name: &'static str,
+    topic: &'static str,
+    remedy: &'static str,
+    /// What a user may have set for it.
+    variable: &'static str,
+}
+
+const KNOWN: [Known; 3] = [
+    Known {
+        name: "cuda",
+        topic: "NVIDIA driver",
+        remedy: "install NVIDIA's driver, or name libcuda.so.1 by CACHETTE_CUDA_LIBRARY",
+        variable: "CACHETTE_CUDA_LIBRARY",
+    },
+    Known {
+        name: "hip",
+        topic: "AMD driver",
+        remedy: "install ROCm, or name libamdhip64.so by CACHETTE_HIP_LIBRARY",
+        variable: "CACHETTE_HIP_LIBRARY",
+    },
+    Known { name: HOST, topic: "host memory", remedy: "no action needed", variable: "CACHETTE_HOST_CAPACITY" },
 ];
 
-/// The drivers and devices, without the host.
+/// The drivers and devices; of the host only a mistake.
 pub(super) fn findings(listing: &Listing) -> Vec<Finding> {
-    VENDORS
-        .into_iter()
-        .filter_map(|(name, topic, remedy)| {
-            let backend = listing.backends.iter().find(|backend| backend.name == name)?;
-            Some((backend, topic, remedy))
-        })
-        .flat_map(|(backend, topic, remedy)| backend_findings(backend, topic, remedy))
-        .collect()
+    let entry = |known: &Known| listing.backends.iter().find(|backend| backend.name == known.name);
+    KNOWN.iter().filter_map(|known| Some(backend_findings(entry(known)?, known))).flatten().collect()
 }
 
 /// The devices that can be opened, without the host's.
@@ -51,15 +65,12 @@ fn open_devices(backend: &BackendEntry) -> impl Iterator<Item = (u32, &DeviceFac
     })
 }
 
-fn backend_findings(backend: &BackendEntry, topic: &str, remedy: &str) -> Vec<Finding> {
+fn backend_findings(backend: &BackendEntry, known: &Known) -> Vec<Finding> {
+    let topic = known.topic;
     let facts = match &backend.presence {
+        Presence::Present(_) if known.name == HOST => return Vec::new(),
         Presence::Present(facts) => facts,
-        Presence::Absent { reason } => {
-            // `cachette devices` lists every library that was tried.
-            let reason = reason.split("; tried ").next().unwrap_or(reason);
-            let reason = reason.split_once(": ").map_or(reason, |(_, why)| why);
-            return vec![Finding::note(topic, reason, remedy)];
-        }
+        Presence::Absent { reason } => return vec![absent(reason, known)],
     };
     let emulated = if facts.emulated { ", emulated" } else { "" };
     let mut findings = vec![Finding::ok(topic, format!("version {} from {}{emulated}", facts.version, facts.library))];
@@ -88,6 +99,20 @@ fn backend_findings(backend: &BackendEntry, topic: &str, remedy: &str) -> Vec<Fi
         }
     }
     findings
+}
+
+fn absent(reason: &str, known: &Known) -> Finding {
+    let set = env::var_os(known.variable).filter(|value| !value.is_empty());
+    if set.is_some() {
+        let remedy = format!("correct {}, or unset it", known.variable);
+        // A user may switch a vendor off in this way, but not the host.
+        let finding = if known.name == HOST { Finding::broken } else { Finding::note };
+        return finding(known.topic.to_owned(), reason.to_owned(), remedy);
+    }
+    // `cachette devices` lists every library that was tried.
+    let reason = reason.split("; tried ").next().unwrap_or(reason);
+    let reason = reason.split_once(": ").map_or(reason, |(_, why)| why);
+    Finding::note(known.topic, reason, known.remedy)
 }
 
 fn device_findings(name: &str, facts: &DeviceFacts) -> Vec<Finding> {
