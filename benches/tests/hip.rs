@@ -12,11 +12,11 @@ const REFUSALS: [&[(&str, &str)]; 4] = [
     &[("CACHETTE_EMULATED_REFUSED_ENDS", "25")],
 ];
 
-/// Runs `exchange` with blocks up to 12 MiB on three streams, every byte of which is checked.
+/// Runs `exchange` with blocks up to 12 MiB on three streams, growable memory and evictable pools. Every byte is checked.
 fn exchange(version: Personality, refused: &[(&str, &str)]) {
     let mut program = Command::new(env!("CARGO_BIN_EXE_exchange"));
     program.args(["--backend", "hip", "--whole", "--threads", "2", "--streams", "3", "--slots", "16"]);
-    program.args(["--steps", "100", "--largest", "23.6", "--config", "expandable_segments:True"]);
+    program.args(["--steps", "100", "--largest", "23.6", "--config", "expandable_segments:True", "--moving"]);
     program.env("CACHETTE_HIP_LIBRARY", install(version).expect("the library was built"));
     program.env("CACHETTE_EMULATED_CAPACITY", (1_u64 << 30).to_string());
     program.envs(refused.iter().copied());

@@ -33,6 +33,7 @@ fn main() -> ExitCode {
             ("grant the other", grant_other),
             ("grant two mappings", grant_two_mappings),
             ("end a mapping", end_a_mapping),
+            ("keep a right", keep_a_right),
             ("count memory", count_memory),
             ("lose a mapping", lose_a_mapping),
             ("map over another", map_over_another),
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
             ("a_range_of_which_the_driver_does_not_tell_is_used_only_once_it_does", untold_range),
             ("a_right_that_is_refused_takes_back_those_before_it", taken_back),
             ("a_mapping_stays_until_its_unmap_succeeds", refused_unmap),
+            ("a_mapping_whose_unmap_was_refused_keeps_its_rights", kept_right),
             ("what_the_kernel_refuses_to_map_or_grant_is_out_of_memory", refused_map),
             ("only_what_a_version_keeps_is_promised_of_its_mappings", promised),
             ("bad_architectures_are_held_back", guarded),
@@ -213,6 +215,15 @@ fn end_a_mapping() -> Said {
         vec![unmap(), map(), release(), grant(), unmap(), unmap(), release(), release()]
     };
     Ok(lines.into_iter().map(said).collect::<Vec<_>>().join(", "))
+}
+
+/// Grants a right, has its unmap refused, and grants the same right and one more.
+fn keep_a_right() -> Said {
+    let place = Place::mapped()?;
+    place.grant(&OWN)?;
+    place.unmap().expect_err("the kernel refuses it");
+    let more = [OWN[0], Access::ReadWrite(Ordinal(1))];
+    Ok(format!("{:?}, {}", place.grant(&OWN), place.grant(&more).is_ok()))
 }
 
 /// Maps and unmaps backings, some of which fail to map, and says how much memory is gone after all of them.
@@ -468,6 +479,14 @@ fn refused_unmap() -> Result<Completion, Failed> {
             "Other, InvalidValue, InvalidValue, OutOfMemory, Other, Other, InvalidValue, InvalidValue"
         }
         _ => "Other, InvalidValue, InvalidValue, done, done, InvalidValue, Other, Other",
+    })
+}
+
+/// Before 7.14 nothing is known of rights that it did not have.
+fn kept_right() -> Result<Completion, Failed> {
+    everywhere("keep a right", &[("CACHETTE_EMULATED_REFUSED_ENDS", "1")], |version| match version {
+        Personality::V6_4 | Personality::V7_2 => "Ok(()), false",
+        _ => "Ok(()), true",
     })
 }
 

@@ -33,6 +33,10 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
+    const fn is_unknown(&self) -> bool {
+        matches!(self.state, MappingState::Unknown | MappingState::Ended)
+    }
+
     /// The rights to restore for the devices in `changed`.
     pub(crate) fn before(&self, changed: &[MemAccessDesc]) -> Vec<MemAccessDesc> {
         let before = |change: &MemAccessDesc| {
@@ -148,7 +152,14 @@ impl Ledger {
     pub(crate) fn is_unknown(&self, at: u64, bytes: u64) -> bool {
         let state = self.0.lock();
         let mut mappings = state.mappings.range(at..at.saturating_add(bytes));
-        mappings.any(|(_, mapping)| matches!(mapping.state, MappingState::Unknown | MappingState::Ended))
+        mappings.any(|(_, mapping)| mapping.is_unknown())
+    }
+
+    /// Whether the range is exactly one mapping with these rights, which the driver is not sure of.
+    pub(crate) fn is_unknown_with(&self, at: u64, bytes: u64, rights: &[MemAccessDesc]) -> bool {
+        let state = self.0.lock();
+        let found = state.mappings.get(&at).filter(|mapping| mapping.bytes == bytes && mapping.is_unknown());
+        found.is_some_and(|mapping| rights.iter().all(|right| mapping.rights.contains(right)))
     }
 
     /// Notes the rights that the driver has set.
