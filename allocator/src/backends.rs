@@ -25,6 +25,10 @@ const KNOWN: [(&str, Load); 3] = [("cuda", cuda), ("hip", hip), ("host", host)];
 #[cfg(feature = "host")]
 const HOST_CAPACITY: &str = "CACHETTE_HOST_CAPACITY";
 
+/// The environment variable with a file by which processes share the memory of the host device.
+#[cfg(feature = "host")]
+const HOST_SHARED: &str = "CACHETTE_HOST_SHARED";
+
 /// A backend, and whether it is usable on this machine.
 #[derive(Debug)]
 pub struct Found {
@@ -59,7 +63,8 @@ impl Backends {
 
     /// Opens the device that `target` names: `cuda:0`, `host:1`, or `host` for the first.
     ///
-    /// `host` has as much memory as the machine, or as the environment variable `CACHETTE_HOST_CAPACITY` says.
+    /// `host` has as much memory as the machine, or as the environment variable `CACHETTE_HOST_CAPACITY` says. Processes
+    /// with the same file in `CACHETTE_HOST_SHARED` share that memory, as they share a GPU.
     pub fn open(target: &str) -> Result<AnyDevice, OpenError> {
         let (name, text) = target.split_once(':').unwrap_or((target, "0"));
         let (backend, load) = find(name)?;
@@ -140,7 +145,12 @@ vendor!(hip, "hip", cachette_hal_hip::HipBackend);
 fn host() -> Result<Arc<dyn Backend>, OpenError> {
     cfg_if! {
         if #[cfg(feature = "host")] {
-            Backends::host(host_config(std::env::var_os(HOST_CAPACITY))?)
+            let config = host_config(std::env::var_os(HOST_CAPACITY))?;
+            let file = std::env::var_os(HOST_SHARED).filter(|file| !file.is_empty());
+            Backends::host(match file {
+                Some(file) => config.shared(file),
+                None => config,
+            })
         } else {
             Err(OpenError::NotCompiled { backend: "host" })
         }

@@ -31,7 +31,7 @@ impl HostBackend {
         config.check()?;
         let library = if config.phantom { "phantom memory" } else { "host memory" };
         let info = BackendInfo::new("host", Vendor::Host, Version::new(0, 1), library.to_owned(), false);
-        let machine = Machine::new(config);
+        let machine = Machine::new(config)?;
         Ok(Self { owner: Arc::new(Owner { info, machine }) })
     }
 

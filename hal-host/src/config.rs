@@ -1,5 +1,8 @@
 //! The configuration of a host device.
 
+use std::io;
+use std::path::PathBuf;
+
 use cachette_hal::{Feature, Granularity, Sharing};
 
 use crate::defect::Defect;
@@ -25,6 +28,8 @@ pub struct HostConfig {
     pub(crate) without_sharing: Vec<Sharing>,
     pub(crate) habits: Habits,
     pub(crate) peers: bool,
+    /// The file by which processes share the devices.
+    pub(crate) shared: Option<PathBuf>,
     /// Whether `free` returns while work runs.
     pub(crate) frees_at_once: bool,
     #[cfg(feature = "defects")]
@@ -60,6 +65,7 @@ impl Default for HostConfig {
             without_sharing: Vec::new(),
             habits: Habits::default(),
             peers: true,
+            shared: None,
             frees_at_once: false,
             #[cfg(feature = "defects")]
             defects: Vec::new(),
@@ -120,6 +126,15 @@ impl HostConfig {
     pub fn of_machine() -> Self {
         let machine = rustix::system::sysinfo();
         Self::default().capacity(machine.totalram * u64::from(machine.mem_unit))
+    }
+
+    /// Shares the devices with all processes that have the same file: together they use at most the capacity.
+    ///
+    /// Each process has memory that the others cannot read. Its bytes are free again when the process ends.
+    #[must_use]
+    pub fn shared(mut self, file: impl Into<PathBuf>) -> Self {
+        self.shared = Some(file.into());
+        self
     }
 
     /// Removes a feature from the devices.
@@ -203,6 +218,9 @@ pub enum ConfigError {
         /// The recommended granularity.
         recommended: u64,
     },
+    /// The file by which processes share the devices cannot be opened.
+    #[error("the file of the shared memory cannot be opened: {0}; choose one that can be created and written")]
+    Shared(io::ErrorKind),
     /// A granularity finer than the host can map.
     #[error(
         "a minimum granularity of {minimum} bytes was asked for; real memory is mapped in pages of \

@@ -126,7 +126,7 @@ impl Device for HostDevice {
         self.enter(Call::MemoryInfo)?;
         let physical = &self.unit().physical;
         let total = physical.capacity;
-        let used = if self.lies(Defect::MemoryInfoFixed) { 0 } else { physical.used() };
+        let used = if self.lies(Defect::MemoryInfoFixed) { 0 } else { physical.used_by_all() };
         let free = total.saturating_sub(used);
         Ok(MemoryInfo { free, total })
     }

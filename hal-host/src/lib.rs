@@ -16,6 +16,7 @@
 //! | [`HostConfig::phantom`] | memory is accounted for and never touched |
 //! | [`HostConfig::without`], [`HostConfig::without_sharing`] | features and kinds of sharing to lack |
 //! | [`HostConfig::free_without_waiting`] | `free` does not wait; memory that queued work uses must not be freed |
+//! | [`HostConfig::shared`] | a file by which several processes share the memory of the devices |
 //! | [`HostConfig::peers`] | whether the devices can access each other's memory |
 //! | [`HostDevice::fail_next`], [`HostDevice::fail_nth_call`] | calls to fail |
 //! | [`HostDevice::hold`] | a stream to keep at a known point |
@@ -69,6 +70,7 @@ mod peer_access;
 mod physical;
 mod random;
 mod script;
+mod shared_memory;
 mod sharing;
 mod space;
 mod stream_ordered;

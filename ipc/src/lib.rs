@@ -63,6 +63,7 @@ mod listener;
 mod local;
 pub mod message;
 mod pidfd;
+pub mod reclaim;
 mod server;
 mod socket;
 mod transport;

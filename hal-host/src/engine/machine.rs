@@ -1,6 +1,7 @@
 //! The shared state of all devices of a backend, and the state of each.
 
 use std::collections::BTreeMap;
+use std::result;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -8,7 +9,7 @@ use cachette_hal::{Call, DeviceInfo, ErrorKind, Guarded, Ordinal, Result, Vendor
 
 use crate::backing::BackingMemory;
 use crate::checks::{check, fail, write};
-use crate::config::HostConfig;
+use crate::config::{ConfigError, HostConfig};
 use crate::defect::Defect;
 use crate::engine::Engine;
 use crate::engine::pool::Pool;
@@ -50,16 +51,17 @@ pub(crate) struct Unit {
 
 impl Machine {
     /// Creates the devices; the configuration has been checked.
-    pub(crate) fn new(config: HostConfig) -> Arc<Self> {
-        let units: Vec<_> = (0..config.devices).map(|ordinal| Unit::new(&config, ordinal)).collect();
-        Arc::new(Self {
+    pub(crate) fn new(config: HostConfig) -> result::Result<Arc<Self>, ConfigError> {
+        let units =
+            (0..config.devices).map(|ordinal| Unit::new(&config, ordinal)).collect::<result::Result<Vec<_>, _>>()?;
+        Ok(Arc::new(Self {
             space: RwLock::new(Space::new(units.len(), config.phantom)),
             engine: Engine::new(config.seed, units.len()),
             forks: ForkGuard::new(),
             next_handle: AtomicUsize::new(FIRST_HANDLE),
             config,
             units,
-        })
+        }))
     }
 
     pub(crate) fn lies(&self, defect: Defect) -> bool {
@@ -109,7 +111,7 @@ impl Machine {
 }
 
 impl Unit {
-    fn new(config: &HostConfig, ordinal: u32) -> Self {
+    fn new(config: &HostConfig, ordinal: u32) -> result::Result<Self, ConfigError> {
         let mut info = DeviceInfo::new(
             Ordinal(ordinal),
             Vendor::Host,
@@ -117,18 +119,26 @@ impl Unit {
             config.capacity,
             config.alignment,
         );
-        info.uuid[..12].copy_from_slice(b"cachettehost");
+        let physical = Physical::new(config, ordinal)?;
+        // Devices that no other process shares have one identity in all processes: that of the kind.
+        match physical.identity() {
+            None => info.uuid[..12].copy_from_slice(b"cachettehost"),
+            Some(identity) => {
+                info.uuid[..4].copy_from_slice(b"host");
+                info.uuid[4..12].copy_from_slice(&identity.to_be_bytes());
+            }
+        }
         info.uuid[12..].copy_from_slice(&ordinal.to_be_bytes());
-        Self {
+        Ok(Self {
             info,
             script: Script::new(),
-            physical: Physical::new(config),
+            physical,
             backings: Guarded::default(),
             pool: Guarded::default(),
             fault: AtomicBool::new(false),
             pending: AtomicU64::new(0),
             captures: AtomicUsize::new(0),
-        }
+        })
     }
 
     pub(crate) fn is_faulty(&self) -> bool {

@@ -1,0 +1,176 @@
+//! Questions to several processes at once, in bounded time.
+
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+
+use crate::reclaim::answer::Registration;
+use crate::reclaim::datagram;
+use crate::reclaim::message::{Body, Figures, Give, Message};
+use crate::reclaim::place::{Device, Named, Peer, Place};
+use crate::socket::{self, random};
+
+/// For so long an asker waits for a process that neither answers nor frees memory.
+pub const WINDOW: Duration = Duration::from_millis(50);
+
+/// How long evictions that say so may take in all before the first memory is free.
+///
+/// An eviction first waits for queued work and allocates host memory. It is asked for only by a request that would fail.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Questions without an answer at one time. The kernel keeps as few as ten datagrams for a socket.
+const OPEN: usize = 8;
+/// After so long without an answer, further questions are sent nevertheless.
+const SILENCE: Duration = Duration::from_millis(5);
+/// The datagrams that are read before the time is looked at again.
+const BURST: usize = 64;
+/// How often free memory and full queues are looked at again.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// What has happened to the free memory of the device since the asker last looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gained {
+    /// There is as much as the asker needs.
+    Enough,
+    /// There is more than ever before.
+    More,
+    /// There is not more.
+    Nothing,
+}
+
+/// Asks other processes.
+#[derive(Debug)]
+pub struct Asker {
+    named: Named,
+    place: Place,
+    patience: Duration,
+    datagrams: u64,
+}
+
+impl Asker {
+    /// An asker with a socket, which closes with it.
+    pub fn new(place: &Place) -> io::Result<Self> {
+        Ok(Self { named: place.bind_asker()?, place: place.clone(), patience: PATIENCE, datagrams: 0 })
+    }
+
+    /// The processes that answer for a device, or for any, without the own registration.
+    pub fn peers(&self, device: Option<&Device>, own: Option<&Registration>) -> io::Result<Vec<Peer>> {
+        let mut peers = self.place.peers(device)?;
+        let own = own.and_then(Registration::name);
+        peers.retain(|peer| Some(peer.name.as_str()) != own);
+        Ok(peers)
+    }
+
+    /// The datagrams that were sent so far.
+    #[must_use]
+    pub const fn datagrams(&self) -> u64 {
+        self.datagrams
+    }
+
+    /// The figures of all processes that answer within one [`WINDOW`], in the order of `peers`.
+    pub fn figures(&mut self, peers: &[Peer]) -> io::Result<Vec<Option<Figures>>> {
+        let first = u64::from_le_bytes(random()?);
+        let mut figures = vec![None; peers.len()];
+        let (mut unsent, mut missing): (VecDeque<usize>, usize) = ((0..peers.len()).collect(), peers.len());
+        let (end, mut credit, mut heard) = (Instant::now() + WINDOW, OPEN, Instant::now());
+        while missing > 0 && Instant::now() < end {
+            if heard.elapsed() >= SILENCE {
+                (credit, heard) = (OPEN, Instant::now());
+            }
+            let mut full = 0;
+            while credit > 0
+                && full < unsent.len()
+                && let Some(nth) = unsent.pop_front()
+            {
+                match self.send(&peers[nth], first.wrapping_add(nth as u64), Body::HowAreYou) {
+                    Ok(()) => credit -= 1,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        unsent.push_back(nth);
+                        full += 1;
+                    }
+                    // It has ended since it was listed.
+                    Err(_) => missing -= 1,
+                }
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            self.wait(if unsent.is_empty() { left } else { left.min(PAUSE) })?;
+            for message in self.receive()? {
+                let nth = usize::try_from(message.request.wrapping_sub(first)).unwrap_or(usize::MAX);
+                if let (Body::Figures(answer), Some(place @ None)) = (message.body, figures.get_mut(nth)) {
+                    *place = Some(*answer);
+                    (missing, credit, heard) = (missing - 1, credit + 1, Instant::now());
+                }
+            }
+        }
+        Ok(figures)
+    }
+
+    /// Asks a process for memory, and waits while it comes. Returns what the process says it has released.
+    ///
+    /// `gained` looks at the device, since the word of the process does not count. The wait ends with enough memory, with
+    /// the answer, or one [`WINDOW`] after the last growth. Evictions have longer, but all together at most two seconds
+    /// beyond that.
+    pub fn give(&mut self, peer: &Peer, give: Give, mut gained: impl FnMut() -> Gained) -> io::Result<u64> {
+        let request = u64::from_le_bytes(random()?);
+        let (mut end, mut asks) = (Instant::now() + WINDOW, true);
+        while Instant::now() < end {
+            if asks {
+                match self.send(peer, request, Body::Give(give)) {
+                    Ok(()) => asks = false,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    // It has ended since it was asked for its figures.
+                    Err(_) => return Ok(0),
+                }
+            }
+            self.wait(PAUSE)?;
+            for message in self.receive()? {
+                match message.body {
+                    _ if message.request != request => {}
+                    Body::Given(bytes) => return Ok(bytes),
+                    Body::Busy => asks = true,
+                    // No other answer takes long, whatever the process says.
+                    Body::Working if give.evict => {
+                        let later = (Instant::now() + WINDOW).saturating_duration_since(end).min(self.patience);
+                        self.patience -= later;
+                        end += later;
+                    }
+                    Body::Working | Body::HowAreYou | Body::Figures(_) | Body::Give(_) => {}
+                }
+            }
+            match gained() {
+                Gained::Enough => return Ok(0),
+                Gained::More => end = end.max(Instant::now() + WINDOW),
+                Gained::Nothing => {}
+            }
+        }
+        Ok(0)
+    }
+
+    fn send(&mut self, peer: &Peer, request: u64, body: Body) -> io::Result<()> {
+        datagram::send(self.named.socket.as_fd(), &peer.address, &Message { request, body })?;
+        self.datagrams += 1;
+        Ok(())
+    }
+
+    /// The messages of this user that have arrived, at most [`BURST`] datagrams of any sender.
+    fn receive(&self) -> io::Result<Vec<Message>> {
+        let mut messages = Vec::new();
+        for _ in 0..BURST {
+            match datagram::receive(self.named.socket.as_fd()) {
+                Ok(received) => messages.extend(received.map(|(message, _)| message)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(messages)
+    }
+
+    fn wait(&self, limit: Duration) -> io::Result<()> {
+        socket::wait(&mut [PollFd::new(&self.named.socket, PollFlags::IN)], Some(limit))
+    }
+}

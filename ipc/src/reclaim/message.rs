@@ -1,0 +1,350 @@
+//! The questions and answers, as values and as bytes.
+//!
+//! ```text
+//! asker                                  neighbour
+//! HowAreYou                      ->
+//!                                <-      Figures
+//! Give(bytes, …)                 ->
+//!                                <-      Working        at intervals, while it evicts
+//!                                <-      Given(bytes)   at the end; or Busy at once, if another process asked first
+//! ```
+//!
+//! A message has [`LENGTH`] bytes: the magic, the version, the kind and the number of the request, then its fields, all in
+//! little-endian order. The rest is zero, and a reader ignores it. So later fields can follow in the same version, if zero
+//! means that the sender does not know them.
+
+#![forbid(unsafe_code)]
+
+/// The bytes of every message.
+pub const LENGTH: usize = 384;
+/// The version of this protocol. It is also a part of socket names, so versions do not meet.
+pub const VERSION: u16 = 1;
+/// The most bytes of a program's name.
+pub const NAME: usize = 48;
+
+const MAGIC: [u8; 4] = *b"CRCL";
+
+/// A message with the number of its request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// A random number, which an answer repeats.
+    pub request: u64,
+    /// The question or the answer.
+    pub body: Body,
+}
+
+/// A question or an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Asks for the figures.
+    HowAreYou,
+    /// The figures of an allocator.
+    Figures(Box<Figures>),
+    /// Asks for memory.
+    Give(Give),
+    /// The neighbour evicts pools, which takes as long as their copies.
+    Working,
+    /// The neighbour has released so many bytes.
+    Given(u64),
+    /// The neighbour serves another asker.
+    Busy,
+}
+
+/// What an asker wants to have released.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Give {
+    /// The bytes; the neighbour releases whole chunks and segments, so it may be more.
+    pub bytes: u64,
+    /// Whether it evicts pools if its idle memory is less.
+    pub evict: bool,
+    /// Only pools of a lower priority are evicted; `None` for pools of any priority.
+    pub below: Option<u32>,
+}
+
+/// The figures of one allocator.
+///
+/// Counts are since the start of the allocator, or since the last reset of its totals.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Figures {
+    /// The process, by its number in its own namespace.
+    pub pid: u32,
+    /// The program and its first argument, without folders.
+    pub program: String,
+    /// Bytes held from the device.
+    pub reserved: u64,
+    /// Bytes of blocks in use.
+    pub allocated: u64,
+    /// Bytes that can be released without moving anything in use.
+    pub idle: u64,
+    /// Bytes of evictable pools that are awake and have no guard.
+    pub evictable: u64,
+    /// The most bytes held at once.
+    pub peak: u64,
+    /// The hard limit.
+    pub limit: Option<u64>,
+    /// The soft share.
+    pub share: Option<u64>,
+    /// Requests that were served.
+    pub requests: u64,
+    /// Device allocations retried after memory was released.
+    pub retries: u64,
+    /// Requests that failed.
+    pub ooms: u64,
+    /// Pools that were evicted.
+    pub evictions: u64,
+    /// How often neighbours were asked for memory.
+    pub asks: u64,
+    /// Bytes received from neighbours.
+    pub received: u64,
+    /// Bytes released for neighbours.
+    pub given: u64,
+    /// Milliseconds since memory was last received from neighbours.
+    pub received_ago: Option<u64>,
+}
+
+impl Figures {
+    /// Bytes above the share. Without a share, the idle bytes: who uses all that it holds is above no share.
+    #[must_use]
+    pub fn above_share(&self) -> u64 {
+        self.share.map_or(self.idle, |share| self.reserved.saturating_sub(share))
+    }
+}
+
+impl Message {
+    /// The message as bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; LENGTH] {
+        let mut out = Writer { bytes: [0; LENGTH], at: 0 };
+        out.put(&MAGIC);
+        out.put(&VERSION.to_le_bytes());
+        out.put(&self.body.kind().to_le_bytes());
+        out.number(self.request);
+        match &self.body {
+            Body::HowAreYou | Body::Working | Body::Busy => {}
+            Body::Given(bytes) => out.number(*bytes),
+            Body::Give(Give { bytes, evict, below }) => {
+                out.number(*bytes);
+                out.number(u64::from(*evict));
+                out.optional(below.map(u64::from));
+            }
+            Body::Figures(figures) => figures.encode(&mut out),
+        }
+        out.bytes
+    }
+
+    /// Reads a message; `None` for anything else.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut rest = Reader(<&[u8; LENGTH]>::try_from(bytes).ok()?);
+        if rest.take::<4>()? != MAGIC || rest.take().map(u16::from_le_bytes)? != VERSION {
+            return None;
+        }
+        let kind = rest.take().map(u16::from_le_bytes)?;
+        let request = rest.number()?;
+        let body = match kind {
+            1 => Body::HowAreYou,
+            2 => Body::Figures(Box::new(Figures::decode(&mut rest)?)),
+            3 => Body::Give(Give {
+                bytes: rest.number()?,
+                evict: match rest.number()? {
+                    0 => false,
+                    1 => true,
+                    _ => return None,
+                },
+                below: rest.optional()?.map(u32::try_from).transpose().ok()?,
+            }),
+            4 => Body::Working,
+            5 => Body::Given(rest.number()?),
+            6 => Body::Busy,
+            _ => return None,
+        };
+        Some(Self { request, body })
+    }
+}
+
+impl Body {
+    const fn kind(&self) -> u16 {
+        match self {
+            Self::HowAreYou => 1,
+            Self::Figures(_) => 2,
+            Self::Give(_) => 3,
+            Self::Working => 4,
+            Self::Given(_) => 5,
+            Self::Busy => 6,
+        }
+    }
+}
+
+impl Figures {
+    fn encode(&self, out: &mut Writer) {
+        out.number(self.pid.into());
+        let end = (0..=self.program.len().min(NAME)).rev().find(|end| self.program.is_char_boundary(*end));
+        let mut name = [0; NAME];
+        let text = &self.program.as_bytes()[..end.unwrap_or(0)];
+        name[..text.len()].copy_from_slice(text);
+        out.put(&name);
+        for number in [self.reserved, self.allocated, self.idle, self.evictable, self.peak] {
+            out.number(number);
+        }
+        out.optional(self.limit);
+        out.optional(self.share);
+        for number in [self.requests, self.retries, self.ooms, self.evictions, self.asks, self.received, self.given] {
+            out.number(number);
+        }
+        out.optional(self.received_ago);
+    }
+
+    fn decode(rest: &mut Reader<'_>) -> Option<Self> {
+        let pid = u32::try_from(rest.number()?).ok()?;
+        let name: [u8; NAME] = rest.take()?;
+        let text = String::from_utf8_lossy(name.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned();
+        Some(Self {
+            pid,
+            // It is shown in terminals, which control characters could change.
+            program: text.chars().map(|c| if c.is_control() { '?' } else { c }).collect(),
+            reserved: rest.number()?,
+            allocated: rest.number()?,
+            idle: rest.number()?,
+            evictable: rest.number()?,
+            peak: rest.number()?,
+            limit: rest.optional()?,
+            share: rest.optional()?,
+            requests: rest.number()?,
+            retries: rest.number()?,
+            ooms: rest.number()?,
+            evictions: rest.number()?,
+            asks: rest.number()?,
+            received: rest.number()?,
+            given: rest.number()?,
+            received_ago: rest.optional()?,
+        })
+    }
+}
+
+/// The fields of a message that is written.
+struct Writer {
+    bytes: [u8; LENGTH],
+    at: usize,
+}
+
+impl Writer {
+    fn put(&mut self, field: &[u8]) {
+        self.bytes[self.at..self.at + field.len()].copy_from_slice(field);
+        self.at += field.len();
+    }
+
+    fn number(&mut self, number: u64) {
+        self.put(&number.to_le_bytes());
+    }
+
+    /// A number plus one, so that zero is none. The largest number has no successor, and is none.
+    fn optional(&mut self, number: Option<u64>) {
+        self.number(number.map_or(0, |number| number.wrapping_add(1)));
+    }
+}
+
+/// The fields of a message that is read.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*field)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn optional(&mut self) -> Option<Option<u64>> {
+        self.number().map(|number| number.checked_sub(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures() -> Figures {
+        Figures {
+            pid: 4242,
+            program: "python3 train.py".to_owned(),
+            reserved: 1,
+            allocated: 2,
+            idle: 3,
+            evictable: 4,
+            peak: 5,
+            limit: Some(6),
+            share: None,
+            requests: 7,
+            retries: 8,
+            ooms: 9,
+            evictions: 10,
+            asks: 11,
+            received: 12,
+            given: 13,
+            received_ago: Some(0),
+        }
+    }
+
+    fn bodies() -> Vec<Body> {
+        vec![
+            Body::HowAreYou,
+            Body::Figures(Box::new(figures())),
+            Body::Give(Give { bytes: 10 << 30, evict: true, below: Some(0) }),
+            Body::Give(Give { bytes: u64::MAX, evict: false, below: None }),
+            Body::Working,
+            Body::Given(5),
+            Body::Busy,
+        ]
+    }
+
+    #[test]
+    fn messages_round_trip_and_no_other_length_is_accepted() {
+        for body in bodies() {
+            let message = Message { request: 0x0123_4567_89ab_cdef, body };
+            let bytes = message.encode();
+            assert_eq!(Message::decode(&bytes), Some(message));
+            assert_eq!(Message::decode(&bytes[..LENGTH - 1]), None);
+            assert_eq!(Message::decode(&[&bytes[..], &[0]].concat()), None);
+        }
+    }
+
+    #[test]
+    fn another_magic_version_or_kind_is_no_message() {
+        for at in 0..8 {
+            let mut bytes = Message { request: 1, body: Body::Busy }.encode();
+            bytes[at] ^= 0x40;
+            assert_eq!(Message::decode(&bytes), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_cut_between_characters_and_controls_nothing() {
+        let long = Figures { program: "é".repeat(40), ..figures() };
+        let bell = Figures { program: "a\u{1b}[2Jb".to_owned(), ..figures() };
+        let read =
+            |figures| match Message::decode(&Message { request: 1, body: Body::Figures(Box::new(figures)) }.encode()) {
+                Some(Message { body: Body::Figures(figures), .. }) => figures.program,
+                other => panic!("{other:?}"),
+            };
+        assert_eq!(read(long), "é".repeat(24));
+        assert_eq!(read(bell), "a?[2Jb");
+    }
+
+    #[test]
+    fn later_fields_do_not_disturb_a_reader_of_today() {
+        let message = Message { request: 1, body: Body::Figures(Box::new(figures())) };
+        let mut bytes = message.encode();
+        bytes[LENGTH - 1] = 7;
+        assert_eq!(Message::decode(&bytes), Some(message));
+    }
+
+    #[test]
+    fn without_a_share_the_idle_bytes_count() {
+        let own = |share| Figures { reserved: 100, idle: 30, share, ..figures() }.above_share();
+        assert_eq!([own(None), own(Some(40)), own(Some(200))], [30, 60, 0]);
+    }
+}
