@@ -14,6 +14,7 @@ pub(crate) mod run;
 mod size;
 mod snapshot;
 mod standard;
+mod top;
 
 pub(crate) use progress::hide as hide_progress;
 
@@ -34,6 +35,7 @@ pub(crate) enum Command {
     Replay(replay::Replay),
     Snapshot(snapshot::Snapshot),
     Run(run::Run),
+    Top(top::Top),
     Config(config::Config),
     Completions(completions::Completions),
     Man(man::Man),
@@ -50,6 +52,7 @@ impl Command {
             Self::Replay(replay) => replay.run(),
             Self::Snapshot(snapshot) => snapshot.run(),
             Self::Run(run) => run.run(),
+            Self::Top(top) => top.run(),
             Self::Config(config) => config.run(),
             Self::Completions(completions) => completions.run(),
             Self::Man(man) => man.run(),

@@ -33,6 +33,9 @@ pub(crate) enum CliError {
     /// The report could not be written.
     #[error("could not write the output: {0}")]
     Output(#[from] io::Error),
+    /// Other processes cannot be asked what they hold.
+    #[error("other processes cannot be asked: {0}; is the folder of CACHETTE_RECLAIM_DIR there, or /proc mounted?")]
+    Neighbours(io::Error),
     /// The device cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -121,7 +124,8 @@ impl CliError {
             | Self::ReplaysFailed { .. }
             | Self::DoesNotFit { .. }
             | Self::NoDriver { .. }
-            | Self::Output(_) => 1,
+            | Self::Output(_)
+            | Self::Neighbours(_) => 1,
             Self::Open(_)
             | Self::Filter(_)
             | Self::Run(_)

@@ -42,6 +42,14 @@ pub struct Peer {
     pub(crate) address: Address,
 }
 
+impl Peer {
+    /// The name of its socket, which no other process has.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 impl std::fmt::Debug for Peer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Peer").field("pid", &self.pid).field("name", &self.name).finish_non_exhaustive()
