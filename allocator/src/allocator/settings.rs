@@ -64,7 +64,11 @@ impl<D: Device> Allocator<D> {
     /// [`set_memory_limit`](Self::set_memory_limit) and [`set_memory_fraction`](Self::set_memory_fraction).
     pub fn set_config(&self, config: &Config) {
         let _turn = self.inner.config_turn.lock();
-        let config = config.clone().with_backend(self.config().backend());
+        let before = self.config();
+        let config = config.clone().with_backend(before.backend());
+        if (before.reclaim(), before.idle_release()) != (config.reclaim(), config.idle_release()) {
+            self.inner.reclaim.leave();
+        }
         let policy = HeapPolicy::of(&config);
         self.shared().settings.apply(&config);
         for heap in self.inner.heaps.all() {
