@@ -50,6 +50,8 @@ mod without_ipc {
 
     impl ReclaimState {
         pub(crate) fn leave(&self) {}
+
+        pub(crate) fn set_on_by_default(&self) {}
     }
 
     pub(crate) struct Reclaim<'a, D: Device>(PhantomData<&'a AllocatorState<D>>);

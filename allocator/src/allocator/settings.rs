@@ -76,6 +76,14 @@ impl<D: Device> Allocator<D> {
         }
     }
 
+    /// Makes a configuration without the key `reclaim` mean `reclaim:True`. The configuration itself stays.
+    ///
+    /// For bindings that are loaded into programs of users, which share devices. Without the feature `ipc` it has no
+    /// effect.
+    pub fn reclaim_by_default(&self) {
+        self.inner.reclaim.set_on_by_default();
+    }
+
     /// Calls `observer` with the figures of every request that fails with out-of-memory, before the request returns.
     pub fn on_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
         self.shared().callbacks.oom.write().push(Arc::new(observer));

@@ -12,6 +12,7 @@ use cachette_hal::{Device, DeviceInfo};
 use cachette_ipc::reclaim::{Figures, Give, Neighbour, Place, Registration, register};
 
 use crate::allocator::allocator_state::AllocatorState;
+use crate::config::Config;
 use crate::evict::Priority;
 use crate::observe::callbacks::Notice;
 use crate::pool::PoolId;
@@ -26,6 +27,8 @@ const UNSHARED: &[u8] = b"cachettehost";
 pub(crate) struct ReclaimState {
     /// The allocator that answers.
     own: Weak<dyn Neighbour>,
+    /// What a configuration without the key `reclaim` means.
+    by_default: AtomicBool,
     /// Whether the configuration was followed: there is a registration if it asks for one.
     joined: AtomicBool,
     pub(super) registration: Mutex<Option<Registration>>,
@@ -41,6 +44,7 @@ impl ReclaimState {
     pub(crate) fn new(own: Weak<dyn Neighbour>) -> Self {
         Self {
             own,
+            by_default: AtomicBool::new(false),
             joined: AtomicBool::new(false),
             registration: Mutex::default(),
             told: AtomicBool::new(false),
@@ -55,6 +59,16 @@ impl ReclaimState {
         let mut registration = self.registration.lock();
         *registration = None;
         self.joined.store(false, Release);
+    }
+
+    /// Makes a configuration without the key mean that it is on.
+    pub(crate) fn set_on_by_default(&self) {
+        self.by_default.store(true, Relaxed);
+        self.leave();
+    }
+
+    pub(super) fn is_on(&self, config: &Config) -> bool {
+        config.reclaim().unwrap_or_else(|| self.by_default.load(Relaxed))
     }
 
     pub(super) fn note_received(&self) {
@@ -88,7 +102,7 @@ impl<D: Device> AllocatorState<D> {
             return;
         }
         let config = self.shared.settings.config();
-        let device = identity(self.shared.device.info()).filter(|_| config.reclaim() == Some(true));
+        let device = identity(self.shared.device.info()).filter(|_| state.is_on(&config));
         let interval = config.idle_release().map(|seconds| Duration::from_secs_f64(seconds) / SAMPLES);
         if device.is_none() && interval.is_none() {
             return;

@@ -118,7 +118,7 @@ impl<'a, D: Device> Reclaim<'a, D> {
         let answers = registration.is_some();
         drop(registration);
         let Some(device) = identity(self.inner.shared.device.info()).filter(|_| answers) else { return false };
-        if self.inner.shared.settings.config().reclaim() != Some(true) || self.rounds.get() >= ROUNDS {
+        if !self.inner.reclaim.is_on(&self.inner.shared.settings.config()) || self.rounds.get() >= ROUNDS {
             return false;
         }
         let Some(goal) = self.goal() else { return false };
