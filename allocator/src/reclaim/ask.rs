@@ -3,7 +3,9 @@
 //! 1. All others are asked for their figures, at once, in one window of 50 ms that ends when all have answered.
 //! 2. Who holds idle memory is asked to release as much as the request lacks: the furthest above its share first, and only
 //!    as many as needed. Who has itself received memory within the last second is asked only [at the end](Reclaim::last).
-//! 3. What counts is the free memory of the device, whatever the others say. See [`Asker::give`] for how long it is
+//! 3. A release that takes longer than a window, since it waits for queued work or copies, is waited for at the end, before
+//!    the request fails: for at most some seconds.
+//! 4. What counts is the free memory of the device, whatever the others say. See [`Asker::give`] for how long it is
 //!    waited for.
 
 use std::cell::{Cell, RefCell};
@@ -147,12 +149,14 @@ impl<'a, D: Device> Reclaim<'a, D> {
         let mut answered: Vec<_> = peers.iter().zip(figures).filter_map(|(peer, of)| Some((peer, of?))).collect();
         self.note(&answered);
         answered.sort_by_key(|(_, figures)| order(figures));
-        let idle = answered.iter().filter(|(_, of)| of.idle > 0 && (part != Part::Idle || !is_recent(of)));
-        self.ask_to_give(&mut asker, goal, false, idle)?;
+        let patient = part != Part::Idle;
+        let has_idle = |of: &Figures| of.idle > 0 || (patient && of.is_releasing);
+        let idle = answered.iter().filter(|(_, of)| has_idle(of) && (patient || !is_recent(of)));
+        self.ask_to_give(&mut asker, goal, (false, patient), idle)?;
         if part == (Part::All { evict: true }) {
             let evictable =
                 answered.iter().filter(|(_, of)| of.evictable > 0 && (of.share.is_none() || of.above_share() > 0));
-            self.ask_to_give(&mut asker, goal, true, evictable)?;
+            self.ask_to_give(&mut asker, goal, (true, patient), evictable)?;
         }
         Ok(())
     }
@@ -162,7 +166,7 @@ impl<'a, D: Device> Reclaim<'a, D> {
         &self,
         asker: &mut Asker,
         goal: u64,
-        evict: bool,
+        (evict, patient): (bool, bool),
         peers: impl Iterator<Item = &'b (&'b Peer, Figures)>,
     ) -> io::Result<()> {
         let below = self.below.map(|Priority(priority)| priority);
@@ -180,7 +184,7 @@ impl<'a, D: Device> Reclaim<'a, D> {
                 }
                 _ => Gained::Nothing,
             };
-            asker.give(peer, Give { bytes: goal - free, evict, below }, gained)?;
+            asker.give(peer, Give { bytes: goal - free, evict, below }, patient, gained)?;
         }
         Ok(())
     }

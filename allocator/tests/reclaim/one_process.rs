@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cachette::hal::{AnyDevice, CaptureMode, Device, Ordinal};
 use cachette::{Allocator, Error, Stream};
@@ -61,17 +63,34 @@ fn a_captured_stream_gets_idle_memory_of_others_and_evicts_nothing() {
 }
 
 #[test]
-fn memory_in_use_by_a_busy_stream_comes_later_and_is_not_waited_for_long() {
+fn a_request_that_would_fail_waits_for_a_release_behind_queued_work() {
     let card = Card::new(64);
     let device = device(&card);
     let (one, of_one) = allocator(&device, RECLAIM);
     let (two, of_two) = allocator(&device, RECLAIM);
     drop(one.allocate(48 * MIB, &of_one).unwrap());
     let hold = device.hold(of_one.handle()).unwrap();
+    thread::scope(|scope| {
+        let request = scope.spawn(|| two.allocate(40 * MIB, &of_two).map(drop));
+        thread::sleep(Duration::from_millis(400));
+        drop(hold);
+        request.join().unwrap().expect("the neighbour said that it works");
+    });
+}
+
+#[test]
+fn a_release_behind_work_that_does_not_end_is_waited_for_some_seconds() {
+    let card = Card::new(64);
+    let device = device(&card);
+    let (one, of_one) = allocator(&device, RECLAIM);
+    let (two, of_two) = allocator(&device, RECLAIM);
+    drop(one.allocate(48 * MIB, &of_one).unwrap());
+    let hold = device.hold(of_one.handle()).unwrap();
+    let begun = Instant::now();
     assert!(matches!(two.allocate(40 * MIB, &of_two), Err(Error::OutOfMemory(_))));
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     drop(hold);
-    // The release that was begun ends now.
-    assert!(soon(|| two.allocate(40 * MIB, &of_two).is_ok()));
+    assert!(soon(|| two.allocate(40 * MIB, &of_two).is_ok()), "the release that was begun ends now");
 }
 
 #[test]
