@@ -12,8 +12,8 @@ pub use stats::ElasticSegment;
 
 use std::convert::identity;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 use cachette_hal::{AnyDevice, Device, DeviceInfo, ErrorKind, StreamRef};
 
@@ -29,6 +29,7 @@ use crate::ipc::import::IpcState;
 use crate::label::Label;
 use crate::pinned::cache::PinnedCache;
 use crate::pool::Pools;
+use crate::reclaim::{Reclaim, ReclaimState};
 use crate::retry::FoundBlock;
 use crate::size::{TOO_LARGE, UNIT};
 use crate::sleep::StagingStore;
@@ -78,24 +79,27 @@ impl<D: Device> Allocator<D> {
         static NEXT_IDENTITY: AtomicU64 = AtomicU64::new(1);
         let shared = Arc::new(DeviceState::new(device, config));
         let routes = Arc::default();
-        Self {
-            inner: Arc::new(AllocatorState {
-                pinned: PinnedCache::new(&shared, &routes),
-                shared,
-                identity: NEXT_IDENTITY.fetch_add(1, Relaxed),
-                heaps: Heaps::default(),
-                config_turn: Mutex::default(),
-                streams: StreamTable::default(),
-                growables: StreamTable::default(),
-                pools: Pools::default(),
-                routes,
-                launches: Mutex::default(),
-                offloads: Mutex::default(),
-                store: StagingStore::default(),
-                #[cfg(feature = "ipc")]
-                ipc: IpcState::default(),
-            }),
-        }
+        let inner = Arc::new_cyclic(|_own: &Weak<AllocatorState<D>>| AllocatorState {
+            pinned: PinnedCache::new(&shared, &routes),
+            shared,
+            identity: NEXT_IDENTITY.fetch_add(1, Relaxed),
+            heaps: Heaps::default(),
+            config_turn: Mutex::default(),
+            streams: StreamTable::default(),
+            growables: StreamTable::default(),
+            pools: Pools::default(),
+            routes,
+            launches: Mutex::default(),
+            offloads: Mutex::default(),
+            store: StagingStore::default(),
+            #[cfg(feature = "ipc")]
+            reclaim: ReclaimState::new(_own.clone()),
+            #[cfg(not(feature = "ipc"))]
+            reclaim: ReclaimState,
+            #[cfg(feature = "ipc")]
+            ipc: IpcState::default(),
+        });
+        Self { inner }
     }
 
     pub(crate) fn inner(&self) -> &AllocatorState<D> {
@@ -214,6 +218,11 @@ impl<D: Device> Allocator<D> {
         let released = || waits && self.empty_cache().is_ok_and(|bytes| bytes > 0);
         let made = match allocate() {
             Err(error) if error.kind() == ErrorKind::OutOfMemory && released() => allocate(),
+            made => made,
+        };
+        let neighbours = Reclaim::new(&self.inner, bytes, None);
+        let made = match made {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory && waits && neighbours.last(true) => allocate(),
             made => made,
         };
         Ok(A::of_device(made?, bytes, stream))

@@ -170,6 +170,10 @@ pub(crate) struct Totals {
     pub(crate) ooms: AtomicU64,
     pub(crate) waits: AtomicU64,
     pub(crate) evictions: AtomicU64,
+    /// How often other processes were asked for memory, and the bytes that came and went.
+    pub(crate) reclaims: AtomicU64,
+    pub(crate) reclaimed: AtomicU64,
+    pub(crate) given: AtomicU64,
     pub(crate) device_allocs: AtomicU64,
     pub(crate) device_frees: AtomicU64,
     /// The number of segments obtained, which orders them.
@@ -192,6 +196,9 @@ impl Totals {
             ooms,
             waits,
             evictions,
+            reclaims,
+            reclaimed,
+            given,
             device_allocs,
             device_frees,
             rejections,
@@ -202,7 +209,10 @@ impl Totals {
             points: _,
             max_split: _,
         } = self;
-        for count in [retries, ooms, waits, evictions, device_allocs, device_frees, rejections] {
+        let reclaim = [reclaims, reclaimed, given];
+        for count in
+            [retries, ooms, waits, evictions, device_allocs, device_frees, rejections].into_iter().chain(reclaim)
+        {
             count.store(0, Relaxed);
         }
         oversize_allocations.lock().reset_totals();

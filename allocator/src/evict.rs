@@ -102,25 +102,29 @@ impl<D: Device> Allocator<D> {
     /// Requests that lack memory do this themselves. It is for programs that give memory to others in time.
     pub fn evict(&self, bytes: u64) -> Result<u64, Error> {
         self.inner().shared.origin.check()?;
-        Ok(self.inner().evict(PoolId::DEFAULT, || bytes))
+        Ok(self.inner().evict(PoolId::DEFAULT, None, || bytes))
     }
 
     /// The bytes of evictable pools that are awake and have no guard.
     #[must_use]
     pub fn evictable_bytes(&self) -> u64 {
-        let inner = self.inner();
-        let reserved = |state: &Arc<PoolState>| inner.heaps_of(state).iter().map(|heap| heap.reserved()).sum::<u64>();
-        inner.pools.select(PoolState::may_be_evicted).iter().map(reserved).sum()
+        self.inner().evictable_bytes()
     }
 }
 
 impl<D: Device> AllocatorState<D> {
+    pub(crate) fn evictable_bytes(&self) -> u64 {
+        let reserved = |state: &Arc<PoolState>| self.heaps_of(state).iter().map(|heap| heap.reserved()).sum::<u64>();
+        self.pools.select(PoolState::may_be_evicted).iter().map(reserved).sum()
+    }
+
     /// Evicts pools other than `own` until they have released `shortage` bytes, or none is left. Returns what they have
-    /// released.
+    /// released. With `below` it evicts only pools of a lower priority.
     ///
     /// The caller holds no lock. An eviction waits for the device, and takes the locks of the pool's heaps.
-    pub(crate) fn evict(&self, own: PoolId, shortage: impl FnOnce() -> u64) -> u64 {
-        let mut pools = self.pools.select(|state| state.id != own && state.may_be_evicted());
+    pub(crate) fn evict(&self, own: PoolId, below: Option<Priority>, shortage: impl FnOnce() -> u64) -> u64 {
+        let is_lower = |state: &PoolState| below.is_none_or(|below| state.priority < Some(below));
+        let mut pools = self.pools.select(|state| state.id != own && is_lower(state) && state.may_be_evicted());
         if pools.is_empty() {
             return 0;
         }

@@ -58,7 +58,23 @@ pub struct OutOfMemory {
     pub capturing: bool,
     /// Whether segments are elastic; `None` if the device or the pool's source does not support that.
     pub elastic: Option<bool>,
+    /// The other processes that answered for the device, if the request asked them for memory.
+    pub neighbours: Vec<NeighbourFigures>,
     pub(crate) sites: AllocationSites,
+}
+
+/// The figures of another process on the device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NeighbourFigures {
+    /// The process, by its number in its own namespace.
+    pub pid: u32,
+    /// The program and its first argument.
+    pub program: String,
+    /// Bytes that it holds from the device.
+    pub reserved: u64,
+    /// Bytes of these that it can release.
+    pub idle: u64,
 }
 
 /// The figures of one pool.
@@ -227,6 +243,9 @@ impl fmt::Display for OutOfMemory {
                 }
                 write!(f, " holds {reserved}, {unused} of them unused")?;
             }
+        }
+        for NeighbourFigures { pid, program, reserved, idle } in &self.neighbours {
+            write!(f, "\nprocess {pid} ({program}) holds {}, {} of them idle", Bytes(*reserved), Bytes(*idle))?;
         }
         self.sites.shown().iter().try_for_each(|site| write!(f, "\n{site}"))?;
         self.hints().iter().try_for_each(|hint| write!(f, "\n{hint}"))

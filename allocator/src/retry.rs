@@ -14,7 +14,10 @@
 //! | wait on | waits for one segment after the other to become free, the earliest first | yes |
 //! | `use_on_oom` | allocates a free block of a pool that serves other requests before they fail | no |
 //! | without mapping | where the device has room but refuses to map it: requests a direct segment | no |
+//! | neighbours' idle memory | [asks](crate::reclaim) other processes, if the device is short: at most some windows of 50 ms | no |
 //! | evict | puts [evictable](crate::evict) pools to sleep that have no guard, as many as the request needs | yes |
+//! | neighbours' all | asks those that received memory just now, and for evictable pools of lower priority | no |
+//! | wait for neighbours | with `reclaim_wait`: runs the steps again for so long | yes |
 //!
 //! The heap is searched again after every step that can have freed memory. Before a request fails, it waits for memory
 //! that other threads are releasing and for limit reservations that they may cancel. Then it retries (`in_flight`).
@@ -42,6 +45,7 @@ use crate::in_flight::Ended;
 use crate::observe::callbacks::Notice;
 use crate::out_of_memory::OutOfMemory;
 use crate::pool::pool_state::PoolState;
+use crate::reclaim::Reclaim;
 use crate::retry::wait::release_whole;
 use crate::size::{SegmentKind, kind_of};
 use crate::source::SourceError;
@@ -86,6 +90,8 @@ pub(crate) struct Retry<'a, D: Device> {
     kind: SegmentKind,
     /// The releases and reservations that had ended when the device was last asked.
     tried: Cell<Ended>,
+    /// The other processes on the device.
+    others: Reclaim<'a, D>,
 }
 
 impl<'a, D: Device> Retry<'a, D> {
@@ -97,11 +103,24 @@ impl<'a, D: Device> Retry<'a, D> {
             _ => policy.segment_bytes(rounded),
         };
         let kind = kind_of(rounded);
-        Self { inner, shared: &inner.shared, heap, policy, wanted, rounded, segment, kind, tried: Cell::default() }
+        let others = Reclaim::new(inner, segment, heap.pool().and_then(|pool| pool.priority));
+        Self {
+            inner,
+            shared: &inner.shared,
+            heap,
+            policy,
+            wanted,
+            rounded,
+            segment,
+            kind,
+            tried: Cell::default(),
+            others,
+        }
     }
 
     #[cold]
     pub(crate) fn run(&self) -> Result<FoundBlock<D>, Error> {
+        self.inner.join_neighbours();
         let report = match self.run_all() {
             Err(StepEnd::Found(found)) => return Ok(found),
             Err(StepEnd::Failed(error)) => return Err(error),
@@ -129,18 +148,26 @@ impl<'a, D: Device> Retry<'a, D> {
             self.allocate_from_pools()?;
             self.alloc_without_mapping()?;
             let tried = self.tried.get();
-            if !self.may_wait() {
-                return Ok(self.report());
-            }
             // An operation in flight may need the heap: a source may allocate memory during its own call. So may an
             // eviction on another thread.
             drop(alone);
-            if self.shared.in_flight.may_change(tried) {
+            if self.may_wait() && self.shared.in_flight.may_change(tried) {
                 self.shared.callbacks.waiting(|| self.shared.in_flight.wait(tried));
-            } else if self.evict() == 0 {
+            } else if !self.obtain_memory() {
                 return Ok(self.report());
             }
         }
+    }
+
+    /// Obtains memory for the request from other processes and from evictable pools. Returns whether to try again.
+    ///
+    /// The thread holds no lock, so that this process can answer others meanwhile.
+    fn obtain_memory(&self) -> bool {
+        if self.shared.settings.never_block.load(Relaxed) {
+            return false;
+        }
+        let (others, may_wait) = (&self.others, self.may_wait());
+        others.idle() || (may_wait && self.evict() > 0) || others.last(may_wait) || (may_wait && others.wait())
     }
 
     /// Evicts pools for the request. Returns the released bytes.
@@ -148,7 +175,7 @@ impl<'a, D: Device> Retry<'a, D> {
         // A request for a decided place can also fail because the place is taken for now.
         let least = u64::from(self.wanted.place.is_none());
         let shortage = || self.inner.shortage(self.segment).max(least);
-        self.shared.callbacks.waiting(|| self.inner.evict(self.heap.pool_id(), shortage))
+        self.shared.callbacks.waiting(|| self.inner.evict(self.heap.pool_id(), None, shortage))
     }
 
     /// Rejects a request to a source from inside a call of that source, since the request would wait for itself.

@@ -44,6 +44,7 @@ use crate::fence::Fence;
 use crate::heap::Heap;
 use crate::pool::pool_state::PoolState;
 use crate::pool::{Pool, PoolId, PoolProblem};
+use crate::reclaim::Reclaim;
 use crate::sync::Mutex;
 
 pub(crate) use offload::OffloadState;
@@ -93,6 +94,7 @@ impl<D: Device> Pool<D> {
             let donors = inner.heaps.all();
             donors.iter().filter(|heap| heap.may_release()).try_for_each(|heap| heap.wait_and_unmap())?;
         }
+        let mut others = None;
         loop {
             let tried = in_flight.begin_attempt();
             let woken = inner.wake_up(&self.state, &mut progress);
@@ -103,7 +105,11 @@ impl<D: Device> Pool<D> {
             if in_flight.may_change(tried) {
                 // Other threads are returning memory.
                 in_flight.wait(tried);
-            } else if inner.evict(self.id(), || inner.shortage(bytes).max(1)) == 0 {
+                continue;
+            }
+            let others = others.get_or_insert_with(|| Reclaim::new(inner, bytes, self.state.priority));
+            let evicted = || inner.evict(self.id(), None, || inner.shortage(bytes).max(1)) > 0;
+            if !(others.idle() || evicted() || others.last(true) || others.wait()) {
                 return woken;
             }
         }

@@ -107,6 +107,12 @@ pub struct Stats {
     pub max_split_size: u64,
     /// The number of pools that were evicted.
     pub num_evictions: u64,
+    /// How often other processes were asked for memory.
+    pub num_reclaims: u64,
+    /// Bytes that became free on the device while they were asked.
+    pub reclaimed_bytes: u64,
+    /// Bytes that were released because other processes asked.
+    pub given_bytes: u64,
 }
 
 impl Stats {

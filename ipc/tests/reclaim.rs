@@ -98,7 +98,7 @@ fn neighbours_are_found_and_give_what_they_have() {
     let peers = asker.peers(Some(&device), Some(&of_one)).unwrap();
     assert_eq!(peers.len(), 1, "the own registration is left out");
     assert_eq!(asker.figures(&peers).unwrap()[0].as_ref().unwrap().idle, 5);
-    assert_eq!(asker.give(&peers[0], IDLE_ONLY, || Gained::Nothing).unwrap(), 5);
+    assert_eq!(asker.give(&peers[0], IDLE_ONLY, false, || Gained::Nothing).unwrap(), 5);
     assert_eq!(asker.figures(&peers).unwrap()[0].as_ref().unwrap().idle, 0, "the figures are those after it");
     assert_eq!(one.bytes.load(SeqCst), 30);
     drop(of_one);
@@ -150,7 +150,7 @@ fn one_release_runs_at_a_time_and_who_comes_second_is_served_next() {
         thread::spawn({
             let peer = peers[0].clone();
             // The device seems to gain, so both wait until they are answered.
-            move || asker().give(&peer, IDLE_ONLY, || Gained::More).unwrap()
+            move || asker().give(&peer, IDLE_ONLY, false, || Gained::More).unwrap()
         })
     };
     let (first, second) = (give(), give());
@@ -160,39 +160,47 @@ fn one_release_runs_at_a_time_and_who_comes_second_is_served_next() {
     assert_eq!(first.join().unwrap() + second.join().unwrap(), 20);
 }
 
-#[test]
-fn a_release_that_frees_nothing_costs_one_window_and_so_does_a_busy_neighbour() {
-    let _turn = turn();
-    let device = new_device();
-    let (idle, _registered) = neighbour(&device, 20);
-    let (_closed, gate) = mpsc::channel();
+/// A neighbour whose release does not end before the channel.
+fn stuck(device: &Device) -> (Arc<Idle>, Registration, mpsc::Sender<()>) {
+    let (idle, registered) = neighbour(device, 20);
+    let (open, gate) = mpsc::channel();
     *idle.gate.lock().unwrap() = Some(gate);
-    let peers = peers_of(&device);
-    let mut asker = asker();
-    let mut took = |give| {
-        let begun = Instant::now();
-        assert_eq!(asker.give(&peers[0], give, || Gained::Nothing).unwrap(), 0);
-        begun.elapsed()
-    };
-    let first = took(IDLE_ONLY);
-    assert!(first >= WINDOW && first < 20 * WINDOW, "{first:?}");
-    // The release goes on, so the neighbour is busy and does not say that it works for this asker.
-    let second = took(Give { evict: true, ..IDLE_ONLY });
-    assert!(second >= WINDOW && second < 20 * WINDOW, "{second:?}");
+    (idle, registered, open)
 }
 
 #[test]
-fn an_eviction_that_says_so_has_longer_and_not_for_ever() {
+fn a_release_that_frees_nothing_costs_one_window_and_a_patient_asker_its_patience() {
     let _turn = turn();
     let device = new_device();
-    let (idle, _registered) = neighbour(&device, 20);
-    let (_closed, gate) = mpsc::channel();
-    *idle.gate.lock().unwrap() = Some(gate);
+    let _stuck = stuck(&device);
+    let peers = peers_of(&device);
+    let patience = Duration::from_millis(400);
+    let took = |patient| {
+        let mut asker = asker().with_patience(patience);
+        let begun = Instant::now();
+        assert_eq!(asker.give(&peers[0], IDLE_ONLY, patient, || Gained::Nothing).unwrap(), 0);
+        begun.elapsed()
+    };
+    // The first release says that it works. It goes on, so the neighbour is busy for those that follow.
+    let first = took(false);
+    assert!(first >= WINDOW && first < WINDOW + patience, "{first:?}");
+    let busy = took(true);
+    assert!(busy >= patience && busy < 20 * patience, "{busy:?}");
+    let figures = asker().figures(&peers).unwrap();
+    assert!(figures[0].as_ref().unwrap().is_releasing);
+}
+
+#[test]
+fn a_release_that_says_so_has_longer_and_not_for_ever() {
+    let _turn = turn();
+    let device = new_device();
+    let _stuck = stuck(&device);
+    let patience = Duration::from_millis(400);
     let begun = Instant::now();
     let peers = peers_of(&device);
-    assert_eq!(asker().give(&peers[0], Give { evict: true, ..IDLE_ONLY }, || Gained::Nothing).unwrap(), 0);
+    let given = asker().with_patience(patience).give(&peers[0], IDLE_ONLY, true, || Gained::Nothing).unwrap();
     let took = begun.elapsed();
-    assert!(took > Duration::from_secs(1) && took < Duration::from_secs(20), "{took:?}");
+    assert!(given == 0 && took >= patience && took < 20 * patience, "{took:?}");
 }
 
 #[test]
@@ -209,7 +217,7 @@ fn the_wait_ends_when_the_device_has_enough_whatever_the_neighbour_says() {
         if looks < 3 { Gained::Nothing } else { Gained::Enough }
     };
     let peers = peers_of(&device);
-    asker().give(&peers[0], Give { evict: true, ..IDLE_ONLY }, enough).unwrap();
+    asker().give(&peers[0], IDLE_ONLY, true, enough).unwrap();
     assert_eq!(looks, 3);
     assert!(begun.elapsed() < 20 * WINDOW);
 }
@@ -222,9 +230,9 @@ fn a_release_that_panics_is_answered_and_the_next_one_runs() {
     let peers = peers_of(&device);
     idle.panics.store(true, SeqCst);
     // A panic takes long to print, so this waits until it is answered.
-    assert_eq!(asker().give(&peers[0], IDLE_ONLY, || Gained::More).unwrap(), 0);
+    assert_eq!(asker().give(&peers[0], IDLE_ONLY, false, || Gained::More).unwrap(), 0);
     idle.panics.store(false, SeqCst);
-    assert_eq!(asker().give(&peers[0], IDLE_ONLY, || Gained::Nothing).unwrap(), 10);
+    assert_eq!(asker().give(&peers[0], IDLE_ONLY, false, || Gained::Nothing).unwrap(), 10);
 }
 
 #[test]

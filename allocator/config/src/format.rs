@@ -95,6 +95,14 @@ pub(super) const SIZE: Format<u64> = Format {
     rule: |_| "a size above 0, in bytes or with a unit, such as 40G or 80GiB".into(),
 };
 
+/// A time in seconds, at most a day.
+pub(super) const SECONDS: Format<f64> = Format {
+    read: decimal,
+    write: |seconds| seconds.to_string(),
+    allows: |seconds, _| seconds > 0.0 && seconds <= 86_400.0,
+    rule: |_| "a number of seconds above 0 and up to 86400, such as 2.5".into(),
+};
+
 /// Reads digits without a sign.
 pub(super) fn whole(text: &str) -> Option<u64> {
     // `parse` alone would accept a plus sign.

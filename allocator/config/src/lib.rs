@@ -24,7 +24,8 @@ mod text;
 mod values;
 
 use format::{
-    CLOSED_FRACTION, MEBIBYTE, MEBIBYTES_FROM_LARGE_SEGMENT, OPEN_FRACTION, SIZE, SWITCH, THREADS, mebibytes_from,
+    CLOSED_FRACTION, MEBIBYTE, MEBIBYTES_FROM_LARGE_SEGMENT, OPEN_FRACTION, SECONDS, SIZE, SWITCH, THREADS,
+    mebibytes_from,
 };
 use roundup::DIVISIONS;
 use table::settings;
@@ -153,6 +154,30 @@ settings! {
 
     /// Whether freed memory is kept for reuse; if not, every call goes to the device.
     pub caching: bool = true, "caching": SWITCH, "switch", "`True`";
+
+    /// Whether processes of one user share the device: each gives idle memory to another one that runs short, and asks
+    /// for it before a request fails. See `docs/sharing-a-card.md`.
+    ///
+    /// `None` means on in the Python package and under `cachette run`, and off otherwise.
+    pub reclaim: Option<bool> = None,
+        "reclaim": SWITCH, "switch", "`True` in Python and `cachette run`, else `False`";
+
+    /// The bytes that this process may keep when others run short: below them it gives idle memory only, and evicts no
+    /// pool for others. Who is furthest above its share gives first.
+    ///
+    /// `None` means no share: what is idle or evictable is given.
+    pub reclaim_share: Option<u64> = None, "reclaim_share": SIZE, "size such as `40G`, or bytes", "none";
+
+    /// For how many seconds a request that would fail waits for other processes to free memory.
+    ///
+    /// `None` means that it fails once they have been asked.
+    pub reclaim_wait: Option<f64> = None, "reclaim_wait": SECONDS, "seconds, above 0", "off";
+
+    /// After how many seconds idle memory returns to the device, although nobody asks for it. For neighbours without
+    /// Cachette.
+    ///
+    /// `None` means that it stays until it is needed.
+    pub idle_release: Option<f64> = None, "idle_release": SECONDS, "seconds, above 0", "off";
 }
 
 /// A key of the text form, and how it reads and writes a configuration.
@@ -283,7 +308,8 @@ impl ConfigKey {
 
     fn refuse(&self, value: &str, config: &Config) -> ConfigError {
         let rule = (self.rule)(config);
-        let meant = size_meant(value).filter(|_| self.name() == "memory_limit");
+        let is_size = ["memory_limit", "reclaim_share"].contains(&self.name());
+        let meant = size_meant(value).filter(|_| is_size);
         let meant = meant.map_or(String::new(), |meant| format!(" (did you mean {meant}?)"));
         ConfigError::not_allowed(self.name(), value, &(rule + &meant))
     }

@@ -22,7 +22,8 @@ const FULL: &str = "backend:cudaMallocAsync,large_segment_size_mb:25,max_split_s
     pinned_max_cached_size_mb:128,pinned_max_round_threshold_mb:1,\
     pinned_use_background_threads:True,pinned_free_catch_all:True,memory_limit:40G,\
     elastic_setting:compact,\
-    gpu_direct_rdma:True,never_block:True,caching:False";
+    gpu_direct_rdma:True,never_block:True,caching:False,\
+    reclaim:True,reclaim_share:20G,reclaim_wait:2.5,idle_release:30";
 
 fn config(text: &str) -> Config {
     text.parse().unwrap()

@@ -14,6 +14,7 @@ use crate::pinned::cache::PinnedCache;
 use crate::pool::pool_state::Launches;
 use crate::pool::route::Routes;
 use crate::pool::{PoolId, Pools};
+use crate::reclaim::ReclaimState;
 use crate::sleep::offload::OffloadState;
 use crate::sleep::staging::StagingStore;
 use crate::sync::{Mutex, StreamTable};
@@ -39,6 +40,8 @@ pub(crate) struct AllocatorState<D: Device> {
     pub(crate) offloads: Mutex<HashMap<PoolId, Arc<Mutex<OffloadState<D>>>>>,
     /// Host memory for the contents of sleeping pools.
     pub(crate) store: StagingStore<D>,
+    /// The other processes on the device.
+    pub(crate) reclaim: ReclaimState,
     /// Memory shared with other processes, in both directions.
     #[cfg(feature = "ipc")]
     pub(crate) ipc: IpcState<D>,

@@ -64,12 +64,24 @@ impl<D: Device> Allocator<D> {
     /// [`set_memory_limit`](Self::set_memory_limit) and [`set_memory_fraction`](Self::set_memory_fraction).
     pub fn set_config(&self, config: &Config) {
         let _turn = self.inner.config_turn.lock();
-        let config = config.clone().with_backend(self.config().backend());
+        let before = self.config();
+        let config = config.clone().with_backend(before.backend());
+        if (before.reclaim(), before.idle_release()) != (config.reclaim(), config.idle_release()) {
+            self.inner.reclaim.leave();
+        }
         let policy = HeapPolicy::of(&config);
         self.shared().settings.apply(&config);
         for heap in self.inner.heaps.all() {
             heap.set_policy(&policy);
         }
+    }
+
+    /// Makes a configuration without the key `reclaim` mean `reclaim:True`. The configuration itself stays.
+    ///
+    /// For bindings that are loaded into programs of users, which share devices. Without the feature `ipc` it has no
+    /// effect.
+    pub fn reclaim_by_default(&self) {
+        self.inner.reclaim.set_on_by_default();
     }
 
     /// Calls `observer` with the figures of every request that fails with out-of-memory, before the request returns.

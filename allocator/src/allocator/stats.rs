@@ -50,6 +50,9 @@ impl<D: Device> Allocator<D> {
             num_oom_rejections: totals.rejections.load(Relaxed),
             max_split_size: totals.max_split,
             num_evictions: totals.evictions.load(Relaxed),
+            num_reclaims: totals.reclaims.load(Relaxed),
+            reclaimed_bytes: totals.reclaimed.load(Relaxed),
+            given_bytes: totals.given.load(Relaxed),
         }
     }
 

@@ -150,7 +150,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Holds the idle chunks that are `wanted`. It holds none if a graph may use them.
-    pub(crate) fn hold_chunks(&self, wanted: impl Fn(&Chunk) -> bool) -> HeldChunks<'_, D> {
+    pub(crate) fn hold_chunks(&self, mut wanted: impl FnMut(&Chunk) -> bool) -> HeldChunks<'_, D> {
         let mut state = self.state.lock();
         let moving = if self.permits_release() { self.begin_move(&state) } else { None };
         let mut chunks = Vec::new();

@@ -6,7 +6,7 @@ use std::{mem, slice};
 
 use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, VirtualMemory};
 
-use crate::blocks::SegmentId;
+use crate::blocks::{Chunk, SegmentId};
 use crate::elastic;
 use crate::elastic::map::{self, Leftover, PendingUnmap};
 use crate::fence::Fence;
@@ -97,9 +97,9 @@ impl<D: Device> Heap<D> {
         result
     }
 
-    /// Returns every idle chunk to the device once the heap's stream has passed its last use. Returns the bytes that
-    /// became free at once. Later calls of [`unmap_pending`](Self::unmap_pending) free the rest.
-    pub(crate) fn release_idle_chunks(&self) -> hal::Result<u64> {
+    /// Returns the idle chunks that are `wanted` to the device once the heap's stream has passed their last use. Returns
+    /// the bytes that became free at once. Later calls of [`unmap_pending`](Self::unmap_pending) free the rest.
+    pub(crate) fn release_idle_chunks(&self, wanted: impl FnMut(&Chunk) -> bool) -> hal::Result<u64> {
         if self.is_asleep() || self.stream_state.ask_capturing()? {
             return Ok(0);
         }
@@ -107,7 +107,7 @@ impl<D: Device> Heap<D> {
         let _relaxed = self.shared.relax_capture();
         // This comes before the chunks leave the lists. A request that finds none of them waits until they are pending.
         let release = self.shared.in_flight.release();
-        let held = self.hold_chunks(|_| true);
+        let held = self.hold_chunks(wanted);
         if held.chunks.is_empty() {
             drop(held);
             release.cancel();
@@ -135,7 +135,7 @@ impl<D: Device> Heap<D> {
         // The pool may be asleep, completely or in part. Chunks that have memory are released as in an awake pool.
         self.forget_idle_chunks();
         self.state.lock().asleep = false;
-        let _ = self.release_idle_chunks();
+        let _ = self.release_idle_chunks(|_| true);
         let _ = self.wait_and_unmap();
     }
 

@@ -63,6 +63,12 @@ pub enum Notice {
         /// The bytes.
         bytes: u64,
     },
+    /// Other processes on the device are not asked for memory, and get none: their list cannot be read, or no socket can
+    /// be made. It is said once.
+    Alone {
+        /// The failure.
+        kind: std::io::ErrorKind,
+    },
     /// A stream with elastic segments got a direct segment, because mapping memory was refused or would wait.
     DirectSegment {
         /// The size of the segment.

@@ -153,7 +153,7 @@ impl Metrics {
         ]
     }
 
-    fn counters(&self) -> [(&'static str, &'static str, u64); 10] {
+    fn counters(&self) -> [(&'static str, &'static str, u64); 13] {
         let stats = &self.stats;
         [
             ("allocated_total", "Blocks allocated since start.", stats.allocation.all.allocated),
@@ -168,6 +168,9 @@ impl Metrics {
             ("retries_total", "Device allocations retried after memory was released.", stats.num_alloc_retries),
             ("waits_total", "Waits for other streams.", stats.num_sync_all_streams),
             ("evictions_total", "Pools evicted so that requests got their memory.", stats.num_evictions),
+            ("reclaims_total", "Times that other processes were asked for memory.", stats.num_reclaims),
+            ("reclaimed_bytes_total", "Bytes received from other processes.", stats.reclaimed_bytes),
+            ("given_bytes_total", "Bytes released for other processes.", stats.given_bytes),
             ("out_of_memory_total", "Out-of-memory errors.", stats.num_ooms),
             ("rejections_total", "Requests rejected by the memory limit.", stats.num_oom_rejections),
         ]

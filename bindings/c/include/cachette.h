@@ -55,7 +55,7 @@ extern "C" {
 
 /// The version of this header. It increases with every added function or field. None is removed or changed under the
 /// same SONAME.
-#define CACHETTE_API_VERSION 3
+#define CACHETTE_API_VERSION 4
 
 /// The library's version, such as `0.1.0`; a static string.
 const char *cachette_version(void);
@@ -831,6 +831,12 @@ typedef struct cachette_stats_t {
   uint64_t max_split_size;
   /// Pools that were evicted so that requests got their memory.
   uint64_t num_evictions;
+  /// Number of times that other processes were asked for memory.
+  uint64_t num_reclaims;
+  /// Bytes that became free on the device while they were asked.
+  uint64_t reclaimed_bytes;
+  /// Bytes that were released because other processes asked.
+  uint64_t given_bytes;
 } cachette_stats_t;
 
 /// Writes the statistics of the allocator. `size` is `sizeof *out`.

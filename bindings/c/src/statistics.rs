@@ -84,6 +84,12 @@ pub struct Statistics {
     pub max_split_size: u64,
     /// Pools that were evicted so that requests got their memory.
     pub num_evictions: u64,
+    /// Number of times that other processes were asked for memory.
+    pub num_reclaims: u64,
+    /// Bytes that became free on the device while they were asked.
+    pub reclaimed_bytes: u64,
+    /// Bytes that were released because other processes asked.
+    pub given_bytes: u64,
 }
 
 impl Structure for Statistics {
@@ -94,6 +100,7 @@ same_fields!(Stats => Statistics {
     allocation, segment, active, inactive_split, allocated_bytes, reserved_bytes, active_bytes, inactive_split_bytes,
     requested_bytes, oversize_allocations, oversize_segments, num_alloc_retries, num_ooms, num_sync_all_streams,
     num_device_alloc, num_device_free, num_oom_rejections, max_split_size, num_evictions,
+    num_reclaims, reclaimed_bytes, given_bytes,
 });
 
 /// Writes the statistics of the allocator. `size` is `sizeof *out`.

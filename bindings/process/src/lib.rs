@@ -24,8 +24,13 @@
 //!
 //! # The log
 //!
-//! `CACHETTE_LOG=warn` writes lines to stderr for waits of 10 ms and more, out-of-memory errors, and direct segments in
-//! place of elastic ones. `info` adds segments and chunks that come from the device or go back to it.
+//! `CACHETTE_LOG=warn` writes lines to stderr for waits of 10 ms and more, out-of-memory errors, direct segments in place
+//! of elastic ones, and if other processes cannot be asked for memory. `info` adds segments and chunks that come from the device or go back to it.
+//!
+//! # Other processes
+//!
+//! The shared allocators give idle memory to other processes of the same user on the same device, and ask them for it
+//! before a request fails, unless the configuration says `reclaim:False`.
 //!
 //! # Forks and the end of the process
 //!

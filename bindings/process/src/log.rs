@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
-    /// Long waits, out of memory, and direct segments in place of elastic ones.
+    /// Long waits, out of memory, direct segments in place of elastic ones, and no way to meet other processes.
     Warn,
     /// Also memory that comes from the device or goes back to it.
     Info,
@@ -56,6 +56,10 @@ pub fn log(allocator: &Allocator) {
         Notice::Waited { time } if *time >= LONG => {
             write_line(format_args!("warn: {name}: waited {} ms for work of the device", time.as_millis()));
         }
+        Notice::Alone { kind } => write_line(format_args!(
+            "warn: {name}: other processes are not asked for memory: {kind}; reclaim needs /proc, or a short path to a \
+             folder in CACHETTE_RECLAIM_DIR that this user can write"
+        )),
         Notice::DirectSegment { bytes } => write_line(format_args!(
             "warn: {name}: a direct segment of {} instead of an elastic one: mapping was refused or would wait",
             Bytes(*bytes)

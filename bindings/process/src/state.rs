@@ -160,6 +160,7 @@ fn open(device: u32) -> Result<&'static Allocator, Error> {
         return Ok(allocator);
     }
     let allocator = Allocator::with_config(made, &current(process()?, Some(&watched)));
+    allocator.reclaim_by_default();
     // This comes before the other callbacks, which may read it.
     allocator.on_out_of_memory(|report| *LAST_EXHAUSTION.lock() = Some(Arc::new(report.clone())));
     log(&allocator);

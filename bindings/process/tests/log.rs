@@ -12,7 +12,12 @@ const MIB: u64 = 1 << 20;
 #[test]
 #[ignore = "a process of the other tests"]
 fn program() {
-    let host = HostBackend::new(HostConfig::default().capacity(64 * MIB)).unwrap();
+    let host = HostConfig::default().capacity(64 * MIB);
+    let host = match env::var_os("TEST_SHARED") {
+        Some(file) => host.shared(file),
+        None => host,
+    };
+    let host = HostBackend::new(host).unwrap();
     let config: Config = env::var("TEST_CONFIG").unwrap().parse().unwrap();
     cachette_process::start_on(std::sync::Arc::new(host), &config).unwrap();
     let allocator: &Allocator = cachette_process::allocator(0).unwrap();
@@ -64,4 +69,17 @@ fn information_is_about_memory_of_the_device() {
 #[test]
 fn a_wrong_level_is_named() {
     assert_eq!(lines(Some("debug"), ""), ["cachette: CACHETTE_LOG is 'debug', so there is no log; use warn or info"]);
+}
+
+#[test]
+fn a_place_where_processes_cannot_meet_is_said_once() {
+    let file = env::temp_dir().join(format!("cachette-log-{}", std::process::id()));
+    let mut command = Command::new(env::current_exe().expect("a program knows where it is"));
+    command.args(["--exact", "program", "--ignored", "--nocapture"]).env("TEST_CONFIG", "").env("TEST_SHARED", &file);
+    command.env("CACHETTE_LOG", "warn").env("CACHETTE_RECLAIM_DIR", "/nowhere/at/all");
+    let output = command.output().expect("the program starts");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stderr).expect("the output is text");
+    assert_eq!(text.matches("warn: host:0: other processes are not asked for memory").count(), 1, "{text}");
+    std::fs::remove_file(file).unwrap();
 }

@@ -40,6 +40,7 @@ impl PyAllocator {
         let opened = py.detach(|| Backends::open(device));
         let opened = opened.map_err(|why| error::error(why.to_string()))?;
         let inner = Allocator::with_config(opened, &config);
+        inner.reclaim_by_default();
         cachette_process::log(&inner);
         Ok(Self { device: device.to_owned(), inner })
     }

@@ -57,7 +57,7 @@ pub(crate) fn of_pool<'py>(py: Python<'py>, stats: &PoolStats) -> PyResult<Bound
 }
 
 /// The statistics that are single numbers.
-fn counts(stats: &Stats) -> [(&'static str, i64); 7] {
+fn counts(stats: &Stats) -> [(&'static str, i64); 10] {
     // PyTorch's counts are signed; there, -1 means no split limit.
     let counts = [
         ("num_alloc_retries", stats.num_alloc_retries),
@@ -67,6 +67,9 @@ fn counts(stats: &Stats) -> [(&'static str, i64); 7] {
         ("num_device_free", stats.num_device_free),
         ("num_oom_rejections", stats.num_oom_rejections),
         ("max_split_size", stats.max_split_size),
+        ("num_reclaims", stats.num_reclaims),
+        ("reclaimed_bytes", stats.reclaimed_bytes),
+        ("given_bytes", stats.given_bytes),
     ];
     counts.map(|(name, count)| (name, count.cast_signed()))
 }

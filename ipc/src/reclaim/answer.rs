@@ -24,7 +24,7 @@ pub const MOST_REGISTRATIONS: usize = 64;
 
 /// The datagrams that one socket may bring before the others have their turn.
 const BURST: usize = 16;
-/// How often an asker learns that pools are being evicted.
+/// How often an asker learns that its release is in progress.
 const WORKING: Duration = Duration::from_millis(20);
 /// For so long the same figures answer every question, so that a flood of questions costs the allocator nothing.
 const FRESH: Duration = Duration::from_millis(2);
@@ -77,7 +77,6 @@ struct Job {
     entry: Arc<Entry>,
     /// Who is told of its end, and the number of the request; `None` for a tick.
     asker: Option<(Address, u64)>,
-    evicts: bool,
 }
 
 /// Registers an allocator: it answers for a device at a place, and is called at an interval.
@@ -211,7 +210,7 @@ impl Process {
             for entry in entries.iter().filter(|entry| entry.until_tick(now) == Some(Duration::ZERO)) {
                 self.tick(entry, now);
             }
-            if let Some(Job { entry, asker: Some((asker, request)), evicts: true }) = &*lock(&self.job) {
+            if let Some(Job { entry, asker: Some((asker, request)) }) = &*lock(&self.job) {
                 entry.send(asker, *request, Body::Working);
             }
         }
@@ -221,7 +220,7 @@ impl Process {
     fn poll(&self, entries: &[Arc<Entry>]) -> io::Result<Vec<bool>> {
         let now = Instant::now();
         let ticks = entries.iter().filter_map(|entry| entry.until_tick(now));
-        let working = lock(&self.job).as_ref().filter(|job| job.evicts).map(|_| WORKING);
+        let working = lock(&self.job).as_ref().and_then(|job| job.asker.as_ref()).map(|_| WORKING);
         let limit = ticks.chain(working).min();
         let mut polled = vec![PollFd::new(&self.wake, PollFlags::IN)];
         let sockets = entries.iter().filter_map(|entry| entry.named.as_ref());
@@ -249,12 +248,13 @@ impl Process {
     fn answer(&'static self, entry: &Arc<Entry>, Message { request, body }: Message, asker: Address) {
         match body {
             Body::HowAreYou => {
-                if let Some(figures) = entry.figures() {
+                if let Some(mut figures) = entry.figures() {
+                    figures.is_releasing = lock(&self.job).as_ref().is_some_and(|job| Arc::ptr_eq(&job.entry, entry));
                     entry.send(&asker, request, Body::Figures(Box::new(figures)));
                 }
             }
             Body::Give(give) => {
-                let job = Job { entry: Arc::clone(entry), asker: Some((asker, request)), evicts: give.evict };
+                let job = Job { entry: Arc::clone(entry), asker: Some((asker, request)) };
                 if !self.begin(job, move |neighbour| neighbour.give(give)) {
                     entry.send(&asker, request, Body::Busy);
                 }
@@ -265,7 +265,7 @@ impl Process {
     }
 
     fn tick(&'static self, entry: &Arc<Entry>, now: Instant) {
-        let job = Job { entry: Arc::clone(entry), asker: None, evicts: false };
+        let job = Job { entry: Arc::clone(entry), asker: None };
         let ticked = self.begin(job, |neighbour| {
             neighbour.tick();
             0

@@ -18,10 +18,10 @@ use crate::socket::{self, random};
 /// For so long an asker waits for a process that neither answers nor frees memory.
 pub const WINDOW: Duration = Duration::from_millis(50);
 
-/// How long evictions that say so may take in all before the first memory is free.
+/// How long releases that say so may take in all before the first memory is free, if the asker is patient.
 ///
-/// An eviction first waits for queued work and allocates host memory. It is asked for only by a request that would fail.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// A release waits for queued work, and an eviction also allocates host memory. Only a request that would fail is patient.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Questions without an answer at one time. The kernel keeps as few as ten datagrams for a socket.
 const OPEN: usize = 8;
 /// After so long without an answer, further questions are sent nevertheless.
@@ -55,6 +55,13 @@ impl Asker {
     /// An asker with a socket, which closes with it.
     pub fn new(place: &Place) -> io::Result<Self> {
         Ok(Self { named: place.bind_asker()?, place: place.clone(), patience: PATIENCE, datagrams: 0 })
+    }
+
+    /// The same with another patience.
+    #[must_use]
+    pub const fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// The processes that answer for a device, or for any, without the own registration.
@@ -112,9 +119,15 @@ impl Asker {
     /// Asks a process for memory, and waits while it comes. Returns what the process says it has released.
     ///
     /// `gained` looks at the device, since the word of the process does not count. The wait ends with enough memory, with
-    /// the answer, or one [`WINDOW`] after the last growth. Evictions have longer, but all together at most two seconds
-    /// beyond that.
-    pub fn give(&mut self, peer: &Peer, give: Give, mut gained: impl FnMut() -> Gained) -> io::Result<u64> {
+    /// the answer, or one [`WINDOW`] after the last growth. If the asker is `patient`, releases in progress have longer: all
+    /// together at most five seconds.
+    pub fn give(
+        &mut self,
+        peer: &Peer,
+        give: Give,
+        patient: bool,
+        mut gained: impl FnMut() -> Gained,
+    ) -> io::Result<u64> {
         let request = u64::from_le_bytes(random()?);
         let (mut end, mut asks) = (Instant::now() + WINDOW, true);
         while Instant::now() < end {
@@ -129,16 +142,16 @@ impl Asker {
             self.wait(PAUSE)?;
             for message in self.receive()? {
                 match message.body {
-                    _ if message.request != request => {}
+                    _ if message.request != request => continue,
                     Body::Given(bytes) => return Ok(bytes),
                     Body::Busy => asks = true,
-                    // No other answer takes long, whatever the process says.
-                    Body::Working if give.evict => {
-                        let later = (Instant::now() + WINDOW).saturating_duration_since(end).min(self.patience);
-                        self.patience -= later;
-                        end += later;
-                    }
-                    Body::Working | Body::HowAreYou | Body::Figures(_) | Body::Give(_) => {}
+                    Body::Working => {}
+                    Body::HowAreYou | Body::Figures(_) | Body::Give(_) => continue,
+                }
+                if patient {
+                    let later = (Instant::now() + WINDOW).saturating_duration_since(end).min(self.patience);
+                    self.patience -= later;
+                    end += later;
                 }
             }
             match gained() {

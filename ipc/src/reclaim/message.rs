@@ -5,7 +5,7 @@
 //! HowAreYou                      ->
 //!                                <-      Figures
 //! Give(bytes, …)                 ->
-//!                                <-      Working        at intervals, while it evicts
+//!                                <-      Working        at intervals, while it waits for its device or evicts
 //!                                <-      Given(bytes)   at the end; or Busy at once, if another process asked first
 //! ```
 //!
@@ -42,7 +42,7 @@ pub enum Body {
     Figures(Box<Figures>),
     /// Asks for memory.
     Give(Give),
-    /// The neighbour evicts pools, which takes as long as their copies.
+    /// The neighbour waits for queued work, or evicts pools, which takes as long as their copies.
     Working,
     /// The neighbour has released so many bytes.
     Given(u64),
@@ -101,6 +101,8 @@ pub struct Figures {
     pub given: u64,
     /// Milliseconds since memory was last received from neighbours.
     pub received_ago: Option<u64>,
+    /// Whether a release is in progress, whose bytes are no longer idle and not yet free.
+    pub is_releasing: bool,
 }
 
 impl Figures {
@@ -193,6 +195,7 @@ impl Figures {
             out.number(number);
         }
         out.optional(self.received_ago);
+        out.number(self.is_releasing.into());
     }
 
     fn decode(rest: &mut Reader<'_>) -> Option<Self> {
@@ -218,6 +221,7 @@ impl Figures {
             received: rest.number()?,
             given: rest.number()?,
             received_ago: rest.optional()?,
+            is_releasing: rest.number()? != 0,
         })
     }
 }
@@ -286,6 +290,7 @@ mod tests {
             received: 12,
             given: 13,
             received_ago: Some(0),
+            is_releasing: true,
         }
     }
 

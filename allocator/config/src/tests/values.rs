@@ -45,6 +45,8 @@ fn every_key_reaches_its_value() {
     assert!(config.pinned_use_background_threads());
     assert!(config.pinned_free_catch_all());
     assert_eq!(config.memory_limit(), Some(40 << 30));
+    assert_eq!((config.reclaim(), config.reclaim_share()), (Some(true), Some(20 << 30)));
+    assert_eq!((config.reclaim_wait(), config.idle_release()), (Some(2.5), Some(30.0)));
     assert_eq!(config.elastic_setting(), ElasticSetting::Compact);
     assert!(config.gpu_direct_rdma());
     assert!(config.never_block());
@@ -117,6 +119,10 @@ fn values_out_of_range_are_refused() {
     refuses_all("pinned_num_register_threads", &threads, "a power of two from 1 to 128");
     let sizes = ["0", "4X", "99999999999999999999"];
     refuses_all("memory_limit", &sizes, "a size above 0, in bytes or with a unit, such as 40G or 80GiB");
+    for key in ["reclaim_wait", "idle_release"] {
+        let rule = "a number of seconds above 0 and up to 86400, such as 2.5";
+        refuses_all(key, &["0", "-1", "86401", "1s", "inf"], rule);
+    }
     for (size, meant) in [("80", "80GB"), ("40960", "40960MB"), ("2097151", "2097151MB")] {
         let rule = format!("a size above 0, in bytes or with a unit, such as 40G or 80GiB (did you mean {meant}?)");
         refuses_all("memory_limit", &[size], &rule);

@@ -1,0 +1,235 @@
+//! Whom a request asks for memory, in which order, and how long it waits.
+//!
+//! 1. All others are asked for their figures, at once, in one window of 50 ms that ends when all have answered.
+//! 2. Who holds idle memory is asked to release as much as the request lacks: the furthest above its share first, and only
+//!    as many as needed. Who has itself received memory within the last second is asked only [at the end](Reclaim::last).
+//! 3. A release that takes longer than a window, since it waits for queued work or copies, is waited for at the end, before
+//!    the request fails: for at most some seconds.
+//! 4. What counts is the free memory of the device, whatever the others say. See [`Asker::give`] for how long it is
+//!    waited for.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cachette_hal::Device;
+use cachette_ipc::reclaim::{Asker, Figures, Gained, Give, Peer, Place};
+
+use crate::allocator::allocator_state::AllocatorState;
+use crate::evict::Priority;
+use crate::out_of_memory::NeighbourFigures;
+use crate::reclaim::answer::identity;
+
+/// Drivers may refuse the last of their free memory. A request that fails with so much more free is not short.
+const MARGIN: u64 = 32 << 20;
+/// Smaller growth of the free memory is no reason to wait longer.
+const GROWTH: u64 = 2 << 20;
+/// The most times that one request asks, in case others use the memory that it gets.
+const ROUNDS: u32 = 8;
+/// For so long a process keeps what it received, in milliseconds, unless a request would fail.
+const KEPT: u64 = 1000;
+/// How often a waiting request looks at the free memory, and how often it tries everything again.
+const LOOK: Duration = Duration::from_millis(5);
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Which memory of the others a request asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Idle memory, but of those that received some just now.
+    Idle,
+    /// All idle memory, and evictable pools too if `evict` is set.
+    All { evict: bool },
+}
+
+/// One request that asks other processes for memory.
+pub(crate) struct Reclaim<'a, D: Device> {
+    inner: &'a AllocatorState<D>,
+    bytes: u64,
+    /// The priority of the request's pool. Evicted pools of others have a lower one.
+    below: Option<Priority>,
+    rounds: Cell<u32>,
+    /// The end of the wait, once it has begun.
+    until: Cell<Option<Instant>>,
+    /// The figures of the last round.
+    seen: RefCell<Vec<NeighbourFigures>>,
+}
+
+impl<'a, D: Device> Reclaim<'a, D> {
+    /// A request for `bytes` of a pool with this priority; without one it is above all evictable pools.
+    ///
+    /// The thread that uses it holds no lock of the allocator.
+    pub(crate) const fn new(inner: &'a AllocatorState<D>, bytes: u64, below: Option<Priority>) -> Self {
+        let seen = RefCell::new(Vec::new());
+        Self { inner, bytes, below, rounds: Cell::new(0), until: Cell::new(None), seen }
+    }
+
+    /// Asks for idle memory. Returns whether the device has enough now.
+    pub(crate) fn idle(&self) -> bool {
+        self.round(Part::Idle)
+    }
+
+    /// Asks for all that others may release before the request fails. Returns whether the device has enough now.
+    pub(crate) fn last(&self, evict: bool) -> bool {
+        self.round(Part::All { evict })
+    }
+
+    /// Waits for a while, if the configuration lets the request wait for others. Returns `false` at the end of that time.
+    pub(crate) fn wait(&self) -> bool {
+        let Some(seconds) = self.inner.shared.settings.config().reclaim_wait() else { return false };
+        let Some(goal) = self.goal() else { return false };
+        let until = self.until.get().unwrap_or_else(|| Instant::now() + Duration::from_secs_f64(seconds));
+        self.until.set(Some(until));
+        self.rounds.set(0);
+        self.inner.shared.callbacks.waiting(|| {
+            let again = Instant::now() + AGAIN;
+            while Instant::now() < until {
+                thread::sleep(LOOK);
+                // Memory of this process may have become free, too. The steps before this one look for that.
+                if self.free() >= goal || Instant::now() >= again {
+                    return true;
+                }
+            }
+            false
+        })
+    }
+
+    /// The processes that answered in the last round.
+    pub(crate) fn neighbours(&self) -> Vec<NeighbourFigures> {
+        self.seen.borrow().clone()
+    }
+
+    fn free(&self) -> u64 {
+        self.inner.shared.device.memory_info().map_or(0, |info| info.free)
+    }
+
+    /// The free memory that the request needs; `None` if the device is not what it lacks.
+    fn goal(&self) -> Option<u64> {
+        if self.inner.shared.room(self.bytes) < self.bytes {
+            return None;
+        }
+        let free = self.free();
+        let goal = if free < self.bytes { self.bytes } else { self.bytes.saturating_add(MARGIN) };
+        (free < goal && self.bytes <= self.inner.shared.device.info().total_memory).then_some(goal)
+    }
+
+    fn round(&self, part: Part) -> bool {
+        let registration = self.inner.reclaim.registration.lock();
+        let answers = registration.is_some();
+        drop(registration);
+        let Some(device) = identity(self.inner.shared.device.info()).filter(|_| answers) else { return false };
+        if !self.inner.reclaim.is_on(&self.inner.shared.settings.config()) || self.rounds.get() >= ROUNDS {
+            return false;
+        }
+        let Some(goal) = self.goal() else { return false };
+        self.rounds.set(self.rounds.get() + 1);
+        let before = self.free();
+        if let Err(error) = self.inner.shared.callbacks.waiting(|| self.ask(&device, goal, part)) {
+            self.inner.tell_alone(error.kind());
+        }
+        let after = self.free();
+        if after > before {
+            self.inner.shared.totals.reclaimed.fetch_add(after - before, Relaxed);
+            self.inner.reclaim.note_received();
+        }
+        after >= goal
+    }
+
+    fn ask(&self, device: &[u8; 16], goal: u64, part: Part) -> io::Result<()> {
+        let mut asker = Asker::new(&Place::of_environment())?;
+        let peers = asker.peers(Some(device), self.inner.reclaim.registration.lock().as_ref())?;
+        if peers.is_empty() {
+            self.seen.borrow_mut().clear();
+            return Ok(());
+        }
+        self.inner.shared.totals.reclaims.fetch_add(1, Relaxed);
+        let figures = asker.figures(&peers)?;
+        let mut answered: Vec<_> = peers.iter().zip(figures).filter_map(|(peer, of)| Some((peer, of?))).collect();
+        self.note(&answered);
+        answered.sort_by_key(|(_, figures)| order(figures));
+        let patient = part != Part::Idle;
+        let has_idle = |of: &Figures| of.idle > 0 || (patient && of.is_releasing);
+        let idle = answered.iter().filter(|(_, of)| has_idle(of) && (patient || !is_recent(of)));
+        self.ask_to_give(&mut asker, goal, (false, patient), idle)?;
+        if part == (Part::All { evict: true }) {
+            let evictable =
+                answered.iter().filter(|(_, of)| of.evictable > 0 && (of.share.is_none() || of.above_share() > 0));
+            self.ask_to_give(&mut asker, goal, (true, patient), evictable)?;
+        }
+        Ok(())
+    }
+
+    /// Asks one after the other for what is still missing.
+    fn ask_to_give<'b>(
+        &self,
+        asker: &mut Asker,
+        goal: u64,
+        (evict, patient): (bool, bool),
+        peers: impl Iterator<Item = &'b (&'b Peer, Figures)>,
+    ) -> io::Result<()> {
+        let below = self.below.map(|Priority(priority)| priority);
+        for (peer, _) in peers {
+            let free = self.free();
+            if free >= goal {
+                break;
+            }
+            let mut highest = free;
+            let gained = || match self.free() {
+                free if free >= goal => Gained::Enough,
+                free if free >= highest.saturating_add(GROWTH) => {
+                    highest = free;
+                    Gained::More
+                }
+                _ => Gained::Nothing,
+            };
+            asker.give(peer, Give { bytes: goal - free, evict, below }, patient, gained)?;
+        }
+        Ok(())
+    }
+
+    fn note(&self, answered: &[(&Peer, Figures)]) {
+        let figures = answered.iter().map(|(_, of)| NeighbourFigures {
+            pid: of.pid,
+            program: of.program.clone(),
+            reserved: of.reserved,
+            idle: of.idle,
+        });
+        *self.seen.borrow_mut() = figures.collect();
+    }
+}
+
+fn is_recent(figures: &Figures) -> bool {
+    figures.received_ago.is_some_and(|ago| ago < KEPT)
+}
+
+/// Who is asked first: not those that received memory just now, and then the furthest above its share.
+fn order(figures: &Figures) -> (bool, Reverse<u64>, Reverse<u64>) {
+    (is_recent(figures), Reverse(figures.above_share()), Reverse(figures.idle))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(reserved: u64, idle: u64, share: Option<u64>, received_ago: Option<u64>) -> Figures {
+        let mut figures = Figures::default();
+        (figures.reserved, figures.idle, figures.share, figures.received_ago) = (reserved, idle, share, received_ago);
+        figures
+    }
+
+    #[test]
+    fn the_furthest_above_its_share_is_first_and_who_just_received_is_last() {
+        let mut all = [
+            figures(90, 90, None, Some(KEPT - 1)),
+            figures(80, 10, Some(70), None),
+            figures(80, 10, Some(20), None),
+            figures(80, 30, None, Some(KEPT)),
+            figures(80, 40, Some(100), None),
+        ];
+        all.sort_by_key(order);
+        let order: Vec<_> = all.iter().map(Figures::above_share).collect();
+        assert_eq!(order, [60, 30, 10, 0, 90]);
+    }
+}

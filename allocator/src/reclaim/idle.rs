@@ -1,0 +1,48 @@
+//! `idle_release`: memory that nobody used for some time goes back to the device.
+//!
+//! The hot path notes nothing. At an eighth of the time a tick lists the idle segments and chunks. What nine ticks in a row
+//! have seen idle was so for the whole time at each of them, and is released. Memory in use between all nine ticks and at
+//! none of them is released too: it costs a call of the driver at its next use, at most once in this time.
+
+use std::collections::HashMap;
+
+use cachette_hal::Device;
+
+use crate::allocator::allocator_state::AllocatorState;
+use crate::heap::Heap;
+
+/// The ticks in the time after which memory is released.
+pub(super) const SAMPLES: u32 = 8;
+
+/// How many ticks in a row have seen each segment or chunk idle, by the number of its heap and its own.
+pub(super) type IdleSamples = HashMap<(u32, u64), u32>;
+
+impl<D: Device> AllocatorState<D> {
+    /// Takes a sample, and releases what has been idle in enough of them.
+    pub(super) fn release_long_idle(&self) {
+        let givers = self.givers();
+        let (mut seen, mut due) = (IdleSamples::new(), Vec::new());
+        let mut samples = self.reclaim.samples.lock();
+        for heap in &givers {
+            // A failure leaves blocks pending, and the next tick tries again.
+            let _ = heap.process_events();
+            let mut is_due = false;
+            for (number, _) in heap.idle_memory() {
+                let key = (heap.number, number);
+                let count = samples.get(&key).map_or(0, |count| count + 1);
+                seen.insert(key, count);
+                is_due |= count >= SAMPLES;
+            }
+            if is_due {
+                due.push(heap);
+            }
+        }
+        samples.clone_from(&seen);
+        drop(samples);
+        let is_due = |heap: &Heap<D>, number| seen.get(&(heap.number, number)).is_some_and(|count| *count >= SAMPLES);
+        for heap in due {
+            // A failure leaves the memory idle, and the next tick tries again.
+            let _ = heap.release_wanted(|number, _| is_due(heap, number));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Processes that are stopped, killed or forked, and places where they cannot meet.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::process::{Card, MIB, RECLAIM, soon};
+
+#[test]
+fn a_stopped_process_costs_one_window_per_round_and_others_still_give() {
+    let card = Card::new(96);
+    let mut stopped = card.process(RECLAIM);
+    stopped.done("allocate it 40");
+    stopped.done("free it");
+    stopped.signal(libc::SIGSTOP);
+    let mut other = card.process(RECLAIM);
+    other.done("allocate it 40");
+    other.done("free it");
+    let mut asker = card.process(RECLAIM);
+    let begun = Instant::now();
+    asker.done("allocate a 40");
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_millis(50) && took < Duration::from_secs(5), "{took:?}");
+    assert_eq!(asker.figure("asks"), 1);
+    let error = asker.ask("allocate b 40").unwrap_err();
+    assert!(!error.contains(&format!("process {}", stopped.pid())), "it did not answer: {error}");
+    assert_eq!(asker.figure("asks"), 3, "a request that fails asks for idle memory, and for all");
+    stopped.signal(libc::SIGCONT);
+    asker.done("allocate b 40");
+    assert!(soon(|| stopped.reserved_mib() < 40));
+}
+
+#[test]
+fn a_killed_process_leaves_nothing_and_is_not_asked() {
+    let folder = std::env::temp_dir().join(format!("cachette-killed-{}", std::process::id()));
+    fs::create_dir(&folder).unwrap();
+    for card in [Card::new(64), Card::new(64).meeting_in(folder.to_str().unwrap())] {
+        let mut one = card.process(RECLAIM);
+        one.done("allocate it 60");
+        one.kill();
+        let mut two = card.process(RECLAIM);
+        two.done("allocate it 60");
+        assert_eq!(two.figure("asks"), 0, "there was room");
+        assert!(two.ask("allocate more 60").is_err());
+        assert_eq!(two.figure("asks"), 0, "nobody is left");
+        two.kill();
+    }
+    let mut three = Card::new(64).meeting_in(folder.to_str().unwrap()).process(RECLAIM);
+    assert!(three.ask("allocate it 65").is_err());
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "the file of the last killed process, and its own");
+    let card = Card::new(64).meeting_in(folder.to_str().unwrap());
+    let [mut one, mut two] = [card.process(RECLAIM), card.process(RECLAIM)];
+    one.done("allocate it 40");
+    one.done("free it");
+    two.done("allocate it 40");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 3, "an ask removes the files of killed processes");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_forked_child_does_not_answer_for_its_parent() {
+    let card = Card::new(64);
+    let mut one = card.process(RECLAIM);
+    one.done("allocate it 40");
+    one.done("free it");
+    one.done("fork");
+    let mut two = card.process(RECLAIM);
+    two.done("allocate it 40");
+    two.done("free it");
+    assert_eq!(two.figure("asks"), 1, "the parent answered");
+    one.kill();
+    two.done("allocate it 60");
+    assert!(two.ask("allocate more 60").is_err());
+    assert_eq!(two.figure("asks"), 1, "the child lives and has no name");
+}
+
+#[test]
+fn processes_meet_in_a_folder() {
+    let folder = std::env::temp_dir().join(format!("cachette-meet-{}", std::process::id()));
+    fs::create_dir(&folder).unwrap();
+    let card = Card::new(64).meeting_in(folder.to_str().unwrap());
+    let mut one = card.process(RECLAIM);
+    one.done("allocate it 40");
+    one.done("free it");
+    let mut two = card.process(RECLAIM);
+    two.done("allocate it 40");
+    assert!(soon(|| one.figure("given") == 16 * MIB));
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "the socket of an asker is gone");
+    drop((one, two));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn where_processes_cannot_meet_each_works_alone_and_says_so_once() {
+    for folder in ["/nowhere/at/all", "/proc"] {
+        let card = Card::new(64).meeting_in(folder);
+        let mut one = card.process(RECLAIM);
+        one.done("allocate a 40");
+        assert!(one.ask("allocate b 40").is_err() && one.ask("allocate b 40").is_err());
+        assert_eq!((one.figure("alone"), one.figure("asks")), (1, 0), "{folder}");
+    }
+}
+
+#[test]
+fn a_folder_that_vanishes_is_said_once_and_stops_nobody() {
+    let folder = std::env::temp_dir().join(format!("cachette-vanish-{}", std::process::id()));
+    fs::create_dir(&folder).unwrap();
+    let card = Card::new(64).meeting_in(folder.to_str().unwrap());
+    let mut one = card.process(RECLAIM);
+    one.done("allocate a 40");
+    fs::remove_dir_all(folder).unwrap();
+    assert!(one.ask("allocate b 40").is_err() && one.ask("allocate b 40").is_err());
+    assert_eq!(one.figure("alone"), 1);
+    one.done("free a");
+    one.done("allocate b 60");
+}
+
+#[test]
+fn idle_memory_returns_to_neighbours_that_do_not_ask() {
+    let card = Card::new(64);
+    for config in ["idle_release:0.2", "idle_release:0.2,expandable_segments:False"] {
+        let mut one = card.process(config);
+        one.done("allocate live 8");
+        one.done("allocate it 40");
+        one.done("free it");
+        assert!(soon(|| one.reserved_mib() < 40), "{config}");
+        assert_eq!((one.reserved_mib() >= 8, one.figure("given"), one.figure("alone")), (true, 0, 0));
+        // A neighbour without Cachette's key.
+        card.process("").done("allocate it 40");
+    }
+}

@@ -1,0 +1,12 @@
+//! Processes that share one device give each other memory.
+//!
+//! Every process is this program again, with a device whose memory is shared by a file: see [`process`].
+
+#![cfg(feature = "ipc")]
+
+mod crowds;
+mod exchange;
+mod failures;
+mod one_process;
+mod process;
+mod waits;

@@ -1,0 +1,138 @@
+//! Two allocators of one process on one device, which are neighbours like any others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cachette::hal::{AnyDevice, CaptureMode, Device, Ordinal};
+use cachette::{Allocator, Error, Stream};
+use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
+
+use crate::process::{Card, MIB, RECLAIM, soon};
+
+fn device(card: &Card) -> HostDevice {
+    let backend = HostBackend::new(HostConfig::default().capacity(64 * MIB).shared(card.file())).unwrap();
+    backend.device(Ordinal(0)).unwrap()
+}
+
+fn allocator(device: &HostDevice, config: &str) -> (Allocator, Stream) {
+    let allocator = Allocator::with_config(Arc::new(device.clone()) as AnyDevice, &config.parse().unwrap());
+    let stream = allocator.create_stream().unwrap();
+    (allocator, stream)
+}
+
+#[test]
+fn two_allocators_of_a_process_give_each_other_memory() {
+    let card = Card::new(64);
+    let device = device(&card);
+    let (one, of_one) = allocator(&device, RECLAIM);
+    let (two, of_two) = allocator(&device, RECLAIM);
+    drop(one.allocate(48 * MIB, &of_one).unwrap());
+    let memory = two.allocate(40 * MIB, &of_two).unwrap();
+    assert!(soon(|| (one.reserved_bytes(), one.stats().given_bytes) == (24 * MIB, 24 * MIB)));
+    assert_eq!((two.reserved_bytes(), two.stats().reclaimed_bytes), (40 * MIB, 24 * MIB));
+    let page = two.metrics().to_string();
+    for line in ["cachette_reclaims_total{", "cachette_reclaimed_bytes_total{", "cachette_given_bytes_total{"] {
+        assert!(page.contains(line), "{line}");
+    }
+    two.reset_totals();
+    assert_eq!((two.stats().num_reclaims, two.stats().reclaimed_bytes), (0, 0));
+    drop(memory);
+    one.check().unwrap();
+    two.check().unwrap();
+}
+
+#[test]
+fn a_captured_stream_gets_idle_memory_of_others_and_evicts_nothing() {
+    let card = Card::new(64);
+    let device = device(&card);
+    let (one, of_one) = allocator(&device, RECLAIM);
+    let (two, of_two) = allocator(&device, RECLAIM);
+    drop(one.allocate(40 * MIB, &of_one).unwrap());
+    let keeps = two.allocate(2 * MIB, &of_two).unwrap();
+    let capture = device.capture().unwrap();
+    // SAFETY: the stream lives.
+    unsafe { capture.begin_capture(of_two.handle(), CaptureMode::Global) }.unwrap();
+    let memory = two.allocate(40 * MIB, &of_two).unwrap();
+    assert!(soon(|| one.reserved_bytes() == 22 * MIB));
+    // SAFETY: the stream lives, and captures.
+    let graph = unsafe { capture.end_capture(of_two.handle()) }.expect("the capture is intact");
+    drop((memory, keeps));
+    let _ = graph;
+}
+
+#[test]
+fn a_request_that_would_fail_waits_for_a_release_behind_queued_work() {
+    let card = Card::new(64);
+    let device = device(&card);
+    let (one, of_one) = allocator(&device, RECLAIM);
+    let (two, of_two) = allocator(&device, RECLAIM);
+    drop(one.allocate(48 * MIB, &of_one).unwrap());
+    let hold = device.hold(of_one.handle()).unwrap();
+    thread::scope(|scope| {
+        let request = scope.spawn(|| two.allocate(40 * MIB, &of_two).map(drop));
+        thread::sleep(Duration::from_millis(400));
+        drop(hold);
+        request.join().unwrap().expect("the neighbour said that it works");
+    });
+}
+
+#[test]
+fn a_release_behind_work_that_does_not_end_is_waited_for_some_seconds() {
+    let card = Card::new(64);
+    let device = device(&card);
+    let (one, of_one) = allocator(&device, RECLAIM);
+    let (two, of_two) = allocator(&device, RECLAIM);
+    drop(one.allocate(48 * MIB, &of_one).unwrap());
+    let hold = device.hold(of_one.handle()).unwrap();
+    let begun = Instant::now();
+    assert!(matches!(two.allocate(40 * MIB, &of_two), Err(Error::OutOfMemory(_))));
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    drop(hold);
+    assert!(soon(|| two.allocate(40 * MIB, &of_two).is_ok()), "the release that was begun ends now");
+}
+
+#[test]
+fn a_dropped_allocator_is_not_asked() {
+    let card = Card::new(64);
+    let device = device(&card);
+    let (one, of_one) = allocator(&device, RECLAIM);
+    let (two, of_two) = allocator(&device, RECLAIM);
+    drop(one.allocate(48 * MIB, &of_one).unwrap());
+    drop((one, of_one));
+    assert!(two.allocate(70 * MIB, &of_two).is_err());
+    let memory = two.allocate(60 * MIB, &of_two).unwrap();
+    assert!(soon(|| two.allocate(40 * MIB, &of_two).is_err()));
+    drop(memory);
+}
+
+#[test]
+fn an_observer_may_allocate_while_others_are_asked() {
+    let card = Card::new(64);
+    let device = device(&card);
+    let (one, of_one) = allocator(&device, RECLAIM);
+    let (two, of_two) = allocator(&device, &format!("{RECLAIM},memory_limit:1G"));
+    drop(one.allocate(48 * MIB, &of_one).unwrap());
+    let calls = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&calls);
+    let reader = one.clone();
+    // A callback of the asker that needs the neighbour's locks.
+    two.on_pressure(move || {
+        count.fetch_add(reader.stats().reserved_bytes.all.current, SeqCst);
+        false
+    });
+    drop(two.allocate(40 * MIB, &of_two).unwrap());
+    assert_eq!(calls.load(SeqCst), 48 * MIB);
+}
+
+#[test]
+fn processes_with_devices_of_their_own_never_meet() {
+    let alone = HostBackend::new(HostConfig::default().capacity(64 * MIB)).unwrap().device(Ordinal(0)).unwrap();
+    let (one, of_one) = allocator(&alone, RECLAIM);
+    let (two, of_two) = allocator(&alone, RECLAIM);
+    drop(one.allocate(48 * MIB, &of_one).unwrap());
+    assert!(two.allocate(40 * MIB, &of_two).is_err());
+    assert_eq!((two.stats().num_reclaims, one.reserved_bytes()), (0, 48 * MIB));
+    assert_eq!(two.device().memory_info().unwrap().free, 16 * MIB);
+}
