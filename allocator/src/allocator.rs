@@ -129,7 +129,7 @@ impl<D: Device> Allocator<D> {
         if !Arc::ptr_eq(&heap.shared, &self.inner.shared) {
             return foreign_stream();
         }
-        if thread::entered_pools() > 0 {
+        if thread::entered() > 0 {
             self.allocate_inside(bytes, stream)
         } else {
             self.allocate_fast(bytes, heap, Label::OWNED, identity)

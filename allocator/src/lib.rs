@@ -177,7 +177,7 @@ pub use error::{Error, PointerProblem};
 pub use growable::Growable;
 #[cfg(feature = "ipc")]
 pub use ipc::{ImportedMemory, IpcError, SharedMemory};
-pub use label::Label;
+pub use label::{Label, LabelScope};
 pub use observe::{MemoryHolders, Metrics, Notice, TraceAction, TraceEvent, history, snapshot};
 pub use out_of_memory::{NeighbourFigures, OomHint, OutOfMemory, PoolFigures, TopAllocationSite};
 pub use pinned::{Pinned, PinnedAllocation, PinnedStats};

@@ -50,6 +50,9 @@ pub struct OutOfMemory {
     pub fragmented: u64,
     /// The figures of every pool with memory, the default pool first.
     pub pools: Vec<PoolFigures>,
+    /// Bytes of allocated blocks by the [label](crate::Label) of their library or component, the largest first. Memory
+    /// without a label has the empty one.
+    pub by_label: Vec<(&'static str, u64)>,
     /// Whether the request failed because of the limit, without a call to the device.
     pub rejected: bool,
     /// Whether the configuration or a capture forbids waiting for the device.
@@ -246,6 +249,14 @@ impl fmt::Display for OutOfMemory {
         }
         for NeighbourFigures { pid, program, reserved, idle } in &self.neighbours {
             write!(f, "\nprocess {pid} ({program}) holds {}, {} of them idle", Bytes(*reserved), Bytes(*idle))?;
+        }
+        if self.by_label.len() > 1 {
+            f.write_str("; in use by")?;
+            for (number, (label, bytes)) in self.by_label.iter().enumerate() {
+                let (comma, label) =
+                    (if number == 0 { "" } else { "," }, if label.is_empty() { "others" } else { label });
+                write!(f, "{comma} {label} {}", Bytes(*bytes))?;
+            }
         }
         self.sites.shown().iter().try_for_each(|site| write!(f, "\n{site}"))?;
         self.hints().iter().try_for_each(|hint| write!(f, "\n{hint}"))

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Weak};
 
-use cachette_ipc::reclaim::{Figures, Give, Neighbour, Place, register};
+use cachette_ipc::reclaim::{Figures, Give, Holder, Neighbour, Place, register};
 use program::{Ran, cachette, run};
 use serde_json::Value;
 
@@ -30,6 +30,15 @@ impl Neighbour for Fixed {
 
     fn give(&self, _: Give) -> u64 {
         0
+    }
+
+    fn holders(&self) -> Vec<Holder> {
+        let holder = |name: &str, is_pool| Holder { name: name.to_owned(), is_pool, bytes: 5 << 20 };
+        vec![holder("kv_cache", false), holder("default", true)]
+    }
+
+    fn write_snapshot(&self) -> String {
+        "/tmp/memory.json".to_owned()
     }
 
     fn tick(&self) {}
@@ -103,6 +112,8 @@ fn every_process_says_what_it_holds() {
         assert_eq!((&held["reserved"], &held["idle"]), (&reserved.into(), &(reserved / 2).into()));
         assert_eq!((&held["limit"], &held["failures"]), (&(2 * reserved).into(), &3.into()));
         assert_eq!(held["requests_per_second"], 0.0, "none between two looks");
+        assert_eq!(row["holders"][0]["name"], "kv_cache");
+        assert_eq!((&row["holders"][1]["is_pool"], &row["holders"][1]["bytes"]), (&true.into(), &(5 * MIB).into()));
     }
     let text = top(folder.path(), "--once").stdout;
     for word in ["device 0707", "pid", "train.py", "64.00 MiB", "128.00 MiB", "256.00 MiB"] {

@@ -27,5 +27,5 @@ mod place;
 
 pub use answer::{MOST_REGISTRATIONS, Neighbour, Registration, register};
 pub use ask::{Asker, Gained, WINDOW};
-pub use message::{Figures, Give};
+pub use message::{Figures, Give, Holder};
 pub use place::{Device, Peer, Place};

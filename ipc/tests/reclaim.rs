@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use cachette_ipc::reclaim::message::{Body, LENGTH, Message};
 use cachette_ipc::reclaim::{
-    Asker, Device, Figures, Gained, Give, MOST_REGISTRATIONS, Neighbour, Peer, Place, Registration, WINDOW, register,
+    Asker, Device, Figures, Gained, Give, Holder, MOST_REGISTRATIONS, Neighbour, Peer, Place, Registration, WINDOW,
+    register,
 };
 use cachette_mutation::{Counting, Outcome, Rng, Run, mutate, usage};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -43,6 +44,15 @@ impl Neighbour for Idle {
         let given = give.bytes.min(self.bytes.load(SeqCst));
         self.bytes.fetch_sub(given, SeqCst);
         given
+    }
+
+    fn holders(&self) -> Vec<Holder> {
+        let holder = |name: &str, is_pool| Holder { name: name.to_owned(), is_pool, bytes: 5 << 20 };
+        vec![holder("kv_cache", false), holder("default", true)]
+    }
+
+    fn write_snapshot(&self) -> String {
+        "/tmp/memory.json".to_owned()
     }
 
     fn tick(&self) {

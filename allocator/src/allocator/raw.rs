@@ -74,7 +74,7 @@ impl<D: Device> Allocator<D> {
         convert: impl FnOnce(Error) -> E,
     ) -> Result<u64, E> {
         match self.inner().last_heap(stream) {
-            Some(heap) if thread::entered_pools() == 0 => self.allocate_fast(bytes, heap, label, convert),
+            Some(heap) if thread::entered() == 0 => self.allocate_fast(bytes, heap, label, convert),
             _ => self.allocate_raw_elsewhere(bytes, stream, label, convert),
         }
     }
@@ -94,8 +94,10 @@ impl<D: Device> Allocator<D> {
                 return self.allocate_uncached(bytes, stream);
             }
             let mut heap = self.inner().heap_of_raw(stream)?;
-            if thread::entered_pools() > 0 {
+            let mut label = label;
+            if thread::entered() > 0 {
                 heap = self.inner().heap_inside(stream, &heap.stream_state)?.unwrap_or(heap);
+                label = Label::of_thread().unwrap_or(label);
             }
             thread::set_last_heap(heap.number);
             self.allocate_fast(bytes, heap, label, identity)
@@ -112,7 +114,7 @@ impl<D: Device> Allocator<D> {
     #[inline]
     #[must_use]
     pub unsafe fn allocate_raw_last_freed(&self, bytes: u64, stream: StreamRef, label: Label) -> Option<u64> {
-        if thread::entered_pools() > 0 {
+        if thread::entered() > 0 {
             return None;
         }
         let heap = self.inner().known_heap(stream)?;

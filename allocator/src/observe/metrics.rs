@@ -37,6 +37,8 @@ pub struct Metrics {
     pub elastic_segments: usize,
     /// The chunks of memory that fill elastic segments.
     pub chunks: usize,
+    /// Bytes of blocks in use by the [label](crate::Label) of their library or component; memory without one has none.
+    pub by_label: Vec<(&'static str, u64)>,
 }
 
 /// A figure of a page: its name, description and kind, and a line for each value.
@@ -63,6 +65,7 @@ impl<D: Device> Allocator<D> {
             backend,
             elastic_segments: heaps.iter().map(|heap| heap.address_ranges().len()).sum(),
             chunks: self.inner().shared.chunks.count(),
+            by_label: self.memory_holders().by_label,
             stats: self.stats(),
             limit: self.memory_limit(),
             device_memory: memory.map(|memory| (memory.total, memory.free)),
@@ -96,10 +99,7 @@ impl Metrics {
 
     fn figures(&self, labels: &[(&str, &str)]) -> Vec<PageFigure> {
         let mut common = format!("device=\"{}\",backend=\"{}\"", self.device.0, self.backend);
-        common.extend(labels.iter().map(|(label, text)| {
-            let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            format!(",{label}=\"{text}\"")
-        }));
+        common.extend(labels.iter().map(|(label, text)| format!(",{label}=\"{}\"", escaped(text))));
         let mut page = Vec::new();
         // Adds a figure: its description, and each value with its additional labels.
         let mut figure = |name: &str, help: &str, kind, values: &[(&str, String)]| {
@@ -122,6 +122,10 @@ impl Metrics {
         ] {
             figure(name, help, "gauge", &[("", count.to_string())]);
         }
+        let by_label = self.by_label.iter().map(|(label, bytes)| (format!(",label=\"{}\"", escaped(label)), *bytes));
+        let by_label: Vec<_> = by_label.collect();
+        let by_label: Vec<_> = by_label.iter().map(|(own, bytes)| (own.as_str(), bytes.to_string())).collect();
+        figure("labelled_bytes", "Bytes of blocks in use, by library or component.", "gauge", &by_label);
         for (name, help, count) in self.counters() {
             figure(name, help, "counter", &[("", count.to_string())]);
         }
@@ -182,4 +186,9 @@ impl fmt::Display for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_prometheus(f, &[])
     }
+}
+
+/// The value of a label.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

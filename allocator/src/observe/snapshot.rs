@@ -28,6 +28,7 @@ pub use cachette_snapshot::{SaveError, save};
 use cachette_hal::{Device, StreamRef};
 
 use crate::allocator::Allocator;
+use crate::allocator::allocator_state::AllocatorState;
 use crate::observe::callbacks::TraceEvent;
 use crate::observe::history::{self, PoolNumbers};
 use crate::observe::snapshot::build::{SnapshotBuilder, settings};
@@ -76,7 +77,13 @@ impl<D: Device> Allocator<D> {
     /// Returns a snapshot with the contents that `options` select.
     #[must_use]
     pub fn snapshot_with(&self, options: SnapshotOptions) -> Snapshot {
-        let shared = &self.inner().shared;
+        self.inner().snapshot_with(options)
+    }
+}
+
+impl<D: Device> AllocatorState<D> {
+    pub(crate) fn snapshot_with(&self, options: SnapshotOptions) -> Snapshot {
+        let shared = &self.shared;
         if shared.origin.is_inherited() {
             return Snapshot::default();
         }
@@ -84,10 +91,10 @@ impl<D: Device> Allocator<D> {
         let _gathered = shared.history.gather(history::Level::All);
         // Another thread may stop the history, which still has its events then.
         let recorded = recording.as_ref().and_then(|recording| recording.source());
-        let (device, source) = (self.device_info().ordinal.0, recorded.or_else(|| shared.history.source()));
+        let (device, source) = (shared.device.info().ordinal.0, recorded.or_else(|| shared.history.source()));
         let pools = recording.as_ref().map_or_else(PoolNumbers::default, |recording| recording.pools.clone());
         let mut building = SnapshotBuilder { device, pools, snapshot: Snapshot::default() };
-        for heap in self.inner().heaps.all() {
+        for heap in self.heaps.all() {
             let of = heap.pool().map_or(pool::PoolId::DEFAULT, |pool| pool.id);
             if options.pool.is_none_or(|only| only == of) {
                 building.add_heap(&heap.copy());
@@ -110,7 +117,7 @@ impl<D: Device> Allocator<D> {
         if shared.callbacks.wants(action) {
             shared.callbacks.event(&TraceEvent { action, address: 0, bytes, stream: StreamRef::DEFAULT, pool });
         }
-        building.end(settings(&self.config()), source)
+        building.end(settings(&shared.settings.config()), source)
     }
 }
 

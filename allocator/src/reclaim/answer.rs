@@ -1,5 +1,6 @@
 //! What this process answers to others, and what it releases for them.
 
+use std::cmp::Reverse;
 use std::fs;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -9,12 +10,15 @@ use std::sync::{OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use cachette_hal::{Device, DeviceInfo};
-use cachette_ipc::reclaim::{Figures, Give, Neighbour, Place, Registration, register};
+use cachette_ipc::reclaim::{Figures, Give, Holder, Neighbour, Place, Registration, register};
 
 use crate::allocator::allocator_state::AllocatorState;
 use crate::config::Config;
 use crate::evict::Priority;
 use crate::observe::callbacks::Notice;
+#[cfg(feature = "history")]
+use crate::observe::snapshot::save;
+use crate::observe::snapshot::{Snapshot, SnapshotOptions};
 use crate::pool::PoolId;
 use crate::reclaim::idle::{IdleSamples, SAMPLES};
 use crate::stats::Counted;
@@ -171,10 +175,46 @@ impl<D: Device> Neighbour for AllocatorState<D> {
         given
     }
 
+    fn holders(&self) -> Vec<Holder> {
+        let _relaxed = self.shared.relax_capture();
+        let held = self.memory_holders();
+        let labels = held.by_label.into_iter().filter(|(name, _)| !name.is_empty());
+        let labels = labels.map(|(name, bytes)| Holder { name: name.to_owned(), is_pool: false, bytes });
+        let pools = held.by_pool.into_iter().map(|(id, tag, bytes)| {
+            let name = if id == PoolId::DEFAULT { "default".to_owned() } else { format!("{tag} {id}") };
+            Holder { name: name.trim_start().to_owned(), is_pool: true, bytes }
+        });
+        let mut all: Vec<_> = labels.chain(pools).collect();
+        all.sort_by_key(|holder| Reverse(holder.bytes));
+        all
+    }
+
+    fn write_snapshot(&self) -> String {
+        let _relaxed = self.shared.relax_capture();
+        snapshot_file(&self.snapshot_with(SnapshotOptions::new())).unwrap_or_default()
+    }
+
     fn tick(&self) {
         let _relaxed = self.shared.relax_capture();
         self.release_long_idle();
     }
+}
+
+/// Writes a snapshot to a new file for temporary files, and returns its path.
+#[cfg(feature = "history")]
+fn snapshot_file(snapshot: &Snapshot) -> Option<String> {
+    /// Relaxed: only the numbers must differ.
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let name = format!("cachette-{}-{}.json", std::process::id(), NEXT.fetch_add(1, Relaxed));
+    let path = std::env::temp_dir().join(name);
+    save(snapshot, &path).ok()?;
+    path.into_os_string().into_string().ok()
+}
+
+/// Files need the feature.
+#[cfg(not(feature = "history"))]
+fn snapshot_file(_: &Snapshot) -> Option<String> {
+    None
 }
 
 /// The program and its first argument, without folders: `python3 train.py`.

@@ -8,6 +8,7 @@ use cachette_hal::Device;
 
 use crate::blocks::BlockState;
 use crate::heap::HeapCopy;
+use crate::label::LabelledBytes;
 use crate::observe::callbacks::TraceAction;
 use crate::observe::history::RawStack;
 use crate::out_of_memory::{AllocationSites, OutOfMemory, PoolFigures, StackUse};
@@ -22,6 +23,7 @@ struct InUse {
     fragmented: u64,
     /// Bytes of the blocks of pools that sleep.
     asleep: u64,
+    by_label: Vec<(&'static str, u64)>,
     /// The blocks in use that have a stack.
     stacks: Vec<StackUse>,
 }
@@ -40,7 +42,7 @@ impl<D: Device> Retry<'_, D> {
         self.heap.note_exhaustion(free.unwrap_or(0), self.rounded);
         self.heap.tell(TraceAction::OutOfMemory, free.unwrap_or(0), self.rounded);
         let ours = reserved + shared.uncached.bytes();
-        let InUse { pools, fragmented, asleep, stacks } = self.in_use();
+        let InUse { pools, fragmented, asleep, by_label, stacks } = self.in_use();
         let pool = self.heap.pool();
         let pool_id = pool.as_ref().map_or(PoolId::DEFAULT, |pool| pool.id);
         let guarded = self.inner.pools.select(|state| state.id != pool_id && state.is_guarded());
@@ -63,6 +65,7 @@ impl<D: Device> Retry<'_, D> {
             largest_free: pools.iter().map(|pool| pool.largest_free).max().unwrap_or(0),
             fragmented,
             pools,
+            by_label,
             rejected,
             never_block: !self.may_wait(),
             capturing: self.heap.stream_state.is_capturing(),
@@ -76,6 +79,7 @@ impl<D: Device> Retry<'_, D> {
     /// Heaps are not copied: memory for a copy takes longer to obtain than the walk.
     fn in_use(&self) -> InUse {
         let mut pools: BTreeMap<PoolId, PoolFigures> = BTreeMap::new();
+        let mut labels = LabelledBytes::new();
         let (mut fragmented, mut asleep, mut stacks) = (0, 0, Vec::new());
         for heap in self.inner.heaps.all() {
             let id = heap.pool_id();
@@ -94,7 +98,10 @@ impl<D: Device> Retry<'_, D> {
             for (id, block) in state.blocks.iter() {
                 let bytes = block.bytes();
                 match block.state {
-                    BlockState::Allocated => pool.allocated += bytes,
+                    BlockState::Allocated => {
+                        pool.allocated += bytes;
+                        labels.add(block.label, bytes);
+                    }
                     BlockState::Pending => pool.pending += bytes,
                     _ if HeapCopy::is_free(block) => {
                         pool.largest_free = pool.largest_free.max(bytes);
@@ -111,7 +118,7 @@ impl<D: Device> Retry<'_, D> {
         for serving in self.inner.pools.on_oom() {
             pools.entry(serving.id).and_modify(|pool| pool.use_on_oom = true);
         }
-        InUse { pools: pools.into_values().collect(), fragmented, asleep, stacks }
+        InUse { pools: pools.into_values().collect(), fragmented, asleep, by_label: labels.named(), stacks }
     }
 
     /// The caller may hold locks, so stacks are counted and named when the report is read.

@@ -11,13 +11,19 @@ use crate::owner_slot;
 
 struct Thread {
     slot: Cell<&'static OwnerSlot>,
-    entered_pools: Cell<usize>,
+    entered: Cell<usize>,
+    label: Cell<u8>,
     last_heap: Cell<u32>,
 }
 
 thread_local! {
     static THREAD: Thread = const {
-        Thread { slot: Cell::new(&owner_slot::NONE), entered_pools: Cell::new(0), last_heap: Cell::new(0) }
+        Thread {
+            slot: Cell::new(&owner_slot::NONE),
+            entered: Cell::new(0),
+            label: Cell::new(0),
+            last_heap: Cell::new(0),
+        }
     };
 }
 
@@ -31,16 +37,31 @@ pub(crate) fn set_slot(slot: &'static OwnerSlot) {
     THREAD.with(|thread| thread.slot.set(slot));
 }
 
-/// The number of pools that this thread has entered and not left.
+/// The number of pools that this thread has entered and not left, and one more while it has a label.
 #[inline(always)]
 #[must_use]
-pub fn entered_pools() -> usize {
-    THREAD.with(|thread| thread.entered_pools.get())
+pub fn entered() -> usize {
+    THREAD.with(|thread| thread.entered.get())
 }
 
 /// Sets the number of pools that this thread has entered and not left.
 pub fn set_entered_pools(number: usize) {
-    THREAD.with(|thread| thread.entered_pools.set(number));
+    THREAD.with(|thread| thread.entered.set(number + usize::from(thread.label.get() != 0)));
+}
+
+/// The label of this thread's memory; zero for none.
+#[must_use]
+pub fn label() -> u8 {
+    THREAD.with(|thread| thread.label.get())
+}
+
+/// Sets the label of this thread's memory.
+pub fn set_label(label: u8) {
+    THREAD.with(|thread| {
+        let before = thread.label.replace(label);
+        let pools = thread.entered.get() - usize::from(before != 0);
+        thread.entered.set(pools + usize::from(label != 0));
+    });
 }
 
 /// The number of the heap that this thread last asked for raw memory, of any allocator: a guess which one it asks next,

@@ -47,6 +47,7 @@ mod history_stacks;
 mod history_threads;
 mod hook;
 mod in_flight;
+mod labels;
 mod lifetimes;
 mod limits;
 mod metrics;

@@ -192,11 +192,13 @@ impl PyAllocator {
         Ok((info.free, info.total))
     }
 
-    /// Who holds memory of the device: `by_label`, `cached` and `outside`, in bytes.
+    /// Who holds memory of the device: `by_label`, `by_pool`, `cached` and `outside`, in bytes.
     fn memory_holders<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let held = py.detach(|| self.inner.memory_holders());
         let dict = PyDict::new(py);
         dict.set_item("by_label", held.by_label.into_iter().collect::<BTreeMap<_, _>>())?;
+        let by_pool = held.by_pool.into_iter().map(|(id, tag, bytes)| ((id.capture, id.user), tag, bytes));
+        dict.set_item("by_pool", by_pool.collect::<Vec<_>>())?;
         dict.set_item("cached", held.cached)?;
         dict.set_item("outside", held.outside)?;
         Ok(dict)

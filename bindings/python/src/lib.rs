@@ -25,6 +25,7 @@ mod allocation;
 mod allocator;
 mod calls;
 mod code_locations;
+mod component;
 mod config;
 mod cupy;
 mod devices;
@@ -65,6 +66,8 @@ mod _native {
     use crate::allocation::PyAllocation;
     #[pymodule_export]
     use crate::allocator::PyAllocator;
+    #[pymodule_export]
+    use crate::component::PyComponent;
     #[pymodule_export]
     use crate::config::normalise_config;
     #[pymodule_export]

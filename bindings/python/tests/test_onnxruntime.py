@@ -37,6 +37,34 @@ assert ort.provider(device=1)[1]["gpu_external_alloc"] != addresses[0]
 """)
 
 
+def test_memory_belongs_to_the_component_that_asked_for_it(run: Run) -> None:
+    attempt(run, """
+import threading
+allocate, free, _ = functions(ort.provider()[1])
+by_label = lambda: cachette_gpu._native.Allocator.shared(0).memory_holders()["by_label"]
+held = [allocate(1 << 20)]
+with cachette_gpu.component("kv_cache"):
+    held.append(allocate(2 << 20))
+    with cachette_gpu.component("weights") as weights:
+        held.append(allocate(4 << 20))
+        with weights:
+            held.append(allocate(8 << 20))
+    held.append(allocate(16 << 20))
+    thread = threading.Thread(target=lambda: held.append(allocate(32 << 20)))
+    thread.start(); thread.join()
+assert by_label() == {"onnxruntime": 33 << 20, "kv_cache": 18 << 20, "weights": 12 << 20}, by_label()
+try:
+    with cachette_gpu.component("failed"):
+        raise ValueError
+except ValueError:
+    held.append(allocate(64 << 20))
+assert by_label()["onnxruntime"] == 97 << 20 and "failed" not in by_label()
+for address in held:
+    free(address)
+assert by_label() == {}, by_label()
+""")
+
+
 def test_memory_is_allocated_freed_and_released(run: Run) -> None:
     attempt(run, """
 alloc, free, empty_cache = functions(ort.provider()[1])

@@ -49,7 +49,10 @@ impl Top {
         }
         sampler.look().map_err(CliError::Neighbours)?;
         std::thread::sleep(MOMENT);
-        let sample = sampler.look().map_err(CliError::Neighbours)?;
+        let mut sample = sampler.look().map_err(CliError::Neighbours)?;
+        if self.json {
+            sampler.add_holders(&mut sample).map_err(CliError::Neighbours)?;
+        }
         stdout::print(|out| if self.json { write_to(out, &sample) } else { text::write(out, &sample) })?;
         Ok(())
     }

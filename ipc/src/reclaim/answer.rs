@@ -10,12 +10,12 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use std::{fmt, io, ptr, thread};
+use std::{fmt, io, mem, ptr, thread};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
 use crate::reclaim::datagram::{self, Address};
-use crate::reclaim::message::{Body, Figures, Give, Message};
+use crate::reclaim::message::{Body, Figures, Give, Holder, Message};
 use crate::reclaim::place::{Device, Named, Place};
 use crate::socket;
 
@@ -44,6 +44,12 @@ pub trait Neighbour: Send + Sync {
     /// Releases memory to the device. Returns its bytes.
     fn give(&self, give: Give) -> u64;
 
+    /// The labels and pools that hold its memory, the largest first.
+    fn holders(&self) -> Vec<Holder>;
+
+    /// Writes a snapshot to a new file. Returns its path, or an empty text if it failed.
+    fn write_snapshot(&self) -> String;
+
     /// Is called at the interval of the registration.
     fn tick(&self);
 }
@@ -68,11 +74,11 @@ struct Entry {
 struct Process {
     entries: Mutex<Vec<Arc<Entry>>>,
     wake: OwnedFd,
-    /// The release in progress.
+    /// The release or look in progress.
     job: Mutex<Option<Job>>,
 }
 
-/// A release of memory.
+/// A release of memory, or a look at all of it.
 struct Job {
     entry: Arc<Entry>,
     /// Who is told of its end, and the number of the request; `None` for a tick.
@@ -254,29 +260,53 @@ impl Process {
                 }
             }
             Body::Give(give) => {
-                let job = Job { entry: Arc::clone(entry), asker: Some((asker, request)) };
-                if !self.begin(job, move |neighbour| neighbour.give(give)) {
-                    entry.send(&asker, request, Body::Busy);
-                }
+                self.answer_later(entry, request, asker, Body::Given(0), move |it| Body::Given(it.give(give)));
+            }
+            Body::WhoHolds => {
+                self.answer_later(entry, request, asker, Body::Busy, |it| Body::Holders(it.holders()));
+            }
+            Body::WriteSnapshot => {
+                let failed = Body::Written(String::new());
+                self.answer_later(entry, request, asker, failed, |it| Body::Written(it.write_snapshot()));
             }
             // Answers, which this socket has not asked for.
-            Body::Figures(_) | Body::Working | Body::Given(_) | Body::Busy => {}
+            Body::Figures(_) | Body::Working | Body::Given(_) | Body::Busy | Body::Holders(_) | Body::Written(_) => {}
+        }
+    }
+
+    /// Answers at the end of a job, with `failed` if that panics; at once if another job is in progress.
+    fn answer_later(
+        &'static self,
+        entry: &Arc<Entry>,
+        request: u64,
+        asker: Address,
+        failed: Body,
+        work: impl FnOnce(&dyn Neighbour) -> Body + Send + 'static,
+    ) {
+        let job = Job { entry: Arc::clone(entry), asker: Some((asker, request)) };
+        if !self.begin(job, failed, work) {
+            entry.send(&asker, request, Body::Busy);
         }
     }
 
     fn tick(&'static self, entry: &Arc<Entry>, now: Instant) {
         let job = Job { entry: Arc::clone(entry), asker: None };
-        let ticked = self.begin(job, |neighbour| {
+        let ticked = self.begin(job, Body::Working, |neighbour| {
             neighbour.tick();
-            0
+            Body::Working
         });
         // During another release the tick comes a little later.
         let interval = if ticked { entry.interval.unwrap_or_default() } else { WORKING };
         *lock(&entry.next_tick) = now + interval;
     }
 
-    /// Begins a release on another thread. Returns `false` if one is in progress, or no thread can start.
-    fn begin(&'static self, job: Job, work: impl FnOnce(&dyn Neighbour) -> u64 + Send + 'static) -> bool {
+    /// Begins a job on another thread. Returns `false` if one is in progress, or no thread can start.
+    fn begin(
+        &'static self,
+        job: Job,
+        failed: Body,
+        work: impl FnOnce(&dyn Neighbour) -> Body + Send + 'static,
+    ) -> bool {
         let mut current = lock(&self.job);
         if current.is_some() {
             return false;
@@ -284,9 +314,9 @@ impl Process {
         let neighbour = Weak::clone(&job.entry.neighbour);
         // The thread ends the job under the same lock, so not before it is recorded.
         let spawned = thread::Builder::new().name("cachette-give".to_owned()).spawn(move || {
-            let mut end = EndOfJob { process: self, given: 0 };
+            let mut end = EndOfJob { process: self, answer: failed };
             if let Some(neighbour) = neighbour.upgrade() {
-                end.given = work(&*neighbour);
+                end.answer = work(&*neighbour);
             }
         });
         *current = spawned.is_ok().then_some(job);
@@ -300,7 +330,7 @@ impl Process {
 /// Ends a job, even by a panic, so that the next one can begin.
 struct EndOfJob {
     process: &'static Process,
-    given: u64,
+    answer: Body,
 }
 
 impl Drop for EndOfJob {
@@ -308,7 +338,8 @@ impl Drop for EndOfJob {
         let Some(job) = lock(&self.process.job).take() else { return };
         *lock(&job.entry.figures) = None;
         if let Some((asker, request)) = job.asker {
-            job.entry.send(&asker, request, Body::Given(self.given));
+            let answer = mem::replace(&mut self.answer, Body::Busy);
+            job.entry.send(&asker, request, answer);
         }
     }
 }

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::reclaim::answer::Registration;
 use crate::reclaim::datagram;
-use crate::reclaim::message::{Body, Figures, Give, Message};
+use crate::reclaim::message::{Body, Figures, Give, Holder, Message};
 use crate::reclaim::place::{Device, Named, Peer, Place};
 use crate::socket::{self, random};
 
@@ -146,7 +146,7 @@ impl Asker {
                     Body::Given(bytes) => return Ok(bytes),
                     Body::Busy => asks = true,
                     Body::Working => {}
-                    Body::HowAreYou | Body::Figures(_) | Body::Give(_) => continue,
+                    _ => continue,
                 }
                 if patient {
                     let later = (Instant::now() + WINDOW).saturating_duration_since(end).min(self.patience);
@@ -161,6 +161,44 @@ impl Asker {
             }
         }
         Ok(0)
+    }
+
+    /// The labels and pools that hold the memory of a process, the largest first; `None` without an answer in time.
+    pub fn holders(&mut self, peer: &Peer) -> io::Result<Option<Vec<Holder>>> {
+        self.question(peer, Body::WhoHolds, |body| match body {
+            Body::Holders(holders) => Some(holders),
+            _ => None,
+        })
+    }
+
+    /// The file of a snapshot that a process writes; `None` if it fails or does not answer in time.
+    pub fn snapshot(&mut self, peer: &Peer) -> io::Result<Option<String>> {
+        let answer = self.question(peer, Body::WriteSnapshot, |body| match body {
+            Body::Written(path) => Some(path),
+            _ => None,
+        })?;
+        Ok(answer.filter(|path| !path.is_empty()))
+    }
+
+    /// Asks one process, and waits for its answer while it says that it works, but no longer than five seconds.
+    fn question<T>(&mut self, peer: &Peer, question: Body, read: impl Fn(Body) -> Option<T>) -> io::Result<Option<T>> {
+        let request = u64::from_le_bytes(random()?);
+        if self.send(peer, request, question).is_err() {
+            return Ok(None);
+        }
+        let last = Instant::now() + PATIENCE;
+        let mut end = Instant::now() + WINDOW;
+        while Instant::now() < end.min(last) {
+            self.wait(PAUSE)?;
+            for Message { body, .. } in self.receive()?.into_iter().filter(|message| message.request == request) {
+                match body {
+                    Body::Working => end = Instant::now() + WINDOW,
+                    Body::Busy => return Ok(None),
+                    body => return Ok(read(body)),
+                }
+            }
+        }
+        Ok(None)
     }
 
     fn send(&mut self, peer: &Peer, request: u64, body: Body) -> io::Result<()> {

@@ -7,6 +7,10 @@
 //! Give(bytes, …)                 ->
 //!                                <-      Working        at intervals, while it waits for its device or evicts
 //!                                <-      Given(bytes)   at the end; or Busy at once, if another process asked first
+//! WhoHolds                       ->
+//!                                <-      Holders
+//! WriteSnapshot                  ->
+//!                                <-      Written(file)  after some Working; or Busy
 //! ```
 //!
 //! A message has [`LENGTH`] bytes: the magic, the version, the kind and the number of the request, then its fields, all in
@@ -21,6 +25,12 @@ pub const LENGTH: usize = 384;
 pub const VERSION: u16 = 1;
 /// The most bytes of a program's name.
 pub const NAME: usize = 48;
+/// The most bytes of the name of a label or a pool.
+pub const HOLDER: usize = 32;
+/// The most holders in an answer.
+pub const MOST_HOLDERS: usize = 9;
+/// The most bytes of a path.
+pub const PATH: usize = 256;
 
 const MAGIC: [u8; 4] = *b"CRCL";
 
@@ -48,6 +58,25 @@ pub enum Body {
     Given(u64),
     /// The neighbour serves another asker.
     Busy,
+    /// Asks who holds the memory of the process.
+    WhoHolds,
+    /// The labels and pools that hold most, the largest first.
+    Holders(Vec<Holder>),
+    /// Asks for a snapshot in a file, which the neighbour chooses.
+    WriteSnapshot,
+    /// The file of the snapshot; empty if it could not be written.
+    Written(String),
+}
+
+/// A label or a pool with the bytes that it holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// Its name.
+    pub name: String,
+    /// Whether it is a pool.
+    pub is_pool: bool,
+    /// Its bytes.
+    pub bytes: u64,
 }
 
 /// What an asker wants to have released.
@@ -123,7 +152,16 @@ impl Message {
         out.put(&self.body.kind().to_le_bytes());
         out.number(self.request);
         match &self.body {
-            Body::HowAreYou | Body::Working | Body::Busy => {}
+            Body::HowAreYou | Body::Working | Body::Busy | Body::WhoHolds | Body::WriteSnapshot => {}
+            Body::Written(path) => out.text::<PATH>(path),
+            Body::Holders(holders) => {
+                for holder in holders.iter().take(MOST_HOLDERS) {
+                    out.text::<HOLDER>(&holder.name);
+                    // One more, so that zero ends the list.
+                    out.put(&[1 + u8::from(holder.is_pool)]);
+                    out.put(&holder.bytes.to_le_bytes()[..7]);
+                }
+            }
             Body::Given(bytes) => out.number(*bytes),
             Body::Give(Give { bytes, evict, below }) => {
                 out.number(*bytes);
@@ -159,6 +197,10 @@ impl Message {
             4 => Body::Working,
             5 => Body::Given(rest.number()?),
             6 => Body::Busy,
+            7 => Body::WhoHolds,
+            8 => Body::Holders(holders(&mut rest)?),
+            9 => Body::WriteSnapshot,
+            10 => Body::Written(rest.text::<PATH>()?),
             _ => return None,
         };
         Some(Self { request, body })
@@ -174,6 +216,10 @@ impl Body {
             Self::Working => 4,
             Self::Given(_) => 5,
             Self::Busy => 6,
+            Self::WhoHolds => 7,
+            Self::Holders(_) => 8,
+            Self::WriteSnapshot => 9,
+            Self::Written(_) => 10,
         }
     }
 }
@@ -181,11 +227,7 @@ impl Body {
 impl Figures {
     fn encode(&self, out: &mut Writer) {
         out.number(self.pid.into());
-        let end = (0..=self.program.len().min(NAME)).rev().find(|end| self.program.is_char_boundary(*end));
-        let mut name = [0; NAME];
-        let text = &self.program.as_bytes()[..end.unwrap_or(0)];
-        name[..text.len()].copy_from_slice(text);
-        out.put(&name);
+        out.text::<NAME>(&self.program);
         for number in [self.reserved, self.allocated, self.idle, self.evictable, self.peak] {
             out.number(number);
         }
@@ -200,12 +242,9 @@ impl Figures {
 
     fn decode(rest: &mut Reader<'_>) -> Option<Self> {
         let pid = u32::try_from(rest.number()?).ok()?;
-        let name: [u8; NAME] = rest.take()?;
-        let text = String::from_utf8_lossy(name.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned();
         Some(Self {
             pid,
-            // It is shown in terminals, which control characters could change.
-            program: text.chars().map(|c| if c.is_control() { '?' } else { c }).collect(),
+            program: rest.text::<NAME>()?,
             reserved: rest.number()?,
             allocated: rest.number()?,
             idle: rest.number()?,
@@ -226,6 +265,25 @@ impl Figures {
     }
 }
 
+/// The holders of an answer.
+fn holders(rest: &mut Reader<'_>) -> Option<Vec<Holder>> {
+    let mut holders = Vec::new();
+    while holders.len() < MOST_HOLDERS {
+        let name = rest.text::<HOLDER>()?;
+        let [kind, number @ ..]: [u8; 8] = rest.take()?;
+        let is_pool = match kind {
+            0 => break,
+            1 => false,
+            2 => true,
+            _ => return None,
+        };
+        let mut bytes = [0; 8];
+        bytes[..7].copy_from_slice(&number);
+        holders.push(Holder { name, is_pool, bytes: u64::from_le_bytes(bytes) });
+    }
+    Some(holders)
+}
+
 /// The fields of a message that is written.
 struct Writer {
     bytes: [u8; LENGTH],
@@ -236,6 +294,15 @@ impl Writer {
     fn put(&mut self, field: &[u8]) {
         self.bytes[self.at..self.at + field.len()].copy_from_slice(field);
         self.at += field.len();
+    }
+
+    /// The beginning of a text, in so many bytes.
+    fn text<const N: usize>(&mut self, text: &str) {
+        let end = (0..=text.len().min(N)).rev().find(|end| text.is_char_boundary(*end));
+        let mut field = [0; N];
+        let kept = &text.as_bytes()[..end.unwrap_or(0)];
+        field[..kept.len()].copy_from_slice(kept);
+        self.put(&field);
     }
 
     fn number(&mut self, number: u64) {
@@ -260,6 +327,13 @@ impl Reader<'_> {
 
     fn number(&mut self) -> Option<u64> {
         self.take().map(u64::from_le_bytes)
+    }
+
+    /// A text of at most so many bytes. It is shown in terminals, which control characters could change.
+    fn text<const N: usize>(&mut self) -> Option<String> {
+        let field: [u8; N] = self.take()?;
+        let text = String::from_utf8_lossy(field.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned();
+        Some(text.chars().map(|c| if c.is_control() { '?' } else { c }).collect())
     }
 
     fn optional(&mut self) -> Option<Option<u64>> {
@@ -294,6 +368,10 @@ mod tests {
         }
     }
 
+    fn holder(name: &str, is_pool: bool) -> Holder {
+        Holder { name: name.to_owned(), is_pool, bytes: (1 << 56) - 1 }
+    }
+
     fn bodies() -> Vec<Body> {
         vec![
             Body::HowAreYou,
@@ -303,6 +381,12 @@ mod tests {
             Body::Working,
             Body::Given(5),
             Body::Busy,
+            Body::WhoHolds,
+            Body::Holders(Vec::new()),
+            Body::Holders(vec![holder("kv_cache", false), holder("(0, 3) weights", true)]),
+            Body::Holders(vec![holder("", true); MOST_HOLDERS]),
+            Body::WriteSnapshot,
+            Body::Written("/tmp/x.json".to_owned()),
         ]
     }
 

@@ -205,6 +205,18 @@ class PinnedAllocation:
     def __exit__(self, *exception: object) -> None: ...
 
 @final
+class component:
+    """`with component("kv_cache"):` names the memory that libraries such as PyTorch request on this thread.
+
+    Statistics, metrics, errors and snapshots have the bytes of each name. The work of other threads, such as
+    autograd's, keeps the name of its library.
+    """
+
+    def __new__(cls, name: str) -> component: ...
+    def __enter__(self) -> component: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+@final
 class Pool:
     """A private set of segments; `with pool:` routes this thread's requests to it."""
 
@@ -331,7 +343,7 @@ class Allocator:
     def open_pool(self, id: tuple[int, int]) -> Pool:
         """Adds a user to a pool, by its identifier."""
     def memory_holders(self) -> dict[str, Any]:
-        """Who holds memory of the device: `by_label`, `cached` and `outside`, in bytes."""
+        """Who holds memory of the device: `by_label`, `by_pool`, `cached` and `outside`, in bytes."""
     def evict(self, size: int) -> int:
         """Evicts pools without guards until they have released `size` bytes, or none is left; the released bytes."""
     @property

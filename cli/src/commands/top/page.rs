@@ -5,6 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use cachette::human::Bytes;
+use cachette_ipc::reclaim::Holder;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};
@@ -15,7 +16,7 @@ use ratatui::{DefaultTerminal, Frame};
 use super::sample::{Process, Sample, Sampler};
 use super::text::{HEADINGS, NONE, cells, title};
 
-const HELP: &str = "q quit  ↑↓ select  s sort  g give back idle memory  e evict too";
+const HELP: &str = "q quit  ↑↓ select  s sort  g give back idle memory  e evict too  h holders  w write a snapshot";
 
 /// By what the processes of a device are sorted, the largest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +66,8 @@ enum Wish {
     Nothing,
     Quit,
     Give { evict: bool },
+    Holders,
+    Snapshot,
 }
 
 /// The page and what is selected.
@@ -108,8 +111,8 @@ impl TopPage {
                 match self.view.press(key) {
                     Wish::Quit => return Ok(()),
                     Wish::Nothing => {}
-                    Wish::Give { evict } => {
-                        self.give(evict)?;
+                    wish => {
+                        self.ask(wish)?;
                         break;
                     }
                 }
@@ -117,15 +120,36 @@ impl TopPage {
         }
     }
 
-    fn give(&mut self, evict: bool) -> io::Result<()> {
+    /// Asks the selected process, and shows its answer.
+    fn ask(&mut self, wish: Wish) -> io::Result<()> {
         let Some(process) = self.view.selected() else { return Ok(()) };
-        let pid = process.pid;
-        self.view.message = match process.peer.clone() {
-            None => format!("{pid} has no Cachette to ask"),
-            Some(peer) => format!("{pid} has given back {}", Bytes(self.sampler.give(&peer, evict)?)),
+        let (pid, Some(peer)) = (process.pid, process.peer.clone()) else {
+            self.view.message = format!("{} has no Cachette to ask", process.pid);
+            return Ok(());
+        };
+        let silent = || format!("{pid} does not answer now");
+        self.view.message = match wish {
+            Wish::Give { evict } => format!("{pid} has given back {}", Bytes(self.sampler.give(&peer, evict)?)),
+            Wish::Holders => {
+                self.sampler.holders(&peer)?.map_or_else(silent, |holders| format!("{pid}: {}", listed(&holders)))
+            }
+            Wish::Snapshot => {
+                self.sampler.snapshot(&peer)?.map_or_else(silent, |path| format!("{pid} has written {path}"))
+            }
+            Wish::Quit | Wish::Nothing => return Ok(()),
         };
         Ok(())
     }
+}
+
+/// Labels and pools in one line.
+fn listed(holders: &[Holder]) -> String {
+    let row = |holder: &Holder| {
+        let kind = if holder.is_pool { "pool " } else { "" };
+        format!("{kind}{} {}", holder.name, Bytes(holder.bytes))
+    };
+    let rows: Vec<_> = holders.iter().map(row).collect();
+    if rows.is_empty() { "it holds nothing".to_owned() } else { rows.join(", ") }
 }
 
 impl TopView {
@@ -152,6 +176,8 @@ impl TopView {
             KeyCode::Char('q') | KeyCode::Esc => return Wish::Quit,
             KeyCode::Char('g') => return Wish::Give { evict: false },
             KeyCode::Char('e') => return Wish::Give { evict: true },
+            KeyCode::Char('h') => return Wish::Holders,
+            KeyCode::Char('w') => return Wish::Snapshot,
             KeyCode::Up | KeyCode::Char('k') => self.selected = self.selected.saturating_sub(1),
             KeyCode::Down | KeyCode::Char('j') => {
                 self.selected = (self.selected + 1).min(self.rows().saturating_sub(1));
@@ -170,7 +196,7 @@ impl TopView {
             let rows = u16::try_from(device.processes.len()).unwrap_or(u16::MAX);
             [Constraint::Length(1), Constraint::Length(rows.saturating_add(2))]
         });
-        let heights: Vec<_> = heights.chain([Constraint::Min(0), Constraint::Length(1)]).collect();
+        let heights: Vec<_> = heights.chain([Constraint::Min(0), Constraint::Length(2)]).collect();
         let areas = Layout::vertical(heights).split(frame.area());
         if self.sample.devices.is_empty() {
             frame.render_widget(Paragraph::new(NONE).wrap(Wrap { trim: true }), areas[0]);
@@ -195,7 +221,7 @@ impl TopView {
             first += device.processes.len();
         }
         let sorted = format!("{HELP}  sorted by {}", self.order.name());
-        let last = if self.message.is_empty() { sorted } else { format!("{}  {sorted}", self.message) };
+        let last = vec![Line::from(self.message.as_str()), Line::from(sorted)];
         frame.render_widget(Paragraph::new(last), areas[areas.len() - 1]);
     }
 }
@@ -266,6 +292,14 @@ mod tests {
     }
 
     #[test]
+    fn holders_are_one_line() {
+        let holder = |name: &str, is_pool, bytes| Holder { name: name.to_owned(), is_pool, bytes };
+        let line = listed(&[holder("kv_cache", false, 3 << 30), holder("(0, 3)", true, 1 << 20)]);
+        assert_eq!(line, "kv_cache 3.00 GiB, pool (0, 3) 1.00 MiB");
+        assert_eq!(listed(&[]), "it holds nothing");
+    }
+
+    #[test]
     fn keys_sort_ask_and_quit() {
         let mut view = view();
         for name in ["idle", "outside", "pid", "reserved"] {
@@ -277,6 +311,8 @@ mod tests {
         }
         assert_eq!(press(&mut view, KeyCode::Char('g')), Wish::Give { evict: false });
         assert_eq!(press(&mut view, KeyCode::Char('e')), Wish::Give { evict: true });
+        assert_eq!(press(&mut view, KeyCode::Char('h')), Wish::Holders);
+        assert_eq!(press(&mut view, KeyCode::Char('w')), Wish::Snapshot);
         assert_eq!(press(&mut view, KeyCode::Esc), Wish::Quit);
         assert_eq!(view.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Wish::Quit);
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::time::Instant;
 
-use cachette_ipc::reclaim::{Asker, Figures, Gained, Give, Peer, Place};
+use cachette_ipc::reclaim::{Asker, Figures, Gained, Give, Holder, Peer, Place};
 use nvml_wrapper::Nvml;
 use serde::Serialize;
 
@@ -49,9 +49,19 @@ pub(super) struct Process {
     pub(super) driver: Option<u64>,
     /// The rest: contexts, libraries and memory that the program took past Cachette.
     pub(super) outside: Option<u64>,
+    /// The labels and pools that hold most; only in `--json`.
+    pub(super) holders: Vec<HeldBy>,
     /// Whom a question reaches.
     #[serde(skip)]
     pub(super) peer: Option<Peer>,
+}
+
+/// A label or a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct HeldBy {
+    pub(super) name: String,
+    pub(super) is_pool: bool,
+    pub(super) bytes: u64,
 }
 
 /// The figures of an allocator.
@@ -155,7 +165,28 @@ impl Sampler {
 
     /// Asks a process to give memory back. Returns what it says it has released; zero if it does not answer.
     pub(super) fn give(&mut self, peer: &Peer, evict: bool) -> io::Result<u64> {
-        self.asker.give(peer, Give { bytes: u64::MAX, evict, below: None }, || Gained::Nothing)
+        self.asker.give(peer, Give { bytes: u64::MAX, evict, below: None }, true, || Gained::Nothing)
+    }
+
+    /// The labels and pools that hold the memory of a process; `None` if it does not answer.
+    pub(super) fn holders(&mut self, peer: &Peer) -> io::Result<Option<Vec<Holder>>> {
+        self.asker.holders(peer)
+    }
+
+    /// Makes a process write a snapshot. Returns its file; `None` if it does not answer.
+    pub(super) fn snapshot(&mut self, peer: &Peer) -> io::Result<Option<String>> {
+        self.asker.snapshot(peer)
+    }
+
+    /// Adds the labels and pools of every process that answers.
+    pub(super) fn add_holders(&mut self, sample: &mut Sample) -> io::Result<()> {
+        for process in sample.devices.iter_mut().flat_map(|device| &mut device.processes) {
+            let Some(peer) = process.peer.clone().filter(|_| !process.silent) else { continue };
+            let holders = self.holders(&peer)?.unwrap_or_default();
+            let listed = holders.into_iter().map(|it| HeldBy { name: it.name, is_pool: it.is_pool, bytes: it.bytes });
+            process.holders = listed.collect();
+        }
+        Ok(())
     }
 }
 

@@ -15,6 +15,7 @@ memory to the device, and its tensors keep their addresses. :func:`growable` mak
 
 from __future__ import annotations
 
+from .._native import component
 from ._enable import config, enable, is_enabled
 from ._error import EnableError
 from ._figures import (
@@ -57,6 +58,7 @@ __all__ = [
     "SanitizerError",
     "allocation_traceback",
     "attach_out_of_memory_observer",
+    "component",
     "config",
     "dump_snapshot",
     "empty_cache",
