@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::reclaim::answer::Registration;
 use crate::reclaim::datagram;
 use crate::reclaim::message::{Body, Figures, Give, Message};
-use crate::reclaim::place::{Device, Named, Peer, Place};
+use crate::reclaim::place::{Device, Named, NeighbourAddress, Place};
 use crate::socket::{self, random};
 
 /// For so long an asker waits for a process that neither answers nor frees memory.
@@ -65,7 +65,7 @@ impl Asker {
     }
 
     /// The processes that answer for a device, or for any, without the own registration.
-    pub fn peers(&self, device: Option<&Device>, own: Option<&Registration>) -> io::Result<Vec<Peer>> {
+    pub fn peers(&self, device: Option<&Device>, own: Option<&Registration>) -> io::Result<Vec<NeighbourAddress>> {
         let mut peers = self.place.peers(device)?;
         let own = own.and_then(Registration::name);
         peers.retain(|peer| Some(peer.name.as_str()) != own);
@@ -79,7 +79,7 @@ impl Asker {
     }
 
     /// The figures of all processes that answer within one [`WINDOW`], in the order of `peers`.
-    pub fn figures(&mut self, peers: &[Peer]) -> io::Result<Vec<Option<Figures>>> {
+    pub fn figures(&mut self, peers: &[NeighbourAddress]) -> io::Result<Vec<Option<Figures>>> {
         let first = u64::from_le_bytes(random()?);
         let mut figures = vec![None; peers.len()];
         let (mut unsent, mut missing): (VecDeque<usize>, usize) = ((0..peers.len()).collect(), peers.len());
@@ -123,7 +123,7 @@ impl Asker {
     /// together at most five seconds.
     pub fn give(
         &mut self,
-        peer: &Peer,
+        peer: &NeighbourAddress,
         give: Give,
         patient: bool,
         mut gained: impl FnMut() -> Gained,
@@ -163,7 +163,7 @@ impl Asker {
         Ok(0)
     }
 
-    fn send(&mut self, peer: &Peer, request: u64, body: Body) -> io::Result<()> {
+    fn send(&mut self, peer: &NeighbourAddress, request: u64, body: Body) -> io::Result<()> {
         datagram::send(self.named.socket.as_fd(), &peer.address, &Message { request, body })?;
         self.datagrams += 1;
         Ok(())

@@ -33,7 +33,7 @@ pub enum Place {
 
 /// Another process that answers for a device.
 #[derive(Clone)]
-pub struct Peer {
+pub struct NeighbourAddress {
     /// The device.
     pub device: Device,
     /// The process, by its number in its own namespace.
@@ -42,9 +42,9 @@ pub struct Peer {
     pub(crate) address: Address,
 }
 
-impl std::fmt::Debug for Peer {
+impl std::fmt::Debug for NeighbourAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Peer").field("pid", &self.pid).field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("NeighbourAddress").field("pid", &self.pid).field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -109,7 +109,7 @@ impl Place {
     }
 
     /// The processes that answer for a device, or for any. Files of processes that have ended are removed.
-    pub(crate) fn peers(&self, device: Option<&Device>) -> io::Result<Vec<Peer>> {
+    pub(crate) fn peers(&self, device: Option<&Device>) -> io::Result<Vec<NeighbourAddress>> {
         let mut peers = Vec::new();
         for name in self.names()? {
             let Ok(address) = self.address(&name) else { continue };
@@ -122,7 +122,7 @@ impl Place {
             }
             let Some((found, pid)) = parse(&name, &self.prefix()) else { continue };
             if device.is_none_or(|device| *device == found) {
-                peers.push(Peer { device: found, pid, name, address });
+                peers.push(NeighbourAddress { device: found, pid, name, address });
             }
         }
         Ok(peers)
