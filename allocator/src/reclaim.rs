@@ -9,6 +9,7 @@
 //! | `ask` | whom a request asks, in which order, and how long it waits |
 //! | `answer` | what this process answers |
 //! | `release` | releases a part of the idle memory |
+//! | `state` | the registration |
 //! | `idle` | `idle_release`: memory that goes back without being asked for |
 //!
 //! # No deadlock
@@ -26,11 +27,13 @@ mod ask;
 mod idle;
 #[cfg(feature = "ipc")]
 mod release;
+#[cfg(feature = "ipc")]
+mod state;
 
 #[cfg(feature = "ipc")]
-pub(crate) use answer::ReclaimState;
-#[cfg(feature = "ipc")]
 pub(crate) use ask::Reclaim;
+#[cfg(feature = "ipc")]
+pub(crate) use state::ReclaimState;
 #[cfg(not(feature = "ipc"))]
 pub(crate) use without_ipc::{Reclaim, ReclaimState};
 

@@ -1,4 +1,4 @@
-//! Same-host hand-over of memory to other processes, with a lease.
+//! Same-host hand-over of memory to other processes, with a lease, and questions to them: see [`reclaim`].
 //!
 //! An exporter publishes memory and gets a [`Handle`] of about a hundred bytes. An importer that receives the handle,
 //! by any channel, connects to the exporter's thread and gets the descriptors. The crate depends on no device or

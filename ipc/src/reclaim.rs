@@ -28,4 +28,4 @@ mod place;
 pub use answer::{MOST_REGISTRATIONS, Neighbour, Registration, register};
 pub use ask::{Asker, Gained, WINDOW};
 pub use message::{Figures, Give, Holder};
-pub use place::{Device, Peer, Place};
+pub use place::{Device, NeighbourAddress, Place};

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use cachette_ipc::reclaim::message::{Body, LENGTH, Message};
 use cachette_ipc::reclaim::{
-    Asker, Device, Figures, Gained, Give, Holder, MOST_REGISTRATIONS, Neighbour, Peer, Place, Registration, WINDOW,
-    register,
+    Asker, Device, Figures, Gained, Give, Holder, MOST_REGISTRATIONS, Neighbour, NeighbourAddress, Place, Registration,
+    WINDOW, register,
 };
 use cachette_mutation::{Counting, Outcome, Rng, Run, mutate, usage};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -77,7 +77,7 @@ fn asker() -> Asker {
     Asker::new(&Place::Namespace).expect("sockets work here")
 }
 
-fn peers_of(device: &Device) -> Vec<Peer> {
+fn peers_of(device: &Device) -> Vec<NeighbourAddress> {
     asker().peers(Some(device), None).unwrap()
 }
 
@@ -287,7 +287,7 @@ fn there_is_a_last_registration_and_a_drop_makes_room() {
 }
 
 /// Sends any bytes to a neighbour.
-fn send_raw(socket: &OwnedFd, peer: &Peer, bytes: &[u8]) {
+fn send_raw(socket: &OwnedFd, peer: &NeighbourAddress, bytes: &[u8]) {
     let name = format!("{peer:?}").split('"').nth(1).unwrap().to_owned();
     let to = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
     // A full queue loses it.

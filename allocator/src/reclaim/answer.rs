@@ -2,92 +2,25 @@
 
 use std::cmp::Reverse;
 use std::fs;
-use std::sync::atomic::{
-    AtomicBool, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cachette_hal::{Device, DeviceInfo};
-use cachette_ipc::reclaim::{Figures, Give, Holder, Neighbour, Place, Registration, register};
+use cachette_ipc::reclaim::{Figures, Give, Holder, Neighbour, Place, register};
 
 use crate::allocator::allocator_state::AllocatorState;
-use crate::config::Config;
 use crate::evict::Priority;
 use crate::observe::callbacks::Notice;
 #[cfg(feature = "history")]
 use crate::observe::snapshot::save;
 use crate::observe::snapshot::{Snapshot, SnapshotOptions};
 use crate::pool::PoolId;
-use crate::reclaim::idle::{IdleSamples, SAMPLES};
+use crate::reclaim::state::SAMPLES;
 use crate::stats::Counted;
-use crate::sync::Mutex;
 
 /// What identifies host devices that no other process shares. Each process has one, with the same identity.
 const UNSHARED: &[u8] = b"cachettehost";
-
-/// The part of an allocator that other processes meet.
-pub(crate) struct ReclaimState {
-    /// The allocator that answers.
-    own: Weak<dyn Neighbour>,
-    /// What a configuration without the key `reclaim` means.
-    by_default: AtomicBool,
-    /// Whether the configuration was followed: there is a registration if it asks for one.
-    joined: AtomicBool,
-    pub(super) registration: Mutex<Option<Registration>>,
-    /// Whether [`Notice::Alone`] was sent.
-    told: AtomicBool,
-    begun: Instant,
-    /// When memory was last received, in milliseconds after `begun` and one more; zero for never.
-    received: AtomicU64,
-    pub(super) samples: Mutex<IdleSamples>,
-}
-
-impl ReclaimState {
-    pub(crate) fn new(own: Weak<dyn Neighbour>) -> Self {
-        Self {
-            own,
-            by_default: AtomicBool::new(false),
-            joined: AtomicBool::new(false),
-            registration: Mutex::default(),
-            told: AtomicBool::new(false),
-            begun: Instant::now(),
-            received: AtomicU64::new(0),
-            samples: Mutex::default(),
-        }
-    }
-
-    /// Ends the registration, after a change of the configuration. The next miss registers again if it asks for it.
-    pub(crate) fn leave(&self) {
-        let mut registration = self.registration.lock();
-        *registration = None;
-        self.joined.store(false, Release);
-    }
-
-    /// Makes a configuration without the key mean that it is on.
-    pub(crate) fn set_on_by_default(&self) {
-        self.by_default.store(true, Relaxed);
-        self.leave();
-    }
-
-    pub(super) fn is_on(&self, config: &Config) -> bool {
-        config.reclaim().unwrap_or_else(|| self.by_default.load(Relaxed))
-    }
-
-    pub(super) fn note_received(&self) {
-        self.received.store(self.milliseconds() + 1, Relaxed);
-    }
-
-    fn milliseconds(&self) -> u64 {
-        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
-    }
-
-    fn received_ago(&self) -> Option<u64> {
-        let received = self.received.load(Relaxed).checked_sub(1)?;
-        Some(self.milliseconds().saturating_sub(received))
-    }
-}
 
 /// The identity of a device that other processes share; `None` if there is none.
 pub(super) fn identity(info: &DeviceInfo) -> Option<[u8; 16]> {
@@ -98,13 +31,7 @@ impl<D: Device> AllocatorState<D> {
     /// Registers the allocator once, if the configuration asks for it. The caller is about to take memory of the device.
     pub(crate) fn join_neighbours(&self) {
         let state = &self.reclaim;
-        if state.joined.load(Acquire) {
-            return;
-        }
-        let mut registration = state.registration.lock();
-        if state.joined.swap(true, Release) {
-            return;
-        }
+        let Some(mut registration) = state.begin_join() else { return };
         let config = self.shared.settings.config();
         let device = identity(self.shared.device.info()).filter(|_| state.is_on(&config));
         let interval = config.idle_release().map(|seconds| Duration::from_secs_f64(seconds) / SAMPLES);
@@ -122,7 +49,7 @@ impl<D: Device> AllocatorState<D> {
 
     /// Says once that the allocator works as if it were alone.
     pub(super) fn tell_alone(&self, kind: std::io::ErrorKind) {
-        if !self.reclaim.told.swap(true, Relaxed) {
+        if self.reclaim.is_first_failure() {
             self.shared.callbacks.notice(Notice::Alone { kind });
         }
     }

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cachette_hal::Device;
-use cachette_ipc::reclaim::{Asker, Figures, Gained, Give, Peer, Place};
+use cachette_ipc::reclaim::{Asker, Figures, Gained, Give, NeighbourAddress, Place};
 
 use crate::allocator::allocator_state::AllocatorState;
 use crate::evict::Priority;
@@ -167,7 +167,7 @@ impl<'a, D: Device> Reclaim<'a, D> {
         asker: &mut Asker,
         goal: u64,
         (evict, patient): (bool, bool),
-        peers: impl Iterator<Item = &'b (&'b Peer, Figures)>,
+        peers: impl Iterator<Item = &'b (&'b NeighbourAddress, Figures)>,
     ) -> io::Result<()> {
         let below = self.below.map(|Priority(priority)| priority);
         for (peer, _) in peers {
@@ -189,7 +189,7 @@ impl<'a, D: Device> Reclaim<'a, D> {
         Ok(())
     }
 
-    fn note(&self, answered: &[(&Peer, Figures)]) {
+    fn note(&self, answered: &[(&NeighbourAddress, Figures)]) {
         let figures = answered.iter().map(|(_, of)| NeighbourFigures {
             pid: of.pid,
             program: of.program.clone(),

@@ -4,18 +4,11 @@
 //! have seen idle was so for the whole time at each of them, and is released. Memory in use between all nine ticks and at
 //! none of them is released too: it costs a call of the driver at its next use, at most once in this time.
 
-use std::collections::HashMap;
-
 use cachette_hal::Device;
 
 use crate::allocator::allocator_state::AllocatorState;
 use crate::heap::Heap;
-
-/// The ticks in the time after which memory is released.
-pub(super) const SAMPLES: u32 = 8;
-
-/// How many ticks in a row have seen each segment or chunk idle, by the number of its heap and its own.
-pub(super) type IdleSamples = HashMap<(u32, u64), u32>;
+use crate::reclaim::state::{IdleSamples, SAMPLES};
 
 impl<D: Device> AllocatorState<D> {
     /// Takes a sample, and releases what has been idle in enough of them.

@@ -57,10 +57,10 @@ pub trait Neighbour: Send + Sync {
 /// A registration, which ends with the drop.
 pub struct Registration {
     process: &'static Process,
-    entry: Arc<Entry>,
+    entry: Arc<Answering>,
 }
 
-struct Entry {
+struct Answering {
     /// The socket; `None` if the entry has only an interval.
     named: Option<Named>,
     /// The place in [`DESCRIPTORS`].
@@ -72,7 +72,7 @@ struct Entry {
 }
 
 struct Process {
-    entries: Mutex<Vec<Arc<Entry>>>,
+    entries: Mutex<Vec<Arc<Answering>>>,
     wake: OwnedFd,
     /// The release or look in progress.
     job: Mutex<Option<Job>>,
@@ -80,7 +80,7 @@ struct Process {
 
 /// A release of memory, or a look at all of it.
 struct Job {
-    entry: Arc<Entry>,
+    entry: Arc<Answering>,
     /// Who is told of its end, and the number of the request; `None` for a tick.
     asker: Option<(Address, u64)>,
 }
@@ -97,7 +97,7 @@ pub fn register(
     let named = answers.map(|(place, device)| place.bind(device)).transpose()?;
     let slot = named.as_ref().map(|named| closed_in_children(named.socket.as_raw_fd())).transpose()?;
     let next_tick = Mutex::new(Instant::now() + interval.unwrap_or_default());
-    let entry = Arc::new(Entry { named, slot, neighbour, interval, next_tick, figures: Mutex::default() });
+    let entry = Arc::new(Answering { named, slot, neighbour, interval, next_tick, figures: Mutex::default() });
     lock(&process.entries).push(Arc::clone(&entry));
     process.wake();
     Ok(Registration { process, entry })
@@ -128,7 +128,7 @@ impl fmt::Debug for Registration {
     }
 }
 
-impl Drop for Entry {
+impl Drop for Answering {
     fn drop(&mut self) {
         // This comes before the descriptor closes. Otherwise a child could close another file with its number.
         if let Some(slot) = self.slot {
@@ -137,7 +137,7 @@ impl Drop for Entry {
     }
 }
 
-impl Entry {
+impl Answering {
     /// The figures, at most [`FRESH`] old; `None` if the allocator is gone.
     fn figures(&self) -> Option<Figures> {
         let mut figures = lock(&self.figures);
@@ -223,7 +223,7 @@ impl Process {
     }
 
     /// Waits until a socket is ready, or something is due. Returns which of the entries are ready.
-    fn poll(&self, entries: &[Arc<Entry>]) -> io::Result<Vec<bool>> {
+    fn poll(&self, entries: &[Arc<Answering>]) -> io::Result<Vec<bool>> {
         let now = Instant::now();
         let ticks = entries.iter().filter_map(|entry| entry.until_tick(now));
         let working = lock(&self.job).as_ref().and_then(|job| job.asker.as_ref()).map(|_| WORKING);
@@ -240,7 +240,7 @@ impl Process {
         Ok(entries.iter().map(|entry| entry.named.is_some() && events.next() == Some(true)).collect())
     }
 
-    fn answer_burst(&'static self, entry: &Arc<Entry>) {
+    fn answer_burst(&'static self, entry: &Arc<Answering>) {
         let Some(named) = &entry.named else { return };
         for _ in 0..BURST {
             match datagram::receive(named.socket.as_fd()) {
@@ -251,7 +251,7 @@ impl Process {
         }
     }
 
-    fn answer(&'static self, entry: &Arc<Entry>, Message { request, body }: Message, asker: Address) {
+    fn answer(&'static self, entry: &Arc<Answering>, Message { request, body }: Message, asker: Address) {
         match body {
             Body::HowAreYou => {
                 if let Some(mut figures) = entry.figures() {
@@ -277,7 +277,7 @@ impl Process {
     /// Answers at the end of a job, with `failed` if that panics; at once if another job is in progress.
     fn answer_later(
         &'static self,
-        entry: &Arc<Entry>,
+        entry: &Arc<Answering>,
         request: u64,
         asker: Address,
         failed: Body,
@@ -289,7 +289,7 @@ impl Process {
         }
     }
 
-    fn tick(&'static self, entry: &Arc<Entry>, now: Instant) {
+    fn tick(&'static self, entry: &Arc<Answering>, now: Instant) {
         let job = Job { entry: Arc::clone(entry), asker: None };
         let ticked = self.begin(job, Body::Working, |neighbour| {
             neighbour.tick();

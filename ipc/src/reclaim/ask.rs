@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::reclaim::answer::Registration;
 use crate::reclaim::datagram;
 use crate::reclaim::message::{Body, Figures, Give, Holder, Message};
-use crate::reclaim::place::{Device, Named, Peer, Place};
+use crate::reclaim::place::{Device, Named, NeighbourAddress, Place};
 use crate::socket::{self, random};
 
 /// For so long an asker waits for a process that neither answers nor frees memory.
@@ -65,7 +65,7 @@ impl Asker {
     }
 
     /// The processes that answer for a device, or for any, without the own registration.
-    pub fn peers(&self, device: Option<&Device>, own: Option<&Registration>) -> io::Result<Vec<Peer>> {
+    pub fn peers(&self, device: Option<&Device>, own: Option<&Registration>) -> io::Result<Vec<NeighbourAddress>> {
         let mut peers = self.place.peers(device)?;
         let own = own.and_then(Registration::name);
         peers.retain(|peer| Some(peer.name.as_str()) != own);
@@ -79,7 +79,7 @@ impl Asker {
     }
 
     /// The figures of all processes that answer within one [`WINDOW`], in the order of `peers`.
-    pub fn figures(&mut self, peers: &[Peer]) -> io::Result<Vec<Option<Figures>>> {
+    pub fn figures(&mut self, peers: &[NeighbourAddress]) -> io::Result<Vec<Option<Figures>>> {
         let first = u64::from_le_bytes(random()?);
         let mut figures = vec![None; peers.len()];
         let (mut unsent, mut missing): (VecDeque<usize>, usize) = ((0..peers.len()).collect(), peers.len());
@@ -123,7 +123,7 @@ impl Asker {
     /// together at most five seconds.
     pub fn give(
         &mut self,
-        peer: &Peer,
+        peer: &NeighbourAddress,
         give: Give,
         patient: bool,
         mut gained: impl FnMut() -> Gained,
@@ -164,7 +164,7 @@ impl Asker {
     }
 
     /// The labels and pools that hold the memory of a process, the largest first; `None` without an answer in time.
-    pub fn holders(&mut self, peer: &Peer) -> io::Result<Option<Vec<Holder>>> {
+    pub fn holders(&mut self, peer: &NeighbourAddress) -> io::Result<Option<Vec<Holder>>> {
         self.question(peer, Body::WhoHolds, |body| match body {
             Body::Holders(holders) => Some(holders),
             _ => None,
@@ -172,7 +172,7 @@ impl Asker {
     }
 
     /// The file of a snapshot that a process writes; `None` if it fails or does not answer in time.
-    pub fn snapshot(&mut self, peer: &Peer) -> io::Result<Option<String>> {
+    pub fn snapshot(&mut self, peer: &NeighbourAddress) -> io::Result<Option<String>> {
         let answer = self.question(peer, Body::WriteSnapshot, |body| match body {
             Body::Written(path) => Some(path),
             _ => None,
@@ -181,7 +181,12 @@ impl Asker {
     }
 
     /// Asks one process, and waits for its answer while it says that it works, but no longer than five seconds.
-    fn question<T>(&mut self, peer: &Peer, question: Body, read: impl Fn(Body) -> Option<T>) -> io::Result<Option<T>> {
+    fn question<T>(
+        &mut self,
+        peer: &NeighbourAddress,
+        question: Body,
+        read: impl Fn(Body) -> Option<T>,
+    ) -> io::Result<Option<T>> {
         let request = u64::from_le_bytes(random()?);
         if self.send(peer, request, question).is_err() {
             return Ok(None);
@@ -201,7 +206,7 @@ impl Asker {
         Ok(None)
     }
 
-    fn send(&mut self, peer: &Peer, request: u64, body: Body) -> io::Result<()> {
+    fn send(&mut self, peer: &NeighbourAddress, request: u64, body: Body) -> io::Result<()> {
         datagram::send(self.named.socket.as_fd(), &peer.address, &Message { request, body })?;
         self.datagrams += 1;
         Ok(())

@@ -33,7 +33,7 @@ pub enum Place {
 
 /// Another process that answers for a device.
 #[derive(Clone)]
-pub struct Peer {
+pub struct NeighbourAddress {
     /// The device.
     pub device: Device,
     /// The process, by its number in its own namespace.
@@ -42,7 +42,7 @@ pub struct Peer {
     pub(crate) address: Address,
 }
 
-impl Peer {
+impl NeighbourAddress {
     /// The name of its socket, which no other process has.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -50,9 +50,9 @@ impl Peer {
     }
 }
 
-impl std::fmt::Debug for Peer {
+impl std::fmt::Debug for NeighbourAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Peer").field("pid", &self.pid).field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("NeighbourAddress").field("pid", &self.pid).field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -117,7 +117,7 @@ impl Place {
     }
 
     /// The processes that answer for a device, or for any. Files of processes that have ended are removed.
-    pub(crate) fn peers(&self, device: Option<&Device>) -> io::Result<Vec<Peer>> {
+    pub(crate) fn peers(&self, device: Option<&Device>) -> io::Result<Vec<NeighbourAddress>> {
         let mut peers = Vec::new();
         for name in self.names()? {
             let Ok(address) = self.address(&name) else { continue };
@@ -130,7 +130,7 @@ impl Place {
             }
             let Some((found, pid)) = parse(&name, &self.prefix()) else { continue };
             if device.is_none_or(|device| *device == found) {
-                peers.push(Peer { device: found, pid, name, address });
+                peers.push(NeighbourAddress { device: found, pid, name, address });
             }
         }
         Ok(peers)

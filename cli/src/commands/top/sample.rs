@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::time::Instant;
 
-use cachette_ipc::reclaim::{Asker, Figures, Gained, Give, Holder, Peer, Place};
+use cachette_ipc::reclaim::{Asker, Figures, Gained, Give, Holder, NeighbourAddress, Place};
 use nvml_wrapper::Nvml;
 use serde::Serialize;
 
@@ -53,7 +53,7 @@ pub(super) struct Process {
     pub(super) holders: Vec<HeldBy>,
     /// Whom a question reaches.
     #[serde(skip)]
-    pub(super) peer: Option<Peer>,
+    pub(super) peer: Option<NeighbourAddress>,
 }
 
 /// A label or a pool.
@@ -164,17 +164,17 @@ impl Sampler {
     }
 
     /// Asks a process to give memory back. Returns what it says it has released; zero if it does not answer.
-    pub(super) fn give(&mut self, peer: &Peer, evict: bool) -> io::Result<u64> {
+    pub(super) fn give(&mut self, peer: &NeighbourAddress, evict: bool) -> io::Result<u64> {
         self.asker.give(peer, Give { bytes: u64::MAX, evict, below: None }, true, || Gained::Nothing)
     }
 
     /// The labels and pools that hold the memory of a process; `None` if it does not answer.
-    pub(super) fn holders(&mut self, peer: &Peer) -> io::Result<Option<Vec<Holder>>> {
+    pub(super) fn holders(&mut self, peer: &NeighbourAddress) -> io::Result<Option<Vec<Holder>>> {
         self.asker.holders(peer)
     }
 
     /// Makes a process write a snapshot. Returns its file; `None` if it does not answer.
-    pub(super) fn snapshot(&mut self, peer: &Peer) -> io::Result<Option<String>> {
+    pub(super) fn snapshot(&mut self, peer: &NeighbourAddress) -> io::Result<Option<String>> {
         self.asker.snapshot(peer)
     }
 

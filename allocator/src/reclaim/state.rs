@@ -1,0 +1,96 @@
+//! The part of an allocator that other processes meet: its registration, and what it remembers.
+
+use std::collections::HashMap;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::sync::{MutexGuard, Weak};
+use std::time::Instant;
+
+use cachette_ipc::reclaim::{Neighbour, Registration};
+
+use crate::config::Config;
+use crate::sync::Mutex;
+
+/// The ticks in the time after which memory is released.
+pub(super) const SAMPLES: u32 = 8;
+
+/// How many ticks in a row have seen each segment or chunk idle, by the number of its heap and its own.
+pub(super) type IdleSamples = HashMap<(u32, u64), u32>;
+
+/// The part of an allocator that other processes meet.
+pub(crate) struct ReclaimState {
+    /// The allocator that answers.
+    pub(super) own: Weak<dyn Neighbour>,
+    /// What a configuration without the key `reclaim` means.
+    by_default: AtomicBool,
+    /// Whether the configuration was followed: there is a registration if it asks for one.
+    joined: AtomicBool,
+    pub(super) registration: Mutex<Option<Registration>>,
+    /// Whether [`Notice::Alone`] was sent.
+    told: AtomicBool,
+    begun: Instant,
+    /// When memory was last received, in milliseconds after `begun` and one more; zero for never.
+    received: AtomicU64,
+    pub(super) samples: Mutex<IdleSamples>,
+}
+
+impl ReclaimState {
+    pub(crate) fn new(own: Weak<dyn Neighbour>) -> Self {
+        Self {
+            own,
+            by_default: AtomicBool::new(false),
+            joined: AtomicBool::new(false),
+            registration: Mutex::default(),
+            told: AtomicBool::new(false),
+            begun: Instant::now(),
+            received: AtomicU64::new(0),
+            samples: Mutex::default(),
+        }
+    }
+
+    /// Begins to follow the configuration; `None` if a thread has begun before. The caller registers under the lock.
+    pub(super) fn begin_join(&self) -> Option<MutexGuard<'_, Option<Registration>>> {
+        if self.joined.load(Acquire) {
+            return None;
+        }
+        let registration = self.registration.lock();
+        (!self.joined.swap(true, Release)).then_some(registration)
+    }
+
+    /// Whether no failure was told before.
+    pub(super) fn is_first_failure(&self) -> bool {
+        !self.told.swap(true, Relaxed)
+    }
+
+    /// Ends the registration, after a change of the configuration. The next miss registers again if it asks for it.
+    pub(crate) fn leave(&self) {
+        let mut registration = self.registration.lock();
+        *registration = None;
+        self.joined.store(false, Release);
+    }
+
+    /// Makes a configuration without the key mean that it is on.
+    pub(crate) fn set_on_by_default(&self) {
+        self.by_default.store(true, Relaxed);
+        self.leave();
+    }
+
+    pub(super) fn is_on(&self, config: &Config) -> bool {
+        config.reclaim().unwrap_or_else(|| self.by_default.load(Relaxed))
+    }
+
+    pub(super) fn note_received(&self) {
+        self.received.store(self.milliseconds() + 1, Relaxed);
+    }
+
+    fn milliseconds(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
+    }
+
+    pub(super) fn received_ago(&self) -> Option<u64> {
+        let received = self.received.load(Relaxed).checked_sub(1)?;
+        Some(self.milliseconds().saturating_sub(received))
+    }
+}
