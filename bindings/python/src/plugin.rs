@@ -18,8 +18,8 @@ pub(crate) mod plugin {
     use super::allocator;
     #[pymodule_export]
     use crate::recording::{
-        allocation_traceback, devices, dump_snapshot, is_history_enabled, last_out_of_memory, metrics_text,
-        record_history, release_contents, sleep_tagged, take_snapshot, wake_tagged,
+        allocation_traceback, annotate_memory, devices, dump_snapshot, is_history_enabled, last_out_of_memory,
+        metrics_text, record_history, release_contents, sleep_tagged, take_snapshot, wake_tagged,
     };
     use crate::stacks::PythonStacks;
     #[pymodule_export]

@@ -118,6 +118,8 @@ record("all", "all", "python", 100, False, False, False, ["oom"])
 assert asked.pop() == ("all", None, "python", 100, False, False, False, []) and _native.plugin.is_history_enabled()
 record("all", "all", "python", 100, True, True, False, [])
 assert asked.pop() == ("all", None, "python", 100, False, True, False, [])
+record("all", "all", "python", 100, False, False, False, [], True, True)
+assert asked.pop()[7:] == ([], True, True), "2.14 has two arguments more"
 try:
     record("all", "some", "python", 100, False, True, False, [])
 except RuntimeError as why:

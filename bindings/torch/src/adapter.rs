@@ -13,7 +13,7 @@
 //! | `contents` | snapshots, entry by entry |
 //! | `contexts` | stacks with contexts of PyTorch |
 //! | `watching` | callbacks for events, out-of-memory and memory pressure |
-//! | `annotations` | annotations and metadata of events |
+//! | `annotations` | annotations and metadata of events and of memory |
 //!
 //! Both sides belong to one package and change together; [`cachette_adapter_version`] detects a mismatch.
 
@@ -32,12 +32,12 @@ pub use crate::ipc::{
     withdraw_freed,
 };
 pub use annotations::{
-    cachette_adapter_annotate, cachette_adapter_enter_context, cachette_adapter_leave_context,
-    cachette_adapter_metadata, cachette_adapter_set_metadata,
+    cachette_adapter_annotate, cachette_adapter_annotate_memory, cachette_adapter_enter_context,
+    cachette_adapter_leave_context, cachette_adapter_metadata, cachette_adapter_set_metadata,
 };
 pub use checkpoints::{Noted, cachette_adapter_checkpoint, cachette_adapter_drop_checkpoint, cachette_adapter_restore};
 pub use contents::{BlockEntry, EventEntry, SegmentEntry, Text, Visitor, cachette_adapter_snapshot};
-pub use contexts::{CaptureContext, set_stack_source};
+pub use contexts::{CaptureContext, cachette_adapter_stack, set_stack_source};
 pub use figures::{
     Figures, cachette_adapter_allow_peer, cachette_adapter_caches, cachette_adapter_largest,
     cachette_adapter_memory_fraction, cachette_adapter_reset_peaks, cachette_adapter_reset_totals,
@@ -54,7 +54,7 @@ pub use watching::{
 };
 
 /// The version of this interface.
-pub const ADAPTER_VERSION: u32 = 2;
+pub const ADAPTER_VERSION: u32 = 3;
 
 /// Returns the version of this interface.
 #[unsafe(no_mangle)]

@@ -98,6 +98,10 @@ static void keeps_contexts() {
   begin(true);
   void* memory = cachette().raw_alloc_with_stream(5 * MiB, nullptr);
   EXPECT(has_context(memory));
+#if TORCH_VERSION_MINOR >= 12
+  EXPECT(cachette().getContextForPointer(memory) != nullptr);
+  EXPECT(cachette().getContextForPointer(&memory) == nullptr);
+#endif
   begin(false);
   EXPECT(has_context(memory));
   begin(true);
@@ -279,8 +283,27 @@ static void rejects() {
   EXPECT(!refused([] { cachette().raw_alloc_with_stream(size_t(1) << 45, nullptr); }));
   EXPECT(rejected == 0 && cachette().getDeviceStats(0).num_oom_rejections == 0);
 #endif
+}
+
+static void annotates() {
 #if TORCH_VERSION_MINOR >= 14
+  using Entry = torch_cuda::TraceEntry;
   EXPECT(cachette().supportsUserMetadata());
+  static std::string told;
+  cachette().attachAllocatorTraceTracker([](const Entry& entry) {
+    if (entry.action_ == Entry::ANNOTATE) told = entry.user_metadata_;
+  });
+  cachette().recordHistory(true, nullptr, 100, torch_cuda::RecordContext::NEVER, true, {});
+  void* memory = cachette().raw_alloc_with_stream(5 * MiB, nullptr);
+  cachette().annotateMemory(memory, "saved for backward");
+  cachette().annotateMemory(&memory, "memory of others");
+  cachette().raw_delete(memory);
+  auto trace = cachette().snapshot({0, 0}, true).device_traces.at(0);
+  auto found = std::find_if(trace.begin(), trace.end(), [](auto& entry) { return entry.action_ == Entry::ANNOTATE; });
+  EXPECT(found != trace.end() && found->addr_ == size_t(memory) && found->size_ == 5 * MiB);
+  EXPECT(found->user_metadata_ == "saved for backward" && told == found->user_metadata_);
+  EXPECT(c10::CachingDeviceAllocator::parseTraceEntryAction("annotate") == found->action_);
+  cachette().recordHistory(false, nullptr, 0, torch_cuda::RecordContext::NEVER, true, {});
 #endif
 }
 
@@ -353,6 +376,7 @@ extern "C" const char* exercise(const char* library) {
     forgets_what_others_have_caused(library);
     bounds();
     rejects();
+    annotates();
     pools();
     shares();
     tells_what_is_thrown_elsewhere();

@@ -89,9 +89,11 @@ class Allocator final : public torch_cuda::CUDAAllocator {
   void attachOutOfMemoryObserver(torch_cuda::OutOfMemoryObserver observer) override;
 #if CACHETTE_TORCH_FROM(2, 12)
   void attachOomRejectionObserver(torch_cuda::OomRejectionObserver observer) override;
+  std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* memory) override;
 #endif
 #if CACHETTE_TORCH_FROM(2, 14)
   bool supportsUserMetadata() override;
+  void annotateMemory(const void* memory, const std::string& words) override;
 #endif
 
  private:

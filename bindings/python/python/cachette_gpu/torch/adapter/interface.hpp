@@ -15,7 +15,7 @@
 
 namespace cachette {
 
-constexpr uint32_t interface_version = 2;
+constexpr uint32_t interface_version = 3;
 
 // Not a stream of one library: CUDA's and HIP's are both this.
 using Stream = void*;
@@ -162,7 +162,9 @@ struct Function<Result(Arguments...)> {
   F(void, cachette_adapter_metadata, (void (*write)(User, const uint8_t*, size_t), User))                           \
   F(void, cachette_adapter_enter_context, (Text))                                                                   \
   F(void, cachette_adapter_leave_context, ())                                                                       \
-  F(void, cachette_adapter_annotate, (Text name, bool begins, int device))
+  F(void, cachette_adapter_annotate, (Text name, bool begins, int device))                                          \
+  F(void, cachette_adapter_annotate_memory, (void*, Text))                                                          \
+  F(uint32_t, cachette_adapter_stack, (void*))
 
 // The functions, under their names; set once, before anything is called.
 #define CACHETTE_DECLARE(returns, name, arguments) extern Function<returns arguments> name;
