@@ -28,13 +28,13 @@ use format::{
 };
 use roundup::DIVISIONS;
 use table::settings;
-use values::{BACKEND, ELASTIC_SETTING, RESERVE};
+use values::{BACKEND, ELASTIC_SETTING, PINNED, RESERVE};
 
 pub use error::ConfigError;
 pub use format::scale;
 pub use roundup::Roundup;
 pub use size::{parse_size, size_meant};
-pub use values::{AddressReserve, ConfigBackend, ElasticSetting};
+pub use values::{AddressReserve, ConfigBackend, ConfigPinned, ElasticSetting};
 
 // A row is: field: type = default, "key" | "other spelling": format, "values" and "default" for the documentation.
 settings! {
@@ -101,6 +101,9 @@ settings! {
     /// A body of a conditional node runs never or many times, so it has no order with the nodes around it.
     pub graph_capture_record_stream_reuse: bool = false,
         "graph_capture_record_stream_reuse": SWITCH, "switch", "`False`";
+
+    /// Whose pinned memory PyTorch gets, if its allocator is replaced by the compiled class.
+    pub pinned: ConfigPinned = ConfigPinned::Cachette, "pinned": PINNED, "`cachette` or `native`", "`cachette`";
 
     /// Whether pinned memory is ordinary host memory that is registered with the device.
     pub pinned_use_host_register: bool = false,

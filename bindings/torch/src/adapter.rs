@@ -8,6 +8,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `memory` | freeing by address only |
+//! | `pinned` | pinned memory for PyTorch's host allocator |
 //! | `figures` | statistics, limits, caching, and peer access |
 //! | `pools`, `checkpoints` | pools with users and sources, and their checkpoints |
 //! | `contents` | snapshots, entry by entry |
@@ -23,6 +24,7 @@ mod contents;
 mod contexts;
 mod figures;
 mod memory;
+mod pinned;
 mod pools;
 mod watching;
 
@@ -44,6 +46,10 @@ pub use figures::{
     cachette_adapter_set_caching, cachette_adapter_stats,
 };
 pub use memory::{cachette_adapter_bytes, cachette_adapter_free};
+pub use pinned::{
+    PinnedFigures, cachette_adapter_pin, cachette_adapter_pinned_empty, cachette_adapter_pinned_record,
+    cachette_adapter_pinned_reset, cachette_adapter_pinned_stats, cachette_adapter_pins, cachette_adapter_unpin,
+};
 pub use pools::{
     PoolSource, cachette_adapter_empty_pool, cachette_adapter_pool_holds, cachette_adapter_pool_uses,
     cachette_adapter_set_no_split, cachette_adapter_set_use_on_oom, cachette_adapter_use_pool,

@@ -1,4 +1,5 @@
 // Uses Cachette's class as PyTorch does, by the virtual functions of PyTorch's own, over a device made of host memory.
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <dlfcn.h>
 #include <torch/headeronly/version.h>
@@ -363,8 +364,51 @@ static void shares() {
   EXPECT(raised && held() == 0);
 }
 
-// Null, or what did not hold. `library` is the file of Cachette's functions.
-extern "C" const char* exercise(const char* library) {
+static void pins() {
+  auto& pinned = *at::getHostAllocator(c10::DeviceType::CUDA);
+  const c10::Stream stream(c10::Stream::DEFAULT, c10::Device(c10::DeviceType::CUDA, 0));
+  EXPECT(pinned.get_stats().allocations.current == 0 && !pinned.record_event(&pinned, &pinned, stream));
+  EXPECT(pinned.allocate(0).get() == nullptr);
+  auto memory = pinned.allocate(3 * MiB + 1);
+  auto* const bytes = static_cast<char*>(memory.get());
+  std::memset(bytes, 7, 3 * MiB + 1);
+  EXPECT(memory.device().is_cpu() && pinned.is_simple_data_ptr(memory));
+  auto copy = pinned.allocate(MiB);
+  pinned.copy_data(copy.get(), bytes, MiB);
+  EXPECT(static_cast<char*>(copy.get())[MiB - 1] == 7);
+  auto stats = pinned.get_stats();
+  EXPECT(stats.active_requests.current == 2 && stats.active_bytes.current == 4 * int64_t(MiB) + 4096);
+  EXPECT(stats.num_host_alloc == 2 && stats.num_host_alloc == stats.host_alloc_time.count);
+  EXPECT(stats.allocations.current == 2 && stats.allocated_bytes.current == 5 * int64_t(MiB) + 4096);
+  // A view has the context of its memory, and what wraps memory or a part of it has a context of its own.
+  int other = 0;
+  EXPECT(pinned.record_event(bytes + 100, bytes, stream) && pinned.record_event(bytes, &other, stream));
+  EXPECT(pinned.record_event(bytes + 100, &other, stream) && !pinned.record_event(&other, &other, stream));
+  memory.clear();
+  pinned.empty_cache();
+  EXPECT(!pinned.record_event(bytes, bytes, stream));
+  stats = pinned.get_stats();
+  EXPECT(stats.active_requests.current == 1 && stats.num_host_free == 1 && stats.host_free_time.count == 1);
+  pinned.reset_peak_stats();
+  pinned.reset_accumulated_stats();
+  EXPECT(pinned.get_stats().num_host_alloc == 0 && pinned.get_stats().active_bytes.peak == MiB);
+  bool raised = false;
+  try {
+    pinned.allocate(size_t(1) << 50);
+  } catch (const c10::Error& error) {
+    raised = std::string(error.what()).find("pinned") != std::string::npos;
+  }
+  EXPECT(raised);
+  pinned.begin_allocate_to_pool(pool, [](c10::Stream) { return true; });
+  auto inside = pinned.allocate(MiB);
+  pinned.end_allocate_to_pool(pool);
+  pinned.release_pool(pool);
+  EXPECT(inside.get() != nullptr && inside.get() != copy.get());
+}
+
+// Null, or what did not hold. `library` is the file of Cachette's functions, and `is_pinning` says whether pinned memory
+// is Cachette's too.
+extern "C" const char* exercise(const char* library, bool is_pinning) {
   static std::string why;
   try {
     serves();
@@ -379,6 +423,8 @@ extern "C" const char* exercise(const char* library) {
     annotates();
     pools();
     shares();
+    EXPECT((at::getHostAllocator(c10::DeviceType::CUDA) != nullptr) == is_pinning);
+    if (is_pinning) pins();
     tells_what_is_thrown_elsewhere();
     return nullptr;
   } catch (const std::exception& error) {

@@ -52,7 +52,7 @@ impl From<&Stats> for Figures {
     }
 }
 
-fn of(stat: &Stat) -> [i64; 4] {
+pub(super) fn of(stat: &Stat) -> [i64; 4] {
     [stat.current, stat.peak, stat.allocated, stat.freed].map(u64::cast_signed)
 }
 
