@@ -102,9 +102,6 @@ settings! {
     pub graph_capture_record_stream_reuse: bool = false,
         "graph_capture_record_stream_reuse": SWITCH, "switch", "`False`";
 
-    /// Whose pinned memory PyTorch gets, if its allocator is replaced by the compiled class.
-    pub pinned: ConfigPinned = ConfigPinned::Cachette, "pinned": PINNED, "`cachette` or `native`", "`cachette`";
-
     /// Whether pinned memory is ordinary host memory that is registered with the device.
     pub pinned_use_host_register: bool = false,
         "pinned_use_cuda_host_register" | "pinned_use_hip_host_register": SWITCH, "switch", "`False`";
@@ -142,6 +139,9 @@ settings! {
     ///
     /// `None` means that there is no limit.
     pub memory_limit: Option<u64> = None, "memory_limit": SIZE, "size such as `40G`, or bytes", "no limit";
+
+    /// Whose pinned memory PyTorch gets, if its allocator is replaced by the compiled class.
+    pub pinned: ConfigPinned = ConfigPinned::Cachette, "pinned": PINNED, "`cachette` or `native`", "`cachette`";
 
     /// How elastic segments weigh memory against calls to the driver.
     pub elastic_setting: ElasticSetting = ElasticSetting::Default,

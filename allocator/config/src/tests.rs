@@ -17,10 +17,10 @@ const FULL: &str = "backend:cudaMallocAsync,large_segment_size_mb:25,max_split_s
     roundup_power2_divisions:[64:8,128:2,256:4,512:2,1024:4,>:1],expandable_segments:False,\
     expandable_segments_reserve:0.9,\
     release_lock_on_hipmalloc:True,per_process_memory_fraction:0.75,throw_on_hipmalloc_oom:True,\
-    graph_capture_record_stream_reuse:True,pinned:native,pinned_use_hip_host_register:True,\
+    graph_capture_record_stream_reuse:True,pinned_use_hip_host_register:True,\
     pinned_num_register_threads:8,pinned_reserve_segment_size_mb:64,\
     pinned_max_cached_size_mb:128,pinned_max_round_threshold_mb:1,\
-    pinned_use_background_threads:True,pinned_free_catch_all:True,memory_limit:40G,\
+    pinned_use_background_threads:True,pinned_free_catch_all:True,memory_limit:40G,pinned:native,\
     elastic_setting:compact,\
     gpu_direct_rdma:True,never_block:True,caching:False";
 

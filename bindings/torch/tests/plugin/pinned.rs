@@ -54,8 +54,8 @@ fn waits() {
     let backend = bed::start_over("", false);
     let memory = pin(MIB, 0);
     let streams = [0, 1].map(bed::stream);
-    let hold = |number| bed::device(&backend, number).hold(streams[number as usize].handle()).unwrap();
-    let held = [0, 1].map(hold);
+    let blocked = |number| bed::device(&backend, number).hold(streams[number as usize].handle()).unwrap();
+    let held = [0, 1].map(blocked);
     for (device, stream) in (0..).zip(&streams) {
         assert!(record(memory, device, handle(stream.handle())));
     }
