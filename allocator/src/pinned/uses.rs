@@ -64,8 +64,8 @@ impl<D: Device> PinnedCache<D> {
     fn user(stream_state: &Arc<StreamState<D>>, routes: Option<&Routes>) -> PinnedUser<D> {
         match stream_state.capture_status() {
             Some(Ok(CaptureStatus::Active(id))) => {
-                let routed = |routes: &Routes| routes.pool_for(stream_state.handle, || Ok(Some(id))).ok()?;
-                let pool = routes.and_then(routed);
+                let entered = |routes: &Routes| routes.pool_for(stream_state.handle, || Ok(Some(id))).ok()?;
+                let pool = routes.and_then(entered);
                 pool.map_or(PinnedUser::UnknownGraph, |pool| PinnedUser::Graphs(Arc::clone(&pool)))
             }
             None | Some(Ok(_)) => PinnedUser::Stream(Arc::clone(stream_state)),
