@@ -27,7 +27,7 @@ def test_it_is_compiled_once_and_kept(target: _adapter.Target, compiler: Path) -
 def test_every_source_and_the_headers_are_named(target: _adapter.Target, compiler: Path) -> None:
     _adapter.build(target)
     call = compiler.read_text()
-    for source in ("allocator", "figures", "pinned", "pools", "processes", "thrown", "watching"):
+    for source in ("allocator", "figures", "pinned", "pools", "processes", "settings", "thrown", "watching"):
         assert f"/{source}.cpp" in call
     assert f"-isystem{target.home}/include" in call and f"-isystem{os.environ['CUDA_HOME']}/include" in call
     assert call.split(" -o ")[0].endswith(

@@ -49,6 +49,29 @@ assert cachette_gpu.torch.config() == ""
 """, torch="good")
 
 
+def test_with_the_class_pytorch_hands_on_what_cachette_refuses(run: Run) -> None:
+    run("""
+import cachette_gpu
+from cachette_gpu.torch import _settings
+texts = []
+def from_cpp(text):
+    texts.append(text)
+    if text:
+        raise ValueError(text)
+change = _settings.raise_ours(from_cpp)
+change("")
+for text, kind, wanted in (("Cachette: at byte 0: no", cachette_gpu.ConfigError, "at byte 0: no"),
+                           ("Unrecognized key", ValueError, "Unrecognized key")):
+    try:
+        change(text)
+    except ValueError as why:
+        assert type(why) is kind and str(why) == wanted
+    else:
+        raise AssertionError
+assert len(texts) == 3
+""")
+
+
 def test_a_key_that_pytorch_alone_has_gives_one_warning(run: Run) -> None:
     run(ENABLE + """
 cachette_gpu.torch.enable()

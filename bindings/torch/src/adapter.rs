@@ -14,6 +14,7 @@
 //! | `contents` | snapshots, entry by entry |
 //! | `contexts` | stacks with contexts of PyTorch |
 //! | `watching` | callbacks for events, out-of-memory and memory pressure |
+//! | `settings` | settings that the program changes |
 //! | `annotations` | annotations and metadata of events and of memory |
 //!
 //! Both sides belong to one package and change together; [`cachette_adapter_version`] detects a mismatch.
@@ -26,6 +27,7 @@ mod figures;
 mod memory;
 mod pinned;
 mod pools;
+mod settings;
 mod watching;
 
 pub use crate::arguments::User;
@@ -54,6 +56,7 @@ pub use pools::{
     PoolSource, cachette_adapter_empty_pool, cachette_adapter_pool_holds, cachette_adapter_pool_uses,
     cachette_adapter_set_no_split, cachette_adapter_set_use_on_oom, cachette_adapter_use_pool,
 };
+pub use settings::cachette_adapter_configure;
 pub use watching::{
     cachette_adapter_on_out_of_memory, cachette_adapter_on_pressure, cachette_adapter_on_rejection,
     cachette_adapter_record_history, cachette_adapter_records_history, cachette_adapter_track,

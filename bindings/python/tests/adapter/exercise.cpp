@@ -308,6 +308,31 @@ static void annotates() {
 #endif
 }
 
+static void follows_settings() {
+  auto served = [] {
+    void* memory = cachette().raw_alloc_with_stream(42 * MiB, nullptr);
+    const int64_t bytes = held();
+    cachette().raw_delete(memory);
+    return bytes;
+  };
+  auto refusal = [](const char* text) -> std::string {
+    try {
+      c10::CachingAllocator::setAllocatorSettings(text);
+    } catch (const c10::ValueError& error) {
+      return error.what_without_backtrace();
+    }
+    return "";
+  };
+  EXPECT(served() == 42 * int64_t(MiB));
+  EXPECT(refusal("roundup_power2_divisions:4").empty() && served() == 48 * int64_t(MiB));
+  const auto why = refusal("roundup_power2_divisions:2,max_split_size_mb:40,max_split_size_mb:50");
+  EXPECT(why.rfind("Cachette: at byte ", 0) == 0 && why.find("max_split_size_mb") != why.npos);
+  EXPECT(served() == 48 * int64_t(MiB));
+  EXPECT(!refusal("no_such_key:1").empty() && served() == 48 * int64_t(MiB));
+  EXPECT(refusal("garbage_collection_threshold:0.5").empty() && served() == 42 * int64_t(MiB));
+  EXPECT(refusal("").empty());
+}
+
 static void pools() {
   cachette().createOrIncrefPool(0, pool);
   cachette().setUseOnOOM(0, pool, true);
@@ -421,6 +446,7 @@ extern "C" const char* exercise(const char* library, bool is_pinning) {
     bounds();
     rejects();
     annotates();
+    follows_settings();
     pools();
     shares();
     EXPECT((at::getHostAllocator(c10::DeviceType::CUDA) != nullptr) == is_pinning);

@@ -16,7 +16,7 @@ pub(crate) const CASES: &[Case] =
 
 const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../python/python/cachette_gpu/torch/adapter/interface.hpp");
 const INTERFACE: &str = include_str!("../../../python/python/cachette_gpu/torch/adapter/interface.hpp");
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 14] = [
     include_str!("../../src/entry.rs"),
     include_str!("../../src/hooks.rs"),
     include_str!("../../src/adapter.rs"),
@@ -30,6 +30,7 @@ const SOURCES: [&str; 13] = [
     include_str!("../../src/adapter/annotations.rs"),
     include_str!("../../src/adapter/contexts.rs"),
     include_str!("../../src/adapter/pinned.rs"),
+    include_str!("../../src/adapter/settings.rs"),
 ];
 
 /// What the header must say of a structure: its size, and where its fields lie.
@@ -81,7 +82,7 @@ fn there() {
         Some(rest.split([',', ' ']).next().unwrap_or(rest))
     });
     let names: Vec<&str> = asked.collect();
-    assert_eq!(names.len(), 52);
+    assert_eq!(names.len(), 53);
     let all = SOURCES.concat();
     for name in names {
         assert!(all.contains(&format!("fn {name}(")), "there is no {name}");

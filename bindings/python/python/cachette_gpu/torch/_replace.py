@@ -125,7 +125,8 @@ def replace(torch: Any, compiled: bool = False) -> None:
     if compiled and hasattr(torch._C, "_cuda_record_memory_history"):
         replacements["_cuda_record_memory_history"] = _with_regions(torch._C._cuda_record_memory_history)
     if hasattr(torch._C, _settings.SETTER):
-        replacements[_settings.SETTER] = _settings.hand_on(getattr(torch._C, _settings.SETTER))
+        change = _settings.raise_ours if compiled else _settings.hand_on
+        replacements[_settings.SETTER] = change(getattr(torch._C, _settings.SETTER))
     for name, function in replacements.items():
         if hasattr(torch._C, name):
             setattr(torch._C, name, function)

@@ -178,7 +178,8 @@ struct Function<Result(Arguments...)> {
   F(bool, cachette_adapter_pinned_record, (void*, int device, Stream))                                              \
   F(void, cachette_adapter_pinned_empty, ())                                                                        \
   F(void, cachette_adapter_pinned_stats, (PinnedFigures*))                                                          \
-  F(void, cachette_adapter_pinned_reset, (bool peaks))
+  F(void, cachette_adapter_pinned_reset, (bool peaks))                                                              \
+  F(bool, cachette_adapter_configure, (Text, void (*write)(User, const uint8_t*, size_t), User))
 
 // The functions, under their names; set once, before anything is called.
 #define CACHETTE_DECLARE(returns, name, arguments) extern Function<returns arguments> name;
