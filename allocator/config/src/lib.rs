@@ -176,12 +176,6 @@ pub struct ConfigKey {
     rule: fn(&Config) -> String,
 }
 
-/// PyTorch's keys that Cachette does not support: the key, the reason and the alternative.
-static UNSUPPORTED: &[(&str, &str)] = &[(
-    "expandable_segments_reserve_by_class",
-    "Cachette has no stream classes; use expandable_segments_reserve, which applies to all streams",
-)];
-
 /// Keys that Cachette had, and what replaces each.
 static REMOVED: &[(&str, &str)] = &[
     ("elastic_largest_chunk_mb", "elastic_setting chooses the sizes of chunks"),
@@ -250,9 +244,6 @@ impl ConfigKey {
     fn unknown(word: &str) -> ConfigError {
         if let Some(instead) = text_of(REMOVED, word) {
             return ConfigError::new(format!("{word} was removed and has no effect: {instead}; delete the key"));
-        }
-        if let Some(why) = text_of(UNSUPPORTED, word) {
-            return ConfigError::new(format!("{word} is not supported: {why}"));
         }
         let suggestion = Self::closest(word).map_or(String::new(), |name| format!(" (did you mean '{name}'?)"));
         let word = error::shortened(word);

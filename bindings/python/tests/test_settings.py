@@ -88,9 +88,9 @@ def test_a_warning_comes_at_the_start_as_well(run: Run) -> None:
     done = run(ENABLE + """
 cachette_gpu.torch.enable()
 assert cachette_gpu.torch.config() == "max_split_size_mb:64"
-""", torch="good", PYTORCH_ALLOC_CONF="expandable_segments_reserve_by_class:[a:1G],max_split_size_mb:64")
+""", torch="good", PYTORCH_ALLOC_CONF="future_key:3,expandable_segments_reserve_by_class:[a:1G],max_split_size_mb:64")
     assert done.stderr.count("UserWarning: Cachette goes on without this setting") == 1
-    assert "PYTORCH_ALLOC_CONF: at byte 0: expandable_segments_reserve_by_class is not supported" in done.stderr
+    assert "PYTORCH_ALLOC_CONF: at byte 0: there is no key 'future_key'" in done.stderr
 
 
 @pytest.mark.parametrize(("value", "config"), [
