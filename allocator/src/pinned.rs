@@ -123,12 +123,30 @@ impl<D: Device> Pinned<'_, D> {
     ///
     /// As for [`Allocator::adopt_stream`](crate::Allocator::adopt_stream).
     pub unsafe fn record_stream_raw(&self, ptr: *mut u8, stream: StreamRef) -> Result<(), Error> {
+        self.record(ptr, self.inner, stream)
+    }
+
+    /// Does the same for a stream of `other`, which may be the allocator of another device.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Allocator::adopt_stream`](crate::Allocator::adopt_stream) of `other`.
+    pub unsafe fn record_stream_raw_of(
+        &self,
+        ptr: *mut u8,
+        other: &Allocator<D>,
+        stream: StreamRef,
+    ) -> Result<(), Error> {
+        self.record(ptr, other.inner(), stream)
+    }
+
+    fn record(&self, ptr: *mut u8, owner: &AllocatorState<D>, stream: StreamRef) -> Result<(), Error> {
         if ptr.is_null() {
             return Ok(());
         }
         let cache = &self.inner.pinned;
         let id = cache.blocks.lock().find(ptr.addr() as u64, true).map_err(|why| invalid(ptr, why))?;
-        cache.record_use(id, &self.inner.heap_of_raw(stream)?.stream_state);
+        cache.record_use(id, &owner.heap_of_raw(stream)?.stream_state, Some(&owner.routes));
         Ok(())
     }
 }

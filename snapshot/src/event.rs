@@ -28,11 +28,13 @@ pub enum TraceAction {
     Snapshot,
     /// A request failed.
     OutOfMemory,
+    /// The program added metadata to memory in use.
+    Annotate,
 }
 
 impl TraceAction {
     /// All actions, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Alloc,
         Self::FreeRequested,
         Self::FreeCompleted,
@@ -42,6 +44,7 @@ impl TraceAction {
         Self::SegmentUnmap,
         Self::Snapshot,
         Self::OutOfMemory,
+        Self::Annotate,
     ];
 
     /// The name in files.
@@ -57,6 +60,7 @@ impl TraceAction {
             Self::SegmentUnmap => "segment_unmap",
             Self::Snapshot => "snapshot",
             Self::OutOfMemory => "oom",
+            Self::Annotate => "annotate",
         }
     }
 

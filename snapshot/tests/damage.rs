@@ -186,8 +186,8 @@ fn json_that_is_no_snapshot_or_names_what_is_not_there() {
             "a row of 5 to 10 whole numbers",
         ),
         (
-            "{\"format\":\"cachette-snapshot\",\"version\":1,\"traces\":[{\"device\":0,\"events\":[[9,1,2,3,4]]}]}",
-            "9 is no action",
+            "{\"format\":\"cachette-snapshot\",\"version\":1,\"traces\":[{\"device\":0,\"events\":[[10,1,2,3,4]]}]}",
+            "10 is no action",
         ),
         (
             "{\"format\":\"cachette-snapshot\",\"version\":1,\"traces\":[{\"device\":0,\"events\":[[0,1,2,3,4,7]]}]}",

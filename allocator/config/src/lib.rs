@@ -29,13 +29,13 @@ use format::{
 };
 use roundup::DIVISIONS;
 use table::settings;
-use values::{BACKEND, ELASTIC_SETTING, RESERVE};
+use values::{BACKEND, ELASTIC_SETTING, PINNED, RESERVE};
 
 pub use error::ConfigError;
 pub use format::scale;
 pub use roundup::Roundup;
 pub use size::{parse_size, size_meant};
-pub use values::{AddressReserve, ConfigBackend, ElasticSetting};
+pub use values::{AddressReserve, ConfigBackend, ConfigPinned, ElasticSetting};
 
 // A row is: field: type = default, "key" | "other spelling": format, "values" and "default" for the documentation.
 settings! {
@@ -141,6 +141,9 @@ settings! {
     /// `None` means that there is no limit.
     pub memory_limit: Option<u64> = None, "memory_limit": SIZE, "size such as `40G`, or bytes", "no limit";
 
+    /// Whose pinned memory PyTorch gets, if its allocator is replaced by the compiled class.
+    pub pinned: ConfigPinned = ConfigPinned::Cachette, "pinned": PINNED, "`cachette` or `native`", "`cachette`";
+
     /// How elastic segments weigh memory against calls to the driver.
     pub elastic_setting: ElasticSetting = ElasticSetting::Default,
         "elastic_setting": ELASTIC_SETTING, "`default` or `compact`", "`default`";
@@ -197,12 +200,6 @@ pub struct ConfigKey {
     /// The allowed values; completes the sentence "use …".
     rule: fn(&Config) -> String,
 }
-
-/// PyTorch's keys that Cachette does not support: the key, the reason and the alternative.
-static UNSUPPORTED: &[(&str, &str)] = &[(
-    "expandable_segments_reserve_by_class",
-    "Cachette has no stream classes; use expandable_segments_reserve, which applies to all streams",
-)];
 
 /// Keys that Cachette had, and what replaces each.
 static REMOVED: &[(&str, &str)] = &[
@@ -272,9 +269,6 @@ impl ConfigKey {
     fn unknown(word: &str) -> ConfigError {
         if let Some(instead) = text_of(REMOVED, word) {
             return ConfigError::new(format!("{word} was removed and has no effect: {instead}; delete the key"));
-        }
-        if let Some(why) = text_of(UNSUPPORTED, word) {
-            return ConfigError::new(format!("{word} is not supported: {why}"));
         }
         let suggestion = Self::closest(word).map_or(String::new(), |name| format!(" (did you mean '{name}'?)"));
         let word = error::shortened(word);

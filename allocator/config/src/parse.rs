@@ -10,6 +10,7 @@
 use std::ops::Range;
 
 use super::error::shortened;
+use super::values::RESERVE;
 use super::{ConfigError, ConfigKey};
 
 pub(super) struct ConfigEntry {
@@ -108,6 +109,20 @@ const fn is_symbol(c: char) -> bool {
     matches!(c, ',' | ':' | '[' | ']')
 }
 
+/// PyTorch's key for the address space of streams by their classes. It is checked, and has no effect: a request larger
+/// than the reserve gets a range of its own, and later ranges are smaller anyway.
+const RESERVE_BY_CLASS: &str = "expandable_segments_reserve_by_class";
+
+/// Checks a list such as `[prefill:0.5,decode:40G]`.
+fn check_classes(value: &Token, pairs: Option<&[(Token, Token)]>) -> Result<(), ConfigError> {
+    let refuse =
+        |token: &Token, rule: &str| ConfigError::not_allowed(RESERVE_BY_CLASS, &token.text, rule).at(&token.span);
+    let pairs = pairs.ok_or_else(|| refuse(value, "a list such as [prefill:0.5,decode:40G]"))?;
+    let is_reserve = |token: &Token| (RESERVE.read)(&token.text).is_some_and(|reserve| (RESERVE.allows)(reserve, 0));
+    let wrong = pairs.iter().find(|(_, reserve)| !is_reserve(reserve));
+    wrong.map_or(Ok(()), |(_, reserve)| Err(refuse(reserve, &(RESERVE.rule)(0))))
+}
+
 struct Parser<'a> {
     tokens: Vec<Token>,
     next: usize,
@@ -155,8 +170,8 @@ impl Parser<'_> {
     /// Reads a key and its value; `None` if it was skipped.
     fn entry(&mut self) -> Result<Option<ConfigEntry>, ConfigError> {
         let Token { text, span } = self.word("a key")?;
-        let key = ConfigKey::find(&text);
-        if key.is_none() {
+        let (key, is_by_class) = (ConfigKey::find(&text), text == RESERVE_BY_CLASS);
+        if key.is_none() && !is_by_class {
             let error = ConfigKey::unknown(&text).at(&span);
             if !(self.skipped.may_skip)(&text) {
                 return Err(error);
@@ -168,6 +183,9 @@ impl Parser<'_> {
             Some(open) => self.list(open).map(|(list, pairs)| (list, Some(pairs)))?,
             None => (self.word_after(colon)?, None),
         };
+        if is_by_class {
+            check_classes(&value, pairs.as_deref())?;
+        }
         Ok(key.map(|key| ConfigEntry { key, span, value, pairs }))
     }
 

@@ -27,8 +27,8 @@ macro_rules! settings {
         $(#[doc = concat!("| `", $name, "`" $(, ", `", $alias, "`")*, " | ", $values, " | ", $shown, " |")])*
         ///
         /// A switch is exactly `True` or `False`. Two spellings in one row are the same key. The keys from
-        /// `memory_limit` on exist only in Cachette. PyTorch's `expandable_segments_reserve_by_class` is an error,
-        /// because Cachette has no stream classes. Each getter describes its key.
+        /// `memory_limit` on exist only in Cachette. PyTorch's `expandable_segments_reserve_by_class` is
+        /// checked and has no effect: a request larger than the reserve gets addresses of its own. Each getter describes its key.
         #[derive(Clone, Debug, PartialEq)]
         pub struct Config {
             $($field: $type $(<$inner>)?,)*

@@ -20,7 +20,7 @@ const FULL: &str = "backend:cudaMallocAsync,large_segment_size_mb:25,max_split_s
     graph_capture_record_stream_reuse:True,pinned_use_hip_host_register:True,\
     pinned_num_register_threads:8,pinned_reserve_segment_size_mb:64,\
     pinned_max_cached_size_mb:128,pinned_max_round_threshold_mb:1,\
-    pinned_use_background_threads:True,pinned_free_catch_all:True,memory_limit:40G,\
+    pinned_use_background_threads:True,pinned_free_catch_all:True,memory_limit:40G,pinned:native,\
     elastic_setting:compact,\
     gpu_direct_rdma:True,never_block:True,caching:False,\
     reclaim:True,reclaim_share:20G,reclaim_wait:2.5,idle_release:30";

@@ -30,6 +30,31 @@ pub(super) const BACKEND: Format<ConfigBackend> = Format {
     rule: |_| "native, or cudaMallocAsync for the driver's own pool, on AMD's devices too".into(),
 };
 
+/// Whose pinned memory PyTorch gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ConfigPinned {
+    /// Cachette's.
+    #[default]
+    Cachette,
+    /// PyTorch's own.
+    Native,
+}
+
+/// The name of the owner.
+pub(super) const PINNED: Format<ConfigPinned> = Format {
+    read: |word| match word {
+        "cachette" => Some(ConfigPinned::Cachette),
+        "native" => Some(ConfigPinned::Native),
+        _ => None,
+    },
+    write: |pinned| match pinned {
+        ConfigPinned::Cachette => "cachette".into(),
+        ConfigPinned::Native => "native".into(),
+    },
+    allows: |_, _| true,
+    rule: |_| "cachette, or native for PyTorch's own".into(),
+};
+
 /// How elastic segments weigh memory against calls to the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ElasticSetting {

@@ -165,6 +165,17 @@ impl<D: Device> Heap<D> {
         (self.state.lock(), gathered, outcome)
     }
 
+    /// Records that the program annotates a block in use, and notifies the sinks.
+    pub(crate) fn note_annotation(&self, id: BlockId, address: u64) -> CallbackOutcome {
+        let mut state = self.state.lock();
+        let bytes = state.blocks.blocks.get(id).map_or(0, |block| block.requested);
+        if let Some(history_state) = &mut state.history_state {
+            history_state.write(TraceAction::Annotate, address, bytes, gathered());
+        }
+        drop(state);
+        self.tell(TraceAction::Annotate, address, bytes)
+    }
+
     /// Records a request that failed.
     pub(crate) fn note_exhaustion(&self, free: u64, rounded: u64) {
         if let Some(history_state) = &mut self.state.lock().history_state {

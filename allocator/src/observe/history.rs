@@ -38,10 +38,12 @@ use std::num::NonZeroU32;
 use cachette_hal::Device;
 
 use crate::allocator::Allocator;
+use crate::error::Error;
+use crate::observe::callbacks::TraceAction;
 
 pub(crate) use crate::sync::clock::Scale;
 pub use annotations::{Context, MOST_ANNOTATIONS, Stage, annotate, enter_context, metadata, set_metadata};
-pub(crate) use annotations::{annotations, texts};
+pub(crate) use annotations::{annotations, texts, with_metadata};
 pub use cachette_snapshot::UnknownAction;
 #[cfg(feature = "history")]
 pub use callers::Callers;
@@ -77,6 +79,22 @@ impl<D: Device> Allocator<D> {
         inner.shared.history.switch(options, |recording, keeps_stacks| {
             inner.heaps.all().iter().fold(false, |any, heap| heap.set_recording(recording, keeps_stacks) | any)
         });
+    }
+
+    /// Records an event that adds `text` to the memory in use that begins at `address`.
+    ///
+    /// The event has `text` as its metadata, and the stack of this call. The memory keeps the metadata of its allocation.
+    /// Without a history only trackers see the event. Texts are stored as those of [`set_metadata`] are.
+    pub fn annotate(&self, address: u64, text: &str) -> Result<(), Error> {
+        let shared = &self.inner().shared;
+        if shared.history.current().is_none() && !shared.callbacks.wants(TraceAction::Annotate) {
+            return Ok(());
+        }
+        let _gathered = shared.history.gather(Level::Alloc);
+        let (heap, id) = self.find(address)?;
+        let outcome = with_metadata(text, || heap.note_annotation(id, address));
+        drop(outcome);
+        Ok(())
     }
 
     /// Returns the stack that allocated the memory at `address`, if it is in use and the history has recorded it.

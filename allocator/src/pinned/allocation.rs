@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ptr::NonNull;
 use std::slice;
+use std::sync::Arc;
 
 use cachette_hal::{AnyDevice, Device, DevicePtr};
 
@@ -103,7 +104,9 @@ impl<D: Device> PinnedAllocation<D> {
     /// the pool that serves the capture is gone. Without such a pool it is kept until the allocator is dropped.
     pub fn record_stream(&self, stream: &Stream<D>) {
         if let Some(cache) = self.cache() {
-            cache.record_use(self.id, &stream.stream_state);
+            let state = &stream.stream_state;
+            let own = Arc::ptr_eq(&state.shared, &cache.shared);
+            cache.record_use(self.id, state, own.then_some(&*cache.routes));
         }
     }
 

@@ -13,6 +13,7 @@ use super::cache::PinnedCache;
 use crate::blocks::BlockId;
 use crate::fence::Fence;
 use crate::pool::pool_state::PoolState;
+use crate::pool::route::Routes;
 use crate::stream_state::StreamState;
 use crate::sync::Mutex;
 
@@ -52,19 +53,19 @@ impl<D: Device> PinnedUser<D> {
 }
 
 impl<D: Device> PinnedCache<D> {
-    pub(super) fn record_use(&self, id: BlockId, stream_state: &Arc<StreamState<D>>) {
+    /// Records a use by a stream. `routes` are those of the stream's allocator, if they are known.
+    pub(super) fn record_use(&self, id: BlockId, stream_state: &Arc<StreamState<D>>, routes: Option<&Routes>) {
         // The driver is queried before the lock is taken.
-        let user = self.user(stream_state);
+        let user = Self::user(stream_state, routes);
         self.blocks.lock().record_use(id, user);
     }
 
     /// Returns the stream, or the graph that captures its work.
-    fn user(&self, stream_state: &Arc<StreamState<D>>) -> PinnedUser<D> {
+    fn user(stream_state: &Arc<StreamState<D>>, routes: Option<&Routes>) -> PinnedUser<D> {
         match stream_state.capture_status() {
             Some(Ok(CaptureStatus::Active(id))) => {
-                let own = Arc::ptr_eq(&stream_state.shared, &self.shared);
-                let routed = || self.routes.pool_for(stream_state.handle, || Ok(Some(id))).ok()?;
-                let pool = if own { routed() } else { None };
+                let entered = |routes: &Routes| routes.pool_for(stream_state.handle, || Ok(Some(id))).ok()?;
+                let pool = routes.and_then(entered);
                 pool.map_or(PinnedUser::UnknownGraph, |pool| PinnedUser::Graphs(Arc::clone(&pool)))
             }
             None | Some(Ok(_)) => PinnedUser::Stream(Arc::clone(stream_state)),

@@ -2,11 +2,11 @@
 
 use std::cmp::Reverse;
 use std::fs;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
-use cachette_hal::{Device, DeviceInfo};
+use cachette_hal::Device;
 use cachette_ipc::reclaim::{Figures, Give, Holder, Neighbour, Place, register};
 
 use crate::allocator::allocator_state::AllocatorState;
@@ -16,16 +16,8 @@ use crate::observe::callbacks::Notice;
 use crate::observe::snapshot::save;
 use crate::observe::snapshot::{Snapshot, SnapshotOptions};
 use crate::pool::PoolId;
-use crate::reclaim::state::SAMPLES;
+use crate::reclaim::state::{SAMPLES, identity};
 use crate::stats::Counted;
-
-/// What identifies host devices that no other process shares. Each process has one, with the same identity.
-const UNSHARED: &[u8] = b"cachettehost";
-
-/// The identity of a device that other processes share; `None` if there is none.
-pub(super) fn identity(info: &DeviceInfo) -> Option<[u8; 16]> {
-    (info.uuid != [0; 16] && !info.uuid.starts_with(UNSHARED)).then_some(info.uuid)
-}
 
 impl<D: Device> AllocatorState<D> {
     /// Registers the allocator once, if the configuration asks for it. The caller is about to take memory of the device.
@@ -158,19 +150,7 @@ fn name_of(command_line: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use cachette_hal::{Ordinal, Vendor};
-
     use super::*;
-
-    #[test]
-    fn only_devices_that_processes_share_have_an_identity() {
-        let mut info = DeviceInfo::new(Ordinal(0), Vendor::Nvidia, String::new(), 1, 1);
-        assert_eq!(identity(&info), None, "the driver does not name it");
-        info.uuid[..12].copy_from_slice(UNSHARED);
-        assert_eq!(identity(&info), None, "another process has another one");
-        info.uuid = [7; 16];
-        assert_eq!(identity(&info), Some([7; 16]));
-    }
 
     #[test]
     fn a_program_has_the_names_of_its_first_two_words() {

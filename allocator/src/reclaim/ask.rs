@@ -21,7 +21,7 @@ use cachette_ipc::reclaim::{Asker, Figures, Gained, Give, NeighbourAddress, Plac
 use crate::allocator::allocator_state::AllocatorState;
 use crate::evict::Priority;
 use crate::out_of_memory::NeighbourFigures;
-use crate::reclaim::answer::identity;
+use crate::reclaim::state::identity;
 
 /// Drivers may refuse the last of their free memory. A request that fails with so much more free is not short.
 const MARGIN: u64 = 32 << 20;

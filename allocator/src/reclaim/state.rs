@@ -8,10 +8,14 @@ use std::sync::atomic::{
 use std::sync::{MutexGuard, Weak};
 use std::time::Instant;
 
+use cachette_hal::DeviceInfo;
 use cachette_ipc::reclaim::{Neighbour, Registration};
 
 use crate::config::Config;
 use crate::sync::Mutex;
+
+/// What identifies host devices that no other process shares. Each process has one, with the same identity.
+const UNSHARED: &[u8] = b"cachettehost";
 
 /// The ticks in the time after which memory is released.
 pub(super) const SAMPLES: u32 = 8;
@@ -92,5 +96,27 @@ impl ReclaimState {
     pub(super) fn received_ago(&self) -> Option<u64> {
         let received = self.received.load(Relaxed).checked_sub(1)?;
         Some(self.milliseconds().saturating_sub(received))
+    }
+}
+
+/// The identity of a device that other processes share; `None` if there is none.
+pub(super) fn identity(info: &DeviceInfo) -> Option<[u8; 16]> {
+    (info.uuid != [0; 16] && !info.uuid.starts_with(UNSHARED)).then_some(info.uuid)
+}
+
+#[cfg(test)]
+mod tests {
+    use cachette_hal::{Ordinal, Vendor};
+
+    use super::*;
+
+    #[test]
+    fn only_devices_that_processes_share_have_an_identity() {
+        let mut info = DeviceInfo::new(Ordinal(0), Vendor::Nvidia, String::new(), 1, 1);
+        assert_eq!(identity(&info), None, "the driver does not name it");
+        info.uuid[..12].copy_from_slice(UNSHARED);
+        assert_eq!(identity(&info), None, "another process has another one");
+        info.uuid = [7; 16];
+        assert_eq!(identity(&info), Some([7; 16]));
     }
 }

@@ -1,8 +1,10 @@
 //! Annotations by the program: on the events of its threads, and in a separate list.
 
-use cachette::Snapshot;
+use std::sync::{Arc, Mutex};
+
 use cachette::history::{self, Stage};
 use cachette::snapshot::Event;
+use cachette::{Error, Snapshot, TraceAction};
 
 use crate::fixture::TestAllocator;
 use crate::history::events_only;
@@ -53,6 +55,38 @@ fn h13_what_a_thread_says_is_on_every_event_until_it_is_changed() {
             ("", "")
         ]
     );
+}
+
+#[test]
+fn h13_memory_in_use_is_annotated_by_an_event() {
+    let (test, [stream]) = TestAllocator::new().with_streams();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&told);
+    test.allocator.track(move |event| sink.lock().unwrap().push((event.action, event.address, event.bytes)));
+    let memory = test.allocate(700, &stream);
+    let address = memory.address();
+    let annotated = (TraceAction::Annotate, address, 700);
+    test.allocator.annotate(address, "told to trackers alone").unwrap();
+    assert_eq!(told.lock().unwrap().pop(), Some(annotated));
+    test.allocator.record_history(events_only());
+    history::set_metadata("forward");
+    test.allocator.annotate(address, "saved for backward").unwrap();
+    assert_eq!(history::metadata(), "forward");
+    drop(memory);
+    let snapshot = test.allocator.snapshot();
+    let events = &snapshot.traces[0].events;
+    let first = (events[0].action, events[0].address, events[0].bytes);
+    assert_eq!(first, annotated);
+    assert_eq!(words(&snapshot), [("saved for backward", ""), ("forward", "")]);
+    let refused = test.allocator.annotate(address, "freed").unwrap_err();
+    assert!(matches!(refused, Error::InvalidPointer { .. }), "{refused}");
+    history::set_metadata("");
+}
+
+#[test]
+fn h13_nobody_looks_for_memory_that_no_history_has() {
+    let test = TestAllocator::new();
+    assert_eq!(test.allocator.annotate(0x1234, "unknown"), Ok(()));
 }
 
 #[test]

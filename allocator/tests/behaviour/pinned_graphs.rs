@@ -82,6 +82,23 @@ fn n6_memory_from_before_the_capture_is_kept_too() {
 }
 
 #[test]
+fn n6_a_graph_of_another_device_keeps_memory_while_it_lives() {
+    let [here, there] = TestAllocator::two_devices();
+    let (stream, pinned) = (there.stream(), here.allocator.pinned());
+    let pool = there.allocator.create_capture_pool();
+    let raw = pinned.allocate_raw(WHOLE).expect("there is room");
+    let capture = begin_capture(&pool, &stream);
+    // SAFETY: the stream lives until the end of the test.
+    unsafe { pinned.record_stream_raw_of(raw, &there.allocator, stream.handle()) }.expect("it is allocated");
+    let graph = capture.end().expect("it is whole");
+    assert_eq!(pinned.free_raw(raw), Ok(()));
+    assert_ne!(here.pin(WHOLE).ptr().as_ptr(), raw);
+    drop((graph, pool));
+    let both = [(); 2].map(|()| here.pin(WHOLE));
+    assert!(both.iter().any(|memory| memory.ptr().as_ptr() == raw));
+}
+
+#[test]
 fn n6_two_graphs_keep_their_memory_apart_in_one_pool_or_two() {
     for shared in [true, false] {
         let (test, [stream]) = TestAllocator::new().with_streams();

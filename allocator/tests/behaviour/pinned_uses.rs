@@ -128,6 +128,21 @@ fn n3_streams_of_other_devices_are_waited_for() {
     assert!(both.iter().any(|memory| memory.ptr() == at));
 }
 
+#[test]
+fn n3_raw_memory_waits_for_streams_of_other_devices() {
+    let [here, there] = TestAllocator::two_devices();
+    let (stream, pinned) = (there.stream(), here.allocator.pinned());
+    let held = there.hold(&stream);
+    let raw = pinned.allocate_raw(WHOLE).expect("there is room");
+    // SAFETY: the stream lives until the end of the test.
+    unsafe { pinned.record_stream_raw_of(raw, &there.allocator, stream.handle()) }.expect("it is allocated");
+    assert_eq!(pinned.free_raw(raw), Ok(()));
+    assert_ne!(here.pin(WHOLE).ptr().as_ptr(), raw);
+    let_pass(held, &stream);
+    let both = [(); 2].map(|()| here.pin(WHOLE));
+    assert!(both.iter().any(|memory| memory.ptr().as_ptr() == raw));
+}
+
 /// Whether nothing is active in the end, though no request is made.
 fn becomes_idle(test: &TestAllocator) -> bool {
     let begun = Instant::now();

@@ -46,7 +46,7 @@ impl From<cachette::TraceAction> for Action {
             cachette::TraceAction::SegmentMap => Self::SegmentMap,
             cachette::TraceAction::SegmentUnmap => Self::SegmentUnmap,
             cachette::TraceAction::OutOfMemory => Self::OutOfMemory,
-            cachette::TraceAction::Snapshot => Self::Other,
+            cachette::TraceAction::Snapshot | cachette::TraceAction::Annotate => Self::Other,
         }
     }
 }

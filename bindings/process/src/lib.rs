@@ -41,6 +41,7 @@
 //! Allocators are never dropped: at the end of the process the driver may be unloaded before them.
 
 mod error;
+mod figures;
 mod fork;
 mod guard;
 mod log;
@@ -48,6 +49,7 @@ mod state;
 mod stderr;
 
 pub use error::{Error, StartError};
+pub use figures::{empty_cache, reset_totals, stats};
 pub use fork::is_forked;
 pub use guard::{Panicked, guarded};
 pub use log::log;

@@ -1,6 +1,6 @@
 //! The process-wide plug-in for PyTorch.
 
-use cachette::{Allocator, Stats};
+use cachette::Allocator;
 use pyo3::prelude::*;
 
 use crate::error;
@@ -15,11 +15,11 @@ pub(crate) mod plugin {
     use pyo3::prelude::*;
     use pyo3::types::PyDict;
 
-    use super::{allocator, stats_of};
+    use super::allocator;
     #[pymodule_export]
     use crate::recording::{
-        allocation_traceback, devices, dump_snapshot, is_history_enabled, last_out_of_memory, metrics_text,
-        record_history, release_contents, sleep_tagged, take_snapshot, wake_tagged,
+        allocation_traceback, annotate_memory, devices, dump_snapshot, is_history_enabled, last_out_of_memory,
+        metrics_text, record_history, release_contents, sleep_tagged, take_snapshot, wake_tagged,
     };
     use crate::stacks::PythonStacks;
     #[pymodule_export]
@@ -74,13 +74,13 @@ pub(crate) mod plugin {
     /// The statistics in PyTorch's nested form; zeros before the first allocation.
     #[pyfunction]
     fn memory_stats(py: Python<'_>, device: u32) -> PyResult<Bound<'_, PyDict>> {
-        stats::nested(py, &stats_of(device))
+        stats::nested(py, &cachette_process::stats(device as usize))
     }
 
     /// The statistics as a table.
     #[pyfunction]
     fn memory_summary(device: u32) -> String {
-        stats_of(device).to_string()
+        cachette_process::stats(device as usize).to_string()
     }
 
     /// Resets every peak to the current value.
@@ -94,19 +94,14 @@ pub(crate) mod plugin {
     /// Resets every sum and count to zero.
     #[pyfunction]
     fn reset_totals(device: u32) {
-        if let Some(allocator) = cachette_process::find(device as usize) {
-            allocator.reset_totals();
-        }
+        cachette_process::reset_totals(device as usize);
     }
 
     /// Releases unused memory of every device.
     #[pyfunction]
     fn empty_cache(py: Python<'_>) -> PyResult<u64> {
-        calls::detached(py, || {
-            let mut devices = cachette_process::opened();
-            devices.try_fold(0, |bytes, (_, allocator)| Ok(bytes + allocator.empty_cache()?))
-        })?
-        .map_err(error::of_allocator)
+        calls::detached(py, || cachette_process::empty_cache().map_err(|(_, error)| error))?
+            .map_err(error::of_allocator)
     }
 
     /// The device's free and total memory, in bytes.
@@ -172,9 +167,4 @@ fn addresses() -> [(&'static str, usize); 10] {
 /// The allocator of a device, opened if necessary.
 pub(crate) fn allocator(device: u32) -> PyResult<&'static Allocator> {
     cachette_process::allocator(device).map_err(error::of_process)
-}
-
-/// The statistics of a device; zeros if it was never used.
-fn stats_of(device: u32) -> Stats {
-    cachette_process::find(device as usize).map(Allocator::stats).unwrap_or_default()
 }

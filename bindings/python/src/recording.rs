@@ -69,6 +69,12 @@ pub(crate) fn allocation_traceback(py: Python<'_>, address: u64) -> Option<Vec<F
     stack.map(|stack| history::frames(&stack))
 }
 
+/// Records an event that adds metadata to the memory in use at `address`. Memory of others is ignored.
+#[pyfunction]
+pub(crate) fn annotate_memory(py: Python<'_>, address: u64, text: &str) {
+    py.detach(|| cachette_process::opened().any(|(_, allocator)| allocator.annotate(address, text).is_ok()));
+}
+
 /// The statistics of a device in Prometheus' text format.
 #[pyfunction(name = "metrics")]
 pub(crate) fn metrics_text(device: u32, labels: BTreeMap<String, String>) -> PyResult<String> {

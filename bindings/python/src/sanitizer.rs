@@ -318,7 +318,9 @@ impl Shared {
         let (stream, address, bytes) = (stream_of(device, event.stream.raw() as u64), event.address, event.bytes);
         let in_operator = SITE.get() != 0;
         let site = match event.action {
-            TraceAction::SegmentMap | TraceAction::FreeCompleted | TraceAction::Snapshot => Site(0),
+            TraceAction::SegmentMap | TraceAction::FreeCompleted | TraceAction::Snapshot | TraceAction::Annotate => {
+                Site(0)
+            }
             _ => self.site(),
         };
         let mut state = self.state();

@@ -49,6 +49,7 @@ def run() -> Run:
 def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _adapter.Target:
     """A PyTorch for CUDA, with empty files where its headers and libraries are."""
     for name in ("torch/include/c10/cuda/CUDACachingAllocator.h", "torch/lib/libc10.so", "torch/lib/libc10_cuda.so",
+                 "torch/lib/libtorch_cpu.so",
                  *(f"cuda/include/{name}" for name in _compile.CUDA_HEADERS)):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

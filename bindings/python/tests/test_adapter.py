@@ -19,6 +19,7 @@ from cachette_gpu.torch import EnableError, _adapter, _compile
 
 TORCH = os.environ.get("CACHETTE_TEST_TORCH", "").split(":")
 EXERCISE = Path(__file__).parent / "adapter/exercise.cpp"
+STANDING_IN = Path(__file__).parent / "adapter/libtorch_cpu.cpp"
 
 
 def test_headers_of_cuda_are_whole_or_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -118,6 +119,8 @@ record("all", "all", "python", 100, False, False, False, ["oom"])
 assert asked.pop() == ("all", None, "python", 100, False, False, False, []) and _native.plugin.is_history_enabled()
 record("all", "all", "python", 100, True, True, False, [])
 assert asked.pop() == ("all", None, "python", 100, False, True, False, [])
+record("all", "all", "python", 100, False, False, False, [], True, True)
+assert asked.pop()[7:] == ([], True, True), "2.14 has two arguments more"
 try:
     record("all", "some", "python", 100, False, True, False, [])
 except RuntimeError as why:
@@ -143,7 +146,7 @@ def test_another_standard_library_is_refused_by_name() -> None:
 
 
 @pytest.mark.skipif(TORCH == [""], reason="CACHETTE_TEST_TORCH names no files of PyTorch")
-@pytest.mark.parametrize("config", ["", "expandable_segments:True"])
+@pytest.mark.parametrize("config", ["", "expandable_segments:True", "pinned:native"])
 @pytest.mark.parametrize("files", TORCH)
 def test_it_takes_pytorchs_place_and_does_all_it_is_asked(run: Run, tmp_path_factory: pytest.TempPathFactory,
                                                           files: str, config: str) -> None:
@@ -154,18 +157,26 @@ from cachette_gpu import _native
 from cachette_gpu.torch import _adapter, _compile
 home, place = pathlib.Path({files!r}), pathlib.Path({str(place)!r})
 target = _adapter.Target("2.11", home / "torch", False, True)
+place.mkdir(exist_ok=True)
+for name in ("nvidia/cu13/lib/libcudart.so.13", "torch/lib/libc10.so", "torch/lib/libc10_cuda.so"):
+    ctypes.CDLL(str(home / name), mode=ctypes.RTLD_GLOBAL)
+standing_in = place / "libtorch_cpu.so"
+if not standing_in.exists():
+    # It is loaded and then found, as PyTorch's own is.
+    command = [*_compile.compiler(), *_compile.FLAGS, "-fvisibility=default", "-isystem" + str(home / "torch/include"),
+               "-Wl,-soname,libtorch_cpu.so", {str(STANDING_IN)!r}, str(home / "torch/lib/libc10.so")]
+    _compile.run([*command, "-o", str(standing_in)], "2.11", _adapter.KNOWN)
+ctypes.CDLL(str(standing_in), mode=ctypes.RTLD_GLOBAL)
 built = _adapter.build(target)
 program = place / "exercise.so"
 if not program.exists():
     _compile.run([*target.arguments([pathlib.Path({str(EXERCISE)!r})]), "-fvisibility=default", "-o", str(program)],
                  "2.11", _adapter.KNOWN)
-for name in ("nvidia/cu13/lib/libcudart.so.13", "torch/lib/libc10.so", "torch/lib/libc10_cuda.so"):
-    ctypes.CDLL(str(home / name), mode=ctypes.RTLD_GLOBAL)
 _native.plugin.start("host", {config!r})
 _adapter.install(ctypes.CDLL(str(built)))
 exercise = ctypes.CDLL(str(program)).exercise
 exercise.restype = ctypes.c_char_p
-why = exercise(os.fsencode(_native.__file__))
+why = exercise(os.fsencode(_native.__file__), {config != "pinned:native"})
 assert why is None, why.decode()
 try:
     _adapter.install(ctypes.CDLL(str(built)))

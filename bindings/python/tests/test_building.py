@@ -27,10 +27,11 @@ def test_it_is_compiled_once_and_kept(target: _adapter.Target, compiler: Path) -
 def test_every_source_and_the_headers_are_named(target: _adapter.Target, compiler: Path) -> None:
     _adapter.build(target)
     call = compiler.read_text()
-    for source in ("allocator", "figures", "pools", "processes", "thrown", "watching"):
+    for source in ("allocator", "figures", "pinned", "pools", "processes", "settings", "thrown", "watching"):
         assert f"/{source}.cpp" in call
     assert f"-isystem{target.home}/include" in call and f"-isystem{os.environ['CUDA_HOME']}/include" in call
-    assert call.split(" -o ")[0].endswith(f"{target.home}/lib/libc10.so {target.home}/lib/libc10_cuda.so")
+    assert call.split(" -o ")[0].endswith(
+        " ".join(f"{target.home}/lib/{name}.so" for name in ("libc10", "libc10_cuda", "libtorch_cpu")))
     assert "-D_GLIBCXX_USE_CXX11_ABI=1" in call
 
 

@@ -274,6 +274,29 @@ assert not torch._C._cuda_isHistoryEnabled()
 """, torch="good")
 
 
+def test_h13_pytorchs_newer_functions_record_and_annotate(run: Run) -> None:
+    run(PRELUDE + """
+for name in ("_cuda_memoryMetadataSupported", "_cuda_annotateMemory"):
+    setattr(torch._C, name, None)
+cachette_gpu.torch._replace.replace(torch)
+pytorch = torch._C
+assert pytorch._cuda_memoryMetadataSupported()
+record("all", "all", "python", 100, False, False, False, [], True, False)
+assert not pytorch._cuda_isHistoryEnabled(), "a history of pinned memory alone is PyTorch's own"
+record("all", "all", "python", 100, False, False, False, [], True, True)
+memory = allocate(1000)
+cachette_gpu.torch.set_memory_metadata({"step": 1})
+assert pytorch._cuda_getMemoryMetadata() == '{"step":1}'
+pytorch._cuda_annotateMemory(memory, "saved for backward")
+cachette_gpu.torch.annotate_memory(memory + 1, "of another allocator")
+(trace,) = pytorch._cuda_memorySnapshot(None)["device_traces"]
+assert [it["user_metadata"] for it in trace if it["action"] == "annotate"] == ["saved for backward"]
+assert [it["addr"] for it in trace if it["action"] == "annotate"] == [memory]
+pytorch._cuda_record_memory_history_legacy(False, True, 1, False, False, True, False, False, [], False, True)
+assert not pytorch._cuda_isHistoryEnabled()
+""", torch="good")
+
+
 def test_h1_a_request_that_gave_up_the_interpreters_lock_has_its_callers(run: Run) -> None:
     run(PRELUDE + """
 def asks_for_it():

@@ -49,6 +49,29 @@ assert cachette_gpu.torch.config() == ""
 """, torch="good")
 
 
+def test_with_the_class_pytorch_hands_on_what_cachette_refuses(run: Run) -> None:
+    run("""
+import cachette_gpu
+from cachette_gpu.torch import _settings
+texts = []
+def from_cpp(text):
+    texts.append(text)
+    if text:
+        raise ValueError(text)
+change = _settings.raise_ours(from_cpp)
+change("")
+for text, kind, wanted in (("Cachette: at byte 0: no", cachette_gpu.ConfigError, "at byte 0: no"),
+                           ("Unrecognized key", ValueError, "Unrecognized key")):
+    try:
+        change(text)
+    except ValueError as why:
+        assert type(why) is kind and str(why) == wanted
+    else:
+        raise AssertionError
+assert len(texts) == 3
+""")
+
+
 def test_a_key_that_pytorch_alone_has_gives_one_warning(run: Run) -> None:
     run(ENABLE + """
 cachette_gpu.torch.enable()
@@ -65,9 +88,9 @@ def test_a_warning_comes_at_the_start_as_well(run: Run) -> None:
     done = run(ENABLE + """
 cachette_gpu.torch.enable()
 assert cachette_gpu.torch.config() == "max_split_size_mb:64"
-""", torch="good", PYTORCH_ALLOC_CONF="expandable_segments_reserve_by_class:[a:1G],max_split_size_mb:64")
+""", torch="good", PYTORCH_ALLOC_CONF="future_key:3,expandable_segments_reserve_by_class:[a:1G],max_split_size_mb:64")
     assert done.stderr.count("UserWarning: Cachette goes on without this setting") == 1
-    assert "PYTORCH_ALLOC_CONF: at byte 0: expandable_segments_reserve_by_class is not supported" in done.stderr
+    assert "PYTORCH_ALLOC_CONF: at byte 0: there is no key 'future_key'" in done.stderr
 
 
 @pytest.mark.parametrize(("value", "config"), [

@@ -14,6 +14,8 @@ pub struct Counters {
     pub failed_frees: u64,
     /// Releases of a pool without users.
     pub failed_releases: u64,
+    /// Frees of pinned memory in which the driver failed, or of memory that was not pinned here.
+    pub failed_unpins: u64,
 }
 
 /// Returns the counts so far.
@@ -24,6 +26,7 @@ pub fn counters() -> Counters {
         unknown_uses: UNKNOWN_USES.count(),
         failed_frees: FAILED_FREES.count(),
         failed_releases: FAILED_RELEASES.count(),
+        failed_unpins: FAILED_UNPINS.count(),
     }
 }
 
@@ -31,3 +34,4 @@ pub(crate) static UNKNOWN_FREES: FirstOnly = FirstOnly::new();
 pub(crate) static UNKNOWN_USES: FirstOnly = FirstOnly::new();
 pub(crate) static FAILED_FREES: FirstOnly = FirstOnly::new();
 pub(crate) static FAILED_RELEASES: FirstOnly = FirstOnly::new();
+pub(crate) static FAILED_UNPINS: FirstOnly = FirstOnly::new();

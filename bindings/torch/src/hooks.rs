@@ -3,13 +3,12 @@
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
+use cachette::PoolId;
 use cachette::hal::StreamRef;
-use cachette::{Allocator, PoolId};
 use cachette_process as process;
 
 use crate::counters::{FAILED_RELEASES, UNKNOWN_USES};
 use crate::entry::{allocator_of, guarded, number_of, of_memory, or_raise, pointer, with_vendor};
-use crate::error::Error;
 use crate::pools;
 use crate::std_function::StdFunction;
 
@@ -46,14 +45,9 @@ pub extern "C-unwind" fn cachette_torch_init(device_count: c_int) {
 /// Releases every unused segment of every device.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn cachette_torch_reset() {
-    // Every device is emptied, even after a failure. The first error is returned.
-    let empty = |(_, allocator): (u32, &Allocator)| {
-        let emptied = allocator.empty_cache();
-        emptied.err().map(|error| of_memory(allocator, error))
-    };
     or_raise(|| {
-        let failures: Vec<Error> = process::opened().filter_map(empty).collect();
-        failures.into_iter().next().map_or(Ok(()), Err)
+        let emptied = process::empty_cache();
+        emptied.map(drop).map_err(|(allocator, error)| of_memory(allocator, error))
     });
 }
 

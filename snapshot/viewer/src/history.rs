@@ -135,6 +135,15 @@ impl<'a> Walk<'a> {
             TraceAction::SegmentFree | TraceAction::SegmentUnmap => self.other(Op::Shrink, event),
             TraceAction::OutOfMemory => self.other(Op::OutOfMemory, event),
             TraceAction::Snapshot => self.other(Op::Snapshot, event),
+            TraceAction::Annotate => self.annotate(event),
+        }
+    }
+
+    /// Adds metadata to an allocation that has none. Allocations from before the first event are not known here.
+    fn annotate(&mut self, event: &Event) {
+        if let Some(Number::Since(number)) = self.held.get(&event.address) {
+            let metadata = &mut self.since[*number].metadata;
+            *metadata = if *metadata == TextId::NONE { event.metadata } else { *metadata };
         }
     }
 

@@ -110,10 +110,14 @@ fn the_mistake_is_underlined() {
          use native, or cudaMallocAsync for the driver's own pool, on AMD's devices too
   backend:hipMallocAsync
           ^^^^^^^^^^^^^^",
-        "at byte 0: expandable_segments_reserve_by_class is not supported: Cachette has no stream classes; \
-         use expandable_segments_reserve, which applies to all streams
-  expandable_segments_reserve_by_class:[a:1G]
-  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^",
+        "at byte 45: expandable_segments_reserve_by_class: '2' is not allowed; use a fraction of the device's memory \
+         above 0 and up to 1.125, such as 0.5, or a size with a unit, such as 40G or 80GiB
+  expandable_segments_reserve_by_class:[a:1G,b:2]
+                                               ^",
+        "at byte 37: expandable_segments_reserve_by_class: '40G' is not allowed; \
+         use a list such as [prefill:0.5,decode:40G]
+  expandable_segments_reserve_by_class:40G
+                                       ^^^",
     ] {
         let text = shown.lines().nth(1).unwrap().trim();
         assert_eq!(error(text).to_string(), shown);

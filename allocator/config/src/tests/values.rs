@@ -101,6 +101,13 @@ fn m21_switches_are_spelt_exactly() {
 
 /// X2: PyTorch ignores these values with a warning.
 #[test]
+fn x2_reserves_by_class_are_accepted_and_change_nothing() {
+    let given = config("expandable_segments_reserve_by_class:[prefill:0.5,decode:40G],caching:False");
+    assert_eq!(given, config("caching:False"));
+    assert_eq!(config("expandable_segments_reserve_by_class:[]"), Config::default());
+}
+
+#[test]
 fn x2_a_bad_reserve_is_refused() {
     let rule = "a fraction of the device's memory above 0 and up to 1.125, such as 0.5, \
                 or a size with a unit, such as 40G or 80GiB";

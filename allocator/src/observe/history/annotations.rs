@@ -85,6 +85,16 @@ pub fn set_metadata(text: &str) {
     SAID.set((metadata, said().1));
 }
 
+/// Calls `write` with `text` in place of the metadata of this thread.
+pub(crate) fn with_metadata<T>(text: &str, write: impl FnOnce() -> T) -> T {
+    let (before, context) = said();
+    let metadata = texts().add(text);
+    SAID.set((metadata, context));
+    let written = write();
+    SAID.set((before, context));
+    written
+}
+
 /// Returns the text that is attached to this thread's events.
 #[must_use]
 pub fn metadata() -> String {

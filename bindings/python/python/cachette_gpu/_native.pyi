@@ -564,6 +564,10 @@ class plugin:
     def dump_snapshot(path: str | os.PathLike[str]) -> None:
         """Writes a snapshot of all devices to a file that ends in `.pickle` or `.json`."""
     @staticmethod
+    def annotate_memory(address: int, text: str) -> None:
+        """Records an event that adds metadata to the memory in use at `address`. Memory of others is ignored."""
+
+    @staticmethod
     def allocation_traceback(address: int) -> list[dict[str, Any]] | None:
         """The stack of the allocation at `address`; `None` if the history has none."""
     @staticmethod

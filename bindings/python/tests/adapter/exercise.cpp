@@ -1,4 +1,5 @@
 // Uses Cachette's class as PyTorch does, by the virtual functions of PyTorch's own, over a device made of host memory.
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <dlfcn.h>
 #include <torch/headeronly/version.h>
@@ -98,6 +99,10 @@ static void keeps_contexts() {
   begin(true);
   void* memory = cachette().raw_alloc_with_stream(5 * MiB, nullptr);
   EXPECT(has_context(memory));
+#if TORCH_VERSION_MINOR >= 12
+  EXPECT(cachette().getContextForPointer(memory) != nullptr);
+  EXPECT(cachette().getContextForPointer(&memory) == nullptr);
+#endif
   begin(false);
   EXPECT(has_context(memory));
   begin(true);
@@ -279,9 +284,53 @@ static void rejects() {
   EXPECT(!refused([] { cachette().raw_alloc_with_stream(size_t(1) << 45, nullptr); }));
   EXPECT(rejected == 0 && cachette().getDeviceStats(0).num_oom_rejections == 0);
 #endif
+}
+
+static void annotates() {
 #if TORCH_VERSION_MINOR >= 14
+  using Entry = torch_cuda::TraceEntry;
   EXPECT(cachette().supportsUserMetadata());
+  static std::string told;
+  cachette().attachAllocatorTraceTracker([](const Entry& entry) {
+    if (entry.action_ == Entry::ANNOTATE) told = entry.user_metadata_;
+  });
+  cachette().recordHistory(true, nullptr, 100, torch_cuda::RecordContext::NEVER, true, {});
+  void* memory = cachette().raw_alloc_with_stream(5 * MiB, nullptr);
+  cachette().annotateMemory(memory, "saved for backward");
+  cachette().annotateMemory(&memory, "memory of others");
+  cachette().raw_delete(memory);
+  auto trace = cachette().snapshot({0, 0}, true).device_traces.at(0);
+  auto found = std::find_if(trace.begin(), trace.end(), [](auto& entry) { return entry.action_ == Entry::ANNOTATE; });
+  EXPECT(found != trace.end() && found->addr_ == size_t(memory) && found->size_ == 5 * MiB);
+  EXPECT(found->user_metadata_ == "saved for backward" && told == found->user_metadata_);
+  EXPECT(c10::CachingDeviceAllocator::parseTraceEntryAction("annotate") == found->action_);
+  cachette().recordHistory(false, nullptr, 0, torch_cuda::RecordContext::NEVER, true, {});
 #endif
+}
+
+static void follows_settings() {
+  auto served = [] {
+    void* memory = cachette().raw_alloc_with_stream(42 * MiB, nullptr);
+    const int64_t bytes = held();
+    cachette().raw_delete(memory);
+    return bytes;
+  };
+  auto refusal = [](const char* text) -> std::string {
+    try {
+      c10::CachingAllocator::setAllocatorSettings(text);
+    } catch (const c10::ValueError& error) {
+      return error.what_without_backtrace();
+    }
+    return "";
+  };
+  EXPECT(served() == 42 * int64_t(MiB));
+  EXPECT(refusal("roundup_power2_divisions:4").empty() && served() == 48 * int64_t(MiB));
+  const auto why = refusal("roundup_power2_divisions:2,max_split_size_mb:40,max_split_size_mb:50");
+  EXPECT(why.rfind("Cachette: at byte ", 0) == 0 && why.find("max_split_size_mb") != why.npos);
+  EXPECT(served() == 48 * int64_t(MiB));
+  EXPECT(!refusal("no_such_key:1").empty() && served() == 48 * int64_t(MiB));
+  EXPECT(refusal("garbage_collection_threshold:0.5").empty() && served() == 42 * int64_t(MiB));
+  EXPECT(refusal("").empty());
 }
 
 static void pools() {
@@ -340,8 +389,51 @@ static void shares() {
   EXPECT(raised && held() == 0);
 }
 
-// Null, or what did not hold. `library` is the file of Cachette's functions.
-extern "C" const char* exercise(const char* library) {
+static void pins() {
+  auto& pinned = *at::getHostAllocator(c10::DeviceType::CUDA);
+  const c10::Stream stream(c10::Stream::DEFAULT, c10::Device(c10::DeviceType::CUDA, 0));
+  EXPECT(pinned.get_stats().allocations.current == 0 && !pinned.record_event(&pinned, &pinned, stream));
+  EXPECT(pinned.allocate(0).get() == nullptr);
+  auto memory = pinned.allocate(3 * MiB + 1);
+  auto* const bytes = static_cast<char*>(memory.get());
+  std::memset(bytes, 7, 3 * MiB + 1);
+  EXPECT(memory.device().is_cpu() && pinned.is_simple_data_ptr(memory));
+  auto copy = pinned.allocate(MiB);
+  pinned.copy_data(copy.get(), bytes, MiB);
+  EXPECT(static_cast<char*>(copy.get())[MiB - 1] == 7);
+  auto stats = pinned.get_stats();
+  EXPECT(stats.active_requests.current == 2 && stats.active_bytes.current == 4 * int64_t(MiB) + 4096);
+  EXPECT(stats.num_host_alloc == 2 && stats.num_host_alloc == stats.host_alloc_time.count);
+  EXPECT(stats.allocations.current == 2 && stats.allocated_bytes.current == 5 * int64_t(MiB) + 4096);
+  // A view has the context of its memory, and what wraps memory or a part of it has a context of its own.
+  int other = 0;
+  EXPECT(pinned.record_event(bytes + 100, bytes, stream) && pinned.record_event(bytes, &other, stream));
+  EXPECT(pinned.record_event(bytes + 100, &other, stream) && !pinned.record_event(&other, &other, stream));
+  memory.clear();
+  pinned.empty_cache();
+  EXPECT(!pinned.record_event(bytes, bytes, stream));
+  stats = pinned.get_stats();
+  EXPECT(stats.active_requests.current == 1 && stats.num_host_free == 1 && stats.host_free_time.count == 1);
+  pinned.reset_peak_stats();
+  pinned.reset_accumulated_stats();
+  EXPECT(pinned.get_stats().num_host_alloc == 0 && pinned.get_stats().active_bytes.peak == MiB);
+  bool raised = false;
+  try {
+    pinned.allocate(size_t(1) << 50);
+  } catch (const c10::Error& error) {
+    raised = std::string(error.what()).find("pinned") != std::string::npos;
+  }
+  EXPECT(raised);
+  pinned.begin_allocate_to_pool(pool, [](c10::Stream) { return true; });
+  auto inside = pinned.allocate(MiB);
+  pinned.end_allocate_to_pool(pool);
+  pinned.release_pool(pool);
+  EXPECT(inside.get() != nullptr && inside.get() != copy.get());
+}
+
+// Null, or what did not hold. `library` is the file of Cachette's functions, and `is_pinning` says whether pinned memory
+// is Cachette's too.
+extern "C" const char* exercise(const char* library, bool is_pinning) {
   static std::string why;
   try {
     serves();
@@ -353,8 +445,12 @@ extern "C" const char* exercise(const char* library) {
     forgets_what_others_have_caused(library);
     bounds();
     rejects();
+    annotates();
+    follows_settings();
     pools();
     shares();
+    EXPECT((at::getHostAllocator(c10::DeviceType::CUDA) != nullptr) == is_pinning);
+    if (is_pinning) pins();
     tells_what_is_thrown_elsewhere();
     return nullptr;
   } catch (const std::exception& error) {

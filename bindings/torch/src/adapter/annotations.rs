@@ -1,7 +1,7 @@
 //! Annotations, metadata and compile contexts of a thread.
 
 use std::cell::RefCell;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::slice;
 use std::str;
 
@@ -10,7 +10,7 @@ use cachette::history::{self, Context, Stage};
 
 use super::contents::Text;
 use crate::arguments::User;
-use crate::entry::guarded;
+use crate::entry::{ask_owner, guarded};
 
 thread_local! {
     /// The compile contexts of this thread, the innermost last.
@@ -87,6 +87,18 @@ pub unsafe extern "C-unwind" fn cachette_adapter_annotate(name: Text, begins: bo
         history::annotate(name, stage, device);
         Ok(())
     });
+}
+
+/// Records an event that adds metadata to the memory in use that begins at an address. Memory of others is ignored.
+///
+/// # Safety
+///
+/// 1. The text may be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_annotate_memory(ptr: *mut c_void, text: Text) {
+    // SAFETY: 1. is the caller's promise.
+    let text = unsafe { words(&text) };
+    let _ = guarded(|| ask_owner(|allocator| allocator.annotate(ptr as u64, text)));
 }
 
 /// Returns the caller's text; empty if it is not UTF-8.

@@ -192,8 +192,8 @@ fn pool_of(taken: &Snapshot, place: u32) -> MempoolId {
     found.map_or(MempoolId::DEFAULT, |id| MempoolId { first: id.0, second: id.1 })
 }
 
-/// An event as it happens, without the thread's annotations.
-pub(super) fn event_now(device: u32, event: &cachette::TraceEvent) -> EventEntry {
+/// An event as it happens. Of the thread's annotations it has the metadata alone.
+pub(super) fn event_now(device: u32, event: &cachette::TraceEvent, metadata: &str) -> EventEntry {
     EventEntry {
         action: event.action as i32,
         device: device.cast_signed(),
@@ -203,7 +203,7 @@ pub(super) fn event_now(device: u32, event: &cachette::TraceEvent) -> EventEntry
         pool: MempoolId { first: event.pool.capture, second: event.pool.user },
         time_us: 0,
         context: Text::new(""),
-        metadata: Text::new(""),
+        metadata: Text::new(metadata),
         stack: 0,
     }
 }

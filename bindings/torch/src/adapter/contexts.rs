@@ -5,11 +5,15 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
+use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
 
 use cachette::hal::Guarded;
 use cachette::history::{Callers, Frame, RawStack, ResolvedStack, StackSource};
 use cachette::snapshot::{Snapshot, StackId};
+use cachette_process as process;
+
+use crate::entry::or_raise;
 
 /// Captures PyTorch's context of the calling thread for a new stack.
 pub type CaptureContext = extern "C" fn(stack: u32);
@@ -29,8 +33,8 @@ thread_local! {
     static BY_NUMBER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Takes a snapshot in which [`number_of`] finds stacks.
-pub(super) fn by_number(take: impl FnOnce() -> Snapshot) -> Snapshot {
+/// Calls `take`, which resolves stacks to frames that [`number_in`] reads.
+pub(super) fn by_number<T>(take: impl FnOnce() -> T) -> T {
     /// Resolves stacks to names again, even after a panic.
     struct ByNumber;
     impl Drop for ByNumber {
@@ -45,8 +49,18 @@ pub(super) fn by_number(take: impl FnOnce() -> Snapshot) -> Snapshot {
 
 /// Returns the number of a stack in that snapshot; zero if it has no context.
 pub(super) fn number_of(taken: &Snapshot, stack: StackId) -> u32 {
-    let first = taken.stacks.frames_of(stack).next();
+    number_in(taken.stacks.frames_of(stack).next())
+}
+
+fn number_in(first: Option<&Frame>) -> u32 {
     first.filter(|frame| frame.name.is_empty()).map_or(0, |frame| frame.line)
+}
+
+/// Returns the stack that allocated the memory at an address; zero if it has no context.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn cachette_adapter_stack(ptr: *mut c_void) -> u32 {
+    let find = || process::opened().find_map(|(_, allocator)| allocator.allocation_stack(ptr as u64));
+    or_raise(|| Ok(by_number(find).map_or(0, |stack| number_in(stack.frames.first()))))
 }
 
 /// The stacks of another source, each with a context of PyTorch.

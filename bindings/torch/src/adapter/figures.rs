@@ -52,7 +52,7 @@ impl From<&Stats> for Figures {
     }
 }
 
-fn of(stat: &Stat) -> [i64; 4] {
+pub(super) fn of(stat: &Stat) -> [i64; 4] {
     [stat.current, stat.peak, stat.allocated, stat.freed].map(u64::cast_signed)
 }
 
@@ -68,9 +68,9 @@ fn used(device: c_int) -> Option<&'static Allocator> {
 /// 1. `out` may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_adapter_stats(device: c_int, out: *mut Figures) {
-    let figures = or_raise(|| Ok(used(device).map(|allocator| Figures::from(&allocator.stats()))));
+    let stats = or_raise(|| Ok(usize::try_from(device).map(process::stats).unwrap_or_default()));
     // SAFETY: 1. is the caller's promise.
-    unsafe { out.write(figures.unwrap_or_default()) };
+    unsafe { out.write(Figures::from(&stats)) };
 }
 
 /// Resets every peak of a device to the current value.
@@ -88,9 +88,7 @@ pub extern "C-unwind" fn cachette_adapter_reset_peaks(device: c_int) {
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn cachette_adapter_reset_totals(device: c_int) {
     or_raise(|| {
-        if let Some(allocator) = used(device) {
-            allocator.reset_totals();
-        }
+        let _ = usize::try_from(device).map(process::reset_totals);
         Ok(())
     });
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use cachette::OutOfMemory;
-use cachette::history::{HistoryOptions, Level};
+use cachette::history::{self, HistoryOptions, Level};
+use cachette::{OutOfMemory, TraceAction};
 use cachette_process as process;
 
 use super::annotations::words;
@@ -64,7 +64,10 @@ pub unsafe extern "C-unwind" fn cachette_adapter_track(
     user: User,
 ) {
     process::track(move |device, event| {
-        let entry = event_now(device, event);
+        // To read the metadata takes a lock, and only this event is about it.
+        let annotates = event.action == TraceAction::Annotate;
+        let metadata = if annotates { history::metadata() } else { String::new() };
+        let entry = event_now(device, event, &metadata);
         // SAFETY: 1. is the caller's promise.
         unsafe { tracker(whole(user), &raw const entry) };
     });

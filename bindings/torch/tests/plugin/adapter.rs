@@ -11,11 +11,11 @@ use cachette_torch::adapter::{
     cachette_adapter_empty_pool, cachette_adapter_free, cachette_adapter_largest, cachette_adapter_memory_fraction,
     cachette_adapter_on_out_of_memory, cachette_adapter_on_pressure, cachette_adapter_pool_holds,
     cachette_adapter_pool_uses, cachette_adapter_record_history, cachette_adapter_records_history,
-    cachette_adapter_reset_peaks, cachette_adapter_restore, cachette_adapter_set_caching,
-    cachette_adapter_set_no_split, cachette_adapter_snapshot, cachette_adapter_stats, cachette_adapter_track,
-    cachette_adapter_use_pool,
+    cachette_adapter_reset_peaks, cachette_adapter_reset_totals, cachette_adapter_restore,
+    cachette_adapter_set_caching, cachette_adapter_set_no_split, cachette_adapter_snapshot, cachette_adapter_stats,
+    cachette_adapter_track, cachette_adapter_use_pool,
 };
-use cachette_torch::{MempoolId, cachette_torch_memory_fraction, counters};
+use cachette_torch::{MempoolId, cachette_torch_memory_fraction, cachette_torch_reset, counters};
 
 use super::Case;
 use super::bed::{self, CAPACITY, DEFAULT, MIB, allocate, call};
@@ -26,6 +26,7 @@ pub(crate) const CASES: &[Case] = &[
     ("m9_an_unknown_address_is_counted_once", unknown),
     ("s1_figures_are_those_of_the_allocator", figures),
     ("s1_a_device_that_nobody_used_has_zeros", unused),
+    ("t2_emptying_counts_for_devices_that_nobody_used", emptied_unused),
     ("m23_caching_is_switched_off_for_every_device", uncached),
     ("p2_whoever_joins_a_pool_is_a_user_of_it", users),
     ("p4_a_pool_takes_its_segments_from_its_source", sourced),
@@ -110,6 +111,23 @@ fn unused() {
     assert_eq!(stats(-1), Figures::default());
     cachette_adapter_reset_peaks(1);
     assert_eq!(cachette_process::opened().count(), 0, "asking opens nothing");
+}
+
+/// Waits for all streams that are counted, by device.
+fn waits() -> [i64; 2] {
+    [0, 1].map(|device| stats(device).counts[2])
+}
+
+fn emptied_unused() {
+    bed::start("");
+    cachette_torch_reset();
+    assert_eq!((waits(), cachette_process::opened().count()), ([1, 1], 0), "emptying opens nothing");
+    free(allocate(MIB, 0, DEFAULT));
+    assert_eq!(waits(), [1, 1], "an opened device keeps its count");
+    cachette_torch_reset();
+    assert_eq!(waits(), [2, 2]);
+    cachette_adapter_reset_totals(0);
+    assert_eq!(waits(), [0, 2]);
 }
 
 fn uncached() {

@@ -5,7 +5,7 @@ use std::mem::{offset_of, size_of};
 
 use cachette_torch::MempoolId;
 use cachette_torch::adapter::{
-    ADAPTER_VERSION, BlockEntry, EventEntry, Figures, PoolSource, SegmentEntry, Text, Visitor,
+    ADAPTER_VERSION, BlockEntry, EventEntry, Figures, PinnedFigures, PoolSource, SegmentEntry, Text, Visitor,
 };
 
 use super::Case;
@@ -16,7 +16,7 @@ pub(crate) const CASES: &[Case] =
 
 const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../python/python/cachette_gpu/torch/adapter/interface.hpp");
 const INTERFACE: &str = include_str!("../../../python/python/cachette_gpu/torch/adapter/interface.hpp");
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 14] = [
     include_str!("../../src/entry.rs"),
     include_str!("../../src/hooks.rs"),
     include_str!("../../src/adapter.rs"),
@@ -28,6 +28,9 @@ const SOURCES: [&str; 11] = [
     include_str!("../../src/adapter/watching.rs"),
     include_str!("../../src/adapter/contents.rs"),
     include_str!("../../src/adapter/annotations.rs"),
+    include_str!("../../src/adapter/contexts.rs"),
+    include_str!("../../src/adapter/pinned.rs"),
+    include_str!("../../src/adapter/settings.rs"),
 ];
 
 /// What the header must say of a structure: its size, and where its fields lie.
@@ -47,6 +50,7 @@ fn same() {
     writeln!(text, "static_assert(interface_version == {ADAPTER_VERSION});").unwrap();
     layout!(text, MempoolId, "PoolId", first, second);
     layout!(text, Figures, "Figures", arrays, oversize, counts);
+    layout!(text, PinnedFigures, "PinnedFigures", stats, times, counts);
     layout!(text, Text, "Text", start, bytes);
     layout!(
         text,
@@ -78,7 +82,7 @@ fn there() {
         Some(rest.split([',', ' ']).next().unwrap_or(rest))
     });
     let names: Vec<&str> = asked.collect();
-    assert_eq!(names.len(), 43);
+    assert_eq!(names.len(), 53);
     let all = SOURCES.concat();
     for name in names {
         assert!(all.contains(&format!("fn {name}(")), "there is no {name}");

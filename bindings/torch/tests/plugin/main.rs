@@ -10,6 +10,7 @@ mod exceptions;
 mod forks;
 mod layouts;
 mod memory;
+mod pinned;
 mod pools;
 mod settings;
 mod sharing;
@@ -33,10 +34,11 @@ const CONFIGURATIONS: [&str; 4] =
 
 /// Every case, with whether it needs what stands for PyTorch.
 fn cases() -> impl Iterator<Item = (Case, bool)> {
-    let all: [(&[Case], bool); 11] = [
+    let all: [(&[Case], bool); 12] = [
         (starting::CASES, false),
         (settings::CASES, false),
         (memory::CASES, false),
+        (pinned::CASES, false),
         (pools::CASES, false),
         (captures::CASES, true),
         (adapter::CASES, false),

@@ -56,12 +56,12 @@ fn left_out() {
 
 fn unsupported() {
     bed::start("");
-    let text = "expandable_segments_reserve_by_class:[a:1G],roundup_power2_divisions:4";
+    let text = "future_key:[a:1G],expandable_segments_reserve_by_class:[a:1G],roundup_power2_divisions:4";
     let left_out = update_config(text).unwrap();
     let [only] = &*left_out else {
         panic!("{left_out:?}");
     };
-    assert!(only.to_string().contains("is not supported"), "{only}");
+    assert!(only.to_string().contains("there is no key 'future_key'"), "{only}");
     assert_eq!(block(42 * MIB, 0), 48 * MIB, "the rest holds");
 }
 

@@ -34,7 +34,7 @@ fn steps(snapshot: &Snapshot) -> Vec<(Op, usize)> {
 }
 
 use Op::{Begin, Done, End, Grow};
-use TraceAction::{Alloc, FreeCompleted, FreeRequested, OutOfMemory, SegmentAlloc};
+use TraceAction::{Alloc, Annotate, FreeCompleted, FreeRequested, OutOfMemory, SegmentAlloc};
 
 #[test]
 fn one_address_serves_many_allocations() {
@@ -42,6 +42,19 @@ fn one_address_serves_many_allocations() {
     let snapshot = snapshot(&events, &[(0, BlockState::Allocated)]);
     assert_eq!(steps(&snapshot), [(Begin, 0), (End, 0), (Done, 0), (Begin, 1)]);
     assert_eq!(history_of(&snapshot, 0).at_the_end(), HashMap::from([(0, 1)]));
+}
+
+/// H13: what the allocation said first stays.
+#[test]
+fn an_annotation_is_the_metadata_of_an_allocation_without_any() {
+    let mut snapshot = snapshot(&[(Alloc, 0), (Alloc, 512), (Annotate, 0), (Annotate, 512), (Annotate, 4096)], &[]);
+    let events = &mut snapshot.traces[0].events;
+    for (event, text) in events.iter_mut().zip([0, 3, 7, 7, 7]) {
+        event.metadata = TextId(text);
+    }
+    let history = history_of(&snapshot, 0);
+    let metadata: Vec<_> = history.allocations.iter().map(|allocation| allocation.metadata).collect();
+    assert_eq!(metadata, [TextId(7), TextId(3)]);
 }
 
 /// H3: the ring has lost the oldest events.

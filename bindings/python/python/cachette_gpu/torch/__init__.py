@@ -37,6 +37,7 @@ from ._figures import (
 from ._growable import Growable, growable
 from ._history import (
     allocation_traceback,
+    annotate_memory,
     dump_snapshot,
     get_memory_metadata,
     is_history_enabled,
@@ -57,6 +58,7 @@ __all__ = [
     "Sanitizer",
     "SanitizerError",
     "allocation_traceback",
+    "annotate_memory",
     "attach_out_of_memory_observer",
     "component",
     "config",

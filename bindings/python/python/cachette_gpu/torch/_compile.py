@@ -38,7 +38,8 @@ class Refused(EnableError):
 def arguments(home: Path, version: str, rocm: bool, cxx11: bool, sources: Iterable[Path]) -> list[str]:
     """Returns the compiler and all of its arguments, except for the output."""
     headers = (torch_headers(home, version, rocm), hip_headers(home) if rocm else cuda_headers(home))
-    libraries = [library(home, stem) for stem in ("libc10", "libc10_hip" if rocm else "libc10_cuda")]
+    stems = ("libc10", "libc10_hip" if rocm else "libc10_cuda", "libtorch_cpu")
+    libraries = [library(home, stem) for stem in stems]
     vendor = ("-DUSE_ROCM", "-D__HIP_PLATFORM_AMD__") if rocm else ()
     # The compiler searches it in any case, and C++ headers must precede the standard headers.
     named = [f"-isystem{folder}" for folder in headers if folder != SYSTEM]

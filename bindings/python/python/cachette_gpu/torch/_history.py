@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -54,17 +55,23 @@ def allocation_traceback(pointer: int) -> list[dict[str, Any]] | None:
     return _plugin.allocation_traceback(pointer)
 
 
-def set_memory_metadata(metadata: str) -> None:
-    """Sets the metadata of this thread's events.
+def set_memory_metadata(metadata: str | dict[str, Any]) -> None:
+    """Sets the metadata of this thread's events; a dictionary becomes JSON.
 
     Each distinct text is kept until the process ends, so texts should name phases and not count steps.
     """
-    _native.set_memory_metadata(metadata)
+    text = json.dumps(metadata, separators=(",", ":")) if isinstance(metadata, dict) else metadata
+    _native.set_memory_metadata(text)
 
 
 def get_memory_metadata() -> str:
     """The metadata of this thread's events."""
     return _native.get_memory_metadata()
+
+
+def annotate_memory(pointer: int, metadata: str) -> None:
+    """Records the event ``annotate`` for the memory in use at ``pointer``, which keeps the metadata of its allocation."""
+    _plugin.annotate_memory(pointer, metadata)
 
 
 def metrics(device: Device = None, labels: dict[str, str] | None = None) -> str:

@@ -48,9 +48,13 @@ def _check_live_allocations(device: int, mempool_id: tuple[int, int], expected_l
 
 def _record_history(enabled: str | None, context: str | None, stacks: str = "all", max_entries: int = sys.maxsize,
                     clear_history: bool = False, compile_context: bool = False,
-                    global_record_annotations: bool = False, skip_actions: Sequence[str] = ()) -> None:
-    """Records a history. Only PyTorch sees its regions and annotations, so those two arguments have no effect."""
-    _plugin.record_history(enabled, context, stacks, max_entries, clear_history, list(skip_actions))
+                    global_record_annotations: bool = False, skip_actions: Sequence[str] = (),
+                    record_pinned_host_memory: bool = False, record_cuda: bool = True) -> None:
+    """Records a history. Only PyTorch sees its regions, its annotations and its pinned memory, so those three arguments
+    have no effect. The last two are of PyTorch 2.14.
+    """
+    if record_cuda:
+        _plugin.record_history(enabled, context, stacks, max_entries, clear_history, list(skip_actions))
 
 
 def _with_regions(record: Callable[..., None]) -> Callable[..., None]:
@@ -58,13 +62,14 @@ def _with_regions(record: Callable[..., None]) -> Callable[..., None]:
 
     def record_history(enabled: str | None, context: str | None, stacks: str = "all", max_entries: int = sys.maxsize,
                        clear_history: bool = False, compile_context: bool = False,
-                       global_record_annotations: bool = False, skip_actions: Sequence[str] = ()) -> None:
-        """Records a history."""
+                       global_record_annotations: bool = False, skip_actions: Sequence[str] = (),
+                       *pinned: bool) -> None:
+        """Records a history. What ``pinned`` selects is PyTorch's own from 2.14 on."""
         # This comes first, so that errors are raised before PyTorch has changed anything.
-        _record_history(enabled, context, stacks, max_entries, clear_history, skip_actions=skip_actions)
+        _record_history(enabled, context, stacks, max_entries, clear_history, False, False, skip_actions, *pinned)
         # The history that PyTorch begins here captures no stacks, so this one replaces it again and keeps all events.
-        record(enabled, None, "python", max_entries, False, compile_context, global_record_annotations, [])
-        _record_history(enabled, context, stacks, max_entries, False, skip_actions=skip_actions)
+        record(enabled, None, "python", max_entries, False, compile_context, global_record_annotations, [], *pinned)
+        _record_history(enabled, context, stacks, max_entries, False, False, False, skip_actions, *pinned)
 
     return record_history
 
@@ -72,11 +77,12 @@ def _with_regions(record: Callable[..., None]) -> Callable[..., None]:
 def _record_history_legacy(enabled: bool, record_context: bool = True, max_entries: int = 1,
                            record_context_of_events: bool = False, record_native: bool = False,
                            clear_history: bool = False, compile_context: bool = False,
-                           global_record_annotations: bool = False, skip_actions: Sequence[str] = ()) -> None:
+                           global_record_annotations: bool = False, skip_actions: Sequence[str] = (),
+                           record_pinned_host_memory: bool = False, record_cuda: bool = True) -> None:
     """The same, with the older argument names of PyTorch."""
     context = "alloc" if record_context_of_events else "state" if record_context else None
-    _plugin.record_history("all" if enabled else None, context, "all" if record_native else "python", max_entries,
-                           clear_history, list(skip_actions))
+    _record_history("all" if enabled else None, context, "all" if record_native else "python", max_entries,
+                    clear_history, False, False, skip_actions, record_pinned_host_memory, record_cuda)
 
 
 def _memory_snapshot(wanted: tuple[int, int] | tuple[int, int, bool] | None = None) -> dict[str, Any]:
@@ -108,6 +114,8 @@ HISTORIES: dict[str, Callable[..., Any]] = {
     "_cuda_allocationTraceback": _plugin.allocation_traceback,
     "_cuda_setMemoryMetadata": _native.set_memory_metadata,
     "_cuda_getMemoryMetadata": _native.get_memory_metadata,
+    "_cuda_memoryMetadataSupported": lambda: True,
+    "_cuda_annotateMemory": _plugin.annotate_memory,
 }
 
 
@@ -117,7 +125,8 @@ def replace(torch: Any, compiled: bool = False) -> None:
     if compiled and hasattr(torch._C, "_cuda_record_memory_history"):
         replacements["_cuda_record_memory_history"] = _with_regions(torch._C._cuda_record_memory_history)
     if hasattr(torch._C, _settings.SETTER):
-        replacements[_settings.SETTER] = _settings.hand_on(getattr(torch._C, _settings.SETTER))
+        change = _settings.raise_ours if compiled else _settings.hand_on
+        replacements[_settings.SETTER] = change(getattr(torch._C, _settings.SETTER))
     for name, function in replacements.items():
         if hasattr(torch._C, name):
             setattr(torch._C, name, function)

@@ -2,7 +2,8 @@
 
 PyTorch reads its variables and the texts of ``_set_allocator_settings`` by itself and does not pass them to its
 allocator. So Cachette reads the same texts after it. PyTorch raises its own error for a text that it rejects, and
-Cachette then raises :class:`cachette_gpu.ConfigError`.
+Cachette then raises :class:`cachette_gpu.ConfigError`. The compiled class follows the texts inside PyTorch, where C++
+code changes settings too.
 """
 
 from __future__ import annotations
@@ -41,6 +42,25 @@ def check(torch: Any) -> str | None:
         raise ConfigError(f"{variable}: PyTorch refuses it: {why}; put keys that Cachette alone has into "
                           "CACHETTE_ALLOC_CONF, or into the text for enable()") from why
     return settings if settings != text else None
+
+
+#: With this begin the errors of the compiled class for texts that Cachette rejects.
+OURS = "Cachette: "
+
+
+def raise_ours(set_settings: Callable[[str], None]) -> Callable[[str], None]:
+    """A replacement of ``set_settings`` that raises the errors of the compiled class as Cachette's."""
+
+    def set_allocator_settings(env: str) -> None:
+        """Applies the settings in ``env`` to the allocator."""
+        try:
+            set_settings(env)
+        except ValueError as why:
+            if not str(why).startswith(OURS):
+                raise
+            raise ConfigError(str(why)[len(OURS):]) from None
+
+    return set_allocator_settings
 
 
 def hand_on(set_settings: Callable[[str], None]) -> Callable[[str], None]:

@@ -1,5 +1,5 @@
 // Memory, and the installation.
-#include "allocator.hpp"
+#include "pinned.hpp"
 #include <c10/core/impl/GPUTrace.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <dlfcn.h>
@@ -212,6 +212,8 @@ extern "C" __attribute__((visibility("default"))) const char* cachette_adapter_i
     // From 2.12 on PyTorch registers its own with a priority, and one of a lower priority is ignored.
     c10::SetAllocator(c10::DeviceType::CUDA, allocator, std::numeric_limits<uint8_t>::max());
     cachette_adapter_on_pressure(&relieve);
+    follow_settings();
+    if (cachette_adapter_pins()) install_pinned();
     return nullptr;
   } catch (const std::exception& error) {
     why = error.what();

@@ -24,6 +24,9 @@ inline void write(User string, const uint8_t* start, size_t bytes) {
 // The context that PyTorch captured for a stack; none for zero.
 std::shared_ptr<c10::GatheredContext> context_of(uint32_t stack);
 
+// Applies the settings that the program changes from now on, in C++ too.
+void follow_settings();
+
 class Allocator final : public torch_cuda::CUDAAllocator {
  public:
   // allocator.cpp
@@ -89,9 +92,11 @@ class Allocator final : public torch_cuda::CUDAAllocator {
   void attachOutOfMemoryObserver(torch_cuda::OutOfMemoryObserver observer) override;
 #if CACHETTE_TORCH_FROM(2, 12)
   void attachOomRejectionObserver(torch_cuda::OomRejectionObserver observer) override;
+  std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* memory) override;
 #endif
 #if CACHETTE_TORCH_FROM(2, 14)
   bool supportsUserMetadata() override;
+  void annotateMemory(const void* memory, const std::string& words) override;
 #endif
 
  private:

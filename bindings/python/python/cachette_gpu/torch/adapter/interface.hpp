@@ -15,7 +15,7 @@
 
 namespace cachette {
 
-constexpr uint32_t interface_version = 2;
+constexpr uint32_t interface_version = 3;
 
 // Not a stream of one library: CUDA's and HIP's are both this.
 using Stream = void*;
@@ -31,6 +31,13 @@ struct Figures {
   int64_t arrays[9][3][4];
   int64_t oversize[2][4];
   int64_t counts[7];
+};
+
+// Blocks in use, their bytes, segments, their bytes; then the times of allocations and of frees by the driver.
+struct PinnedFigures {
+  int64_t stats[4][4];
+  int64_t times[2][4];
+  int64_t counts[2];
 };
 
 // Words, which live as long as the call they are passed to; not a C string.
@@ -162,7 +169,17 @@ struct Function<Result(Arguments...)> {
   F(void, cachette_adapter_metadata, (void (*write)(User, const uint8_t*, size_t), User))                           \
   F(void, cachette_adapter_enter_context, (Text))                                                                   \
   F(void, cachette_adapter_leave_context, ())                                                                       \
-  F(void, cachette_adapter_annotate, (Text name, bool begins, int device))
+  F(void, cachette_adapter_annotate, (Text name, bool begins, int device))                                          \
+  F(void, cachette_adapter_annotate_memory, (void*, Text))                                                          \
+  F(uint32_t, cachette_adapter_stack, (void*))                                                                      \
+  F(bool, cachette_adapter_pins, ())                                                                                \
+  F(void*, cachette_adapter_pin, (size_t bytes, int device))                                                        \
+  F(void, cachette_adapter_unpin, (void*)) /* throws nothing */                                                     \
+  F(bool, cachette_adapter_pinned_record, (void*, int device, Stream))                                              \
+  F(void, cachette_adapter_pinned_empty, ())                                                                        \
+  F(void, cachette_adapter_pinned_stats, (PinnedFigures*))                                                          \
+  F(void, cachette_adapter_pinned_reset, (bool peaks))                                                              \
+  F(bool, cachette_adapter_configure, (Text, void (*write)(User, const uint8_t*, size_t), User))
 
 // The functions, under their names; set once, before anything is called.
 #define CACHETTE_DECLARE(returns, name, arguments) extern Function<returns arguments> name;

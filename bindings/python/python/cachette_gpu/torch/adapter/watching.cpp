@@ -116,11 +116,19 @@ void Allocator::attachOutOfMemoryObserver(torch_cuda::OutOfMemoryObserver observ
 void Allocator::attachOomRejectionObserver(torch_cuda::OomRejectionObserver observer) {
   cachette_adapter_on_rejection(tell<torch_cuda::OomRejectionObserver>, kept(std::move(observer)));
 }
+
+std::shared_ptr<c10::GatheredContext> Allocator::getContextForPointer(const void* memory) {
+  return context_of(cachette_adapter_stack(const_cast<void*>(memory)));
+}
 #endif
 
 #if CACHETTE_TORCH_FROM(2, 14)
 bool Allocator::supportsUserMetadata() {
   return true;
+}
+
+void Allocator::annotateMemory(const void* memory, const std::string& words) {
+  cachette_adapter_annotate_memory(const_cast<void*>(memory), text(words));
 }
 #endif
 
