@@ -19,7 +19,7 @@ import time
 
 LOW, MORE = 0.2, 0.5
 ROUNDS = 4
-PRODUCTS = 400
+PRODUCTS = 120
 
 
 def blocks(torch, chance, total):
