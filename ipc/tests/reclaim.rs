@@ -1,5 +1,7 @@
 //! Questions and answers between allocators, which here are counters of bytes in one process.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
@@ -296,7 +298,7 @@ fn send_raw(socket: &OwnedFd, peer: &NeighbourAddress, bytes: &[u8]) {
 fn messages() -> Vec<Vec<u8>> {
     let give = Body::Give(Give { bytes: 0, evict: true, below: Some(7) });
     let mut figures = Figures::default();
-    figures.program = "python3 train.py".to_owned();
+    "python3 train.py".clone_into(&mut figures.program);
     figures.limit = Some(1 << 40);
     let figures = Body::Figures(Box::new(figures));
     let bodies = [Body::HowAreYou, figures, give, Body::Working, Body::Given(9), Body::Busy];

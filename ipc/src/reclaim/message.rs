@@ -154,7 +154,7 @@ impl Message {
                     1 => true,
                     _ => return None,
                 },
-                below: rest.optional()?.map(u32::try_from).transpose().ok()?,
+                below: rest.number()?.checked_sub(1).map(u32::try_from).transpose().ok()?,
             }),
             4 => Body::Working,
             5 => Body::Given(rest.number()?),
@@ -211,8 +211,8 @@ impl Figures {
             idle: rest.number()?,
             evictable: rest.number()?,
             peak: rest.number()?,
-            limit: rest.optional()?,
-            share: rest.optional()?,
+            limit: rest.number()?.checked_sub(1),
+            share: rest.number()?.checked_sub(1),
             requests: rest.number()?,
             retries: rest.number()?,
             ooms: rest.number()?,
@@ -220,7 +220,7 @@ impl Figures {
             asks: rest.number()?,
             received: rest.number()?,
             given: rest.number()?,
-            received_ago: rest.optional()?,
+            received_ago: rest.number()?.checked_sub(1),
             is_releasing: rest.number()? != 0,
         })
     }
@@ -260,10 +260,6 @@ impl Reader<'_> {
 
     fn number(&mut self) -> Option<u64> {
         self.take().map(u64::from_le_bytes)
-    }
-
-    fn optional(&mut self) -> Option<Option<u64>> {
-        self.number().map(|number| number.checked_sub(1))
     }
 }
 
