@@ -79,7 +79,7 @@ impl<D: Device> Allocator<D> {
         static NEXT_IDENTITY: AtomicU64 = AtomicU64::new(1);
         let shared = Arc::new(DeviceState::new(device, config));
         let routes = Arc::default();
-        let inner = Arc::new_cyclic(|_own: &Weak<AllocatorState<D>>| AllocatorState {
+        let inner = Arc::new_cyclic(|own: &Weak<AllocatorState<D>>| AllocatorState {
             pinned: PinnedCache::new(&shared, &routes),
             shared,
             identity: NEXT_IDENTITY.fetch_add(1, Relaxed),
@@ -92,10 +92,7 @@ impl<D: Device> Allocator<D> {
             launches: Mutex::default(),
             offloads: Mutex::default(),
             store: StagingStore::default(),
-            #[cfg(feature = "ipc")]
-            reclaim: ReclaimState::new(_own.clone()),
-            #[cfg(not(feature = "ipc"))]
-            reclaim: ReclaimState,
+            reclaim: ReclaimState::new(own.clone()),
             #[cfg(feature = "ipc")]
             ipc: IpcState::default(),
         });

@@ -39,8 +39,10 @@ pub(crate) use without_ipc::{Reclaim, ReclaimState};
 
 /// Without the feature `ipc` there are no other processes.
 #[cfg(not(feature = "ipc"))]
+#[expect(clippy::unused_self, reason = "the same signatures with and without the feature")]
 mod without_ipc {
     use std::marker::PhantomData;
+    use std::sync::Weak;
 
     use cachette_hal::Device;
 
@@ -48,10 +50,13 @@ mod without_ipc {
     use crate::evict::Priority;
     use crate::out_of_memory::NeighbourFigures;
 
-    #[derive(Default)]
     pub(crate) struct ReclaimState;
 
     impl ReclaimState {
+        pub(crate) fn new<T>(_: Weak<T>) -> Self {
+            Self
+        }
+
         pub(crate) fn leave(&self) {}
 
         pub(crate) fn set_on_by_default(&self) {}

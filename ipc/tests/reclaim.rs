@@ -1,5 +1,7 @@
 //! Questions and answers between allocators, which here are counters of bytes in one process.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
@@ -24,6 +26,9 @@ struct Idle {
     asked: AtomicU64,
     ticks: AtomicU64,
     panics: AtomicBool,
+    /// The releases now, and the most at once.
+    running: AtomicU64,
+    most: AtomicU64,
     /// A release waits for a message or the end of the channel.
     gate: Mutex<Option<mpsc::Receiver<()>>>,
 }
@@ -41,6 +46,9 @@ impl Neighbour for Idle {
         if let Some(gate) = &*self.gate.lock().unwrap() {
             let _ = gate.recv();
         }
+        self.most.fetch_max(self.running.fetch_add(1, SeqCst) + 1, SeqCst);
+        thread::sleep(Duration::from_millis(5));
+        self.running.fetch_sub(1, SeqCst);
         let given = give.bytes.min(self.bytes.load(SeqCst));
         self.bytes.fetch_sub(given, SeqCst);
         given
@@ -168,6 +176,7 @@ fn one_release_runs_at_a_time_and_who_comes_second_is_served_next() {
     assert_eq!(asker().figures(&peers).unwrap().iter().flatten().count(), 1, "figures are answered meanwhile");
     drop(open);
     assert_eq!(first.join().unwrap() + second.join().unwrap(), 20);
+    assert_eq!(idle.most.load(SeqCst), 1);
 }
 
 /// A neighbour whose release does not end before the channel.
@@ -195,7 +204,7 @@ fn a_release_that_frees_nothing_costs_one_window_and_a_patient_asker_its_patienc
     let first = took(false);
     assert!(first >= WINDOW && first < WINDOW + patience, "{first:?}");
     let busy = took(true);
-    assert!(busy >= patience && busy < 20 * patience, "{busy:?}");
+    assert!(busy > 2 * WINDOW && busy < 20 * patience, "{busy:?}");
     let figures = asker().figures(&peers).unwrap();
     assert!(figures[0].as_ref().unwrap().is_releasing);
 }
@@ -210,7 +219,7 @@ fn a_release_that_says_so_has_longer_and_not_for_ever() {
     let peers = peers_of(&device);
     let given = asker().with_patience(patience).give(&peers[0], IDLE_ONLY, true, || Gained::Nothing).unwrap();
     let took = begun.elapsed();
-    assert!(given == 0 && took >= patience && took < 20 * patience, "{took:?}");
+    assert!(given == 0 && took > 2 * WINDOW && took < 20 * patience, "{took:?}");
 }
 
 #[test]
@@ -298,7 +307,7 @@ fn send_raw(socket: &OwnedFd, peer: &NeighbourAddress, bytes: &[u8]) {
 fn messages() -> Vec<Vec<u8>> {
     let give = Body::Give(Give { bytes: 0, evict: true, below: Some(7) });
     let mut figures = Figures::default();
-    figures.program = "python3 train.py".to_owned();
+    "python3 train.py".clone_into(&mut figures.program);
     figures.limit = Some(1 << 40);
     let figures = Body::Figures(Box::new(figures));
     let bodies = [Body::HowAreYou, figures, give, Body::Working, Body::Given(9), Body::Busy];

@@ -59,7 +59,7 @@ impl<D: Device> Neighbour for AllocatorState<D> {
         let uncached = self.shared.uncached.bytes();
         let mut figures = Figures::default();
         figures.pid = std::process::id();
-        figures.program = program().to_owned();
+        program().clone_into(&mut figures.program);
         figures.reserved = reserved.current + uncached;
         figures.allocated = peaks.now(Counted::AllocatedBytes) + uncached;
         figures.idle = givers.iter().flat_map(|heap| heap.idle_memory()).map(|(_, bytes)| bytes).sum();

@@ -219,3 +219,15 @@ fn memory_that_was_just_received_is_not_asked_back_unless_a_request_would_fail()
     three.done("allocate b 40");
     assert!(soon(|| two.reserved_mib() <= 4));
 }
+
+#[test]
+fn a_process_is_not_evicted_below_its_share() {
+    let card = Card::new(64);
+    let mut one = card.process(&format!("{RECLAIM},reclaim_share:20M"));
+    one.done("pool first 0 20");
+    one.done("pool second 0 20");
+    let error = card.process(RECLAIM).ask("allocate it 60").unwrap_err();
+    assert!(error.starts_with("out of memory"), "{error}");
+    one.comes_to(20);
+    card.process(RECLAIM).done("allocate it 44");
+}

@@ -199,7 +199,7 @@ impl State {
                 let options = PoolOptions::new().evictable(Priority(number(priority).try_into().unwrap()));
                 let pool = self.allocator.create_pool_with(options).map_err(|error| error.to_string())?;
                 let memory = pool.allocate(number(mib) * MIB, &self.stream).map_err(|error| error.to_string())?;
-                self.write(&memory, 7);
+                write(&memory, 7);
                 self.memory.insert(name.to_owned(), memory);
                 self.pools.insert(name.to_owned(), pool);
             }
@@ -209,7 +209,7 @@ impl State {
             }
             ["leave", name] => drop(self.guards.remove(name)),
             ["asleep", name] => return Ok(self.pools[name].is_asleep().to_string()),
-            ["holds", name] => return Ok(self.holds(&self.memory[name], 7).to_string()),
+            ["holds", name] => return Ok(holds(&self.memory[name], 7).to_string()),
             ["figure", name] => return Ok(self.figure(name).to_string()),
             ["churn", rounds, mib] => self.churn(number(rounds), number(mib))?,
             ["fork"] => fork_and_wait(),
@@ -240,43 +240,41 @@ impl State {
             let byte = u8::try_from(round % 251).unwrap();
             let bytes = random.u64(1..=mib * MIB);
             let memory = self.allocator.allocate(bytes, &self.stream).map_err(|error| error.to_string())?;
-            self.write(&memory, byte);
+            write(&memory, byte);
             thread::sleep(Duration::from_micros(random.u64(0..2000)));
-            if !self.holds(&memory, byte) {
+            if !holds(&memory, byte) {
                 return Err(format!("round {round} lost a byte"));
             }
         }
         Ok(())
     }
-
-    /// Writes a byte into all of the memory of the host device, which is memory of this process.
-    fn write(&self, memory: &Allocation, byte: u8) {
-        let bytes = usize::try_from(memory.bytes()).unwrap();
-        // SAFETY: the host device's memory is readable and writable, and no queued work uses it.
-        unsafe { ptr::write_bytes(memory.address() as *mut u8, byte, bytes) };
-    }
-
-    fn holds(&self, memory: &Allocation, byte: u8) -> bool {
-        let bytes = usize::try_from(memory.bytes()).unwrap();
-        // SAFETY: as in `write`.
-        let found = unsafe { std::slice::from_raw_parts(memory.address() as *const u8, bytes) };
-        found.iter().all(|found| *found == byte)
-    }
 }
 
-/// Forks a child that lives until this process is gone.
+/// Writes a byte into all of the memory of the host device, which is memory of this process.
+fn write(memory: &Allocation, byte: u8) {
+    let bytes = usize::try_from(memory.bytes()).unwrap();
+    // SAFETY: the host device's memory is readable and writable, and no queued work uses it.
+    unsafe { ptr::write_bytes(memory.address() as *mut u8, byte, bytes) };
+}
+
+fn holds(memory: &Allocation, byte: u8) -> bool {
+    let bytes = usize::try_from(memory.bytes()).unwrap();
+    // SAFETY: as in `write`.
+    let found = unsafe { std::slice::from_raw_parts(memory.address() as *const u8, bytes) };
+    found.iter().all(|found| *found == byte)
+}
+
+/// Forks a child that outlives this process by 0.3 seconds.
 fn fork_and_wait() {
+    let parent = std::process::id();
     // SAFETY: the child makes only system calls.
     if unsafe { libc::fork() } == 0 {
-        // SAFETY: these calls touch no memory of the process.
-        unsafe {
-            let parent = libc::getppid();
-            while libc::getppid() == parent {
-                libc::usleep(1000);
-            }
-            libc::usleep(300_000);
-            libc::_exit(0);
+        while std::os::unix::process::parent_id() == parent {
+            thread::sleep(Duration::from_millis(1));
         }
+        thread::sleep(Duration::from_millis(300));
+        // SAFETY: it ends the child without destructors.
+        unsafe { libc::_exit(0) };
     }
 }
 

@@ -78,6 +78,9 @@ impl Driver {
         if settings.fabric != Fabric::Open {
             config = config.without_sharing(Sharing::Fabric);
         }
+        if let Some(file) = &settings.shared {
+            config = config.shared(file);
+        }
         if settings.refuses_aliases {
             config = config.refusing_aliases(1);
         }

@@ -1,7 +1,7 @@
 //! The settings that the emulated driver reads from the environment.
 
 use std::env;
-use std::ffi::c_int;
+use std::ffi::{OsString, c_int};
 use std::str::FromStr;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(crate) struct Settings {
     /// Whether a backing that is mapped is not mapped a second time.
     pub(crate) refuses_aliases: bool,
     pub(crate) fabric: Fabric,
+    /// The file by which processes share the devices.
+    pub(crate) shared: Option<OsString>,
     /// Numbers of the devices that are shown, in order.
     pub(crate) visible: Vec<u32>,
 }
@@ -56,6 +58,7 @@ impl Settings {
             copies_wait: number("CACHETTE_EMULATED_COPIES_WAIT") == Some(1),
             refuses_aliases: number("CACHETTE_EMULATED_ALIASES") == Some(0),
             fabric: Fabric::read(env::var("CACHETTE_EMULATED_FABRIC").ok().as_deref()),
+            shared: env::var_os("CACHETTE_EMULATED_SHARED"),
             visible: visible_devices(visible.as_deref(), devices),
         }
     }

@@ -175,25 +175,22 @@ impl Process {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let made = Box::into_raw(Box::new(Self { entries: Mutex::default(), wake, job: Mutex::default() }));
         // Release, with the acquire above: a thread that sees the pointer sees the value.
-        match CURRENT.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
-            Err(other) => {
-                // SAFETY: `made` came from a box, and no other thread has it.
-                drop(unsafe { Box::from_raw(made) });
-                // SAFETY: as above.
-                unsafe { other.as_ref() }.ok_or_else(|| io::ErrorKind::Interrupted.into())
-            }
-            Ok(_) => {
-                // SAFETY: the value is never freed from here on.
-                let process = unsafe { &*made };
-                closed_in_children(process.wake.as_raw_fd())?;
-                let thread = thread::Builder::new().name("cachette-reclaim".to_owned());
-                if let Err(error) = thread.spawn(|| process.serve()) {
-                    CURRENT.store(ptr::null_mut(), Ordering::Release);
-                    return Err(error);
-                }
-                Ok(process)
-            }
+        let first = CURRENT.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+        if let Err(other) = first {
+            // SAFETY: `made` came from a box, and no other thread has it.
+            drop(unsafe { Box::from_raw(made) });
+            // SAFETY: as above.
+            return unsafe { other.as_ref() }.ok_or_else(|| io::ErrorKind::Interrupted.into());
         }
+        // SAFETY: the value is never freed from here on.
+        let process = unsafe { &*made };
+        closed_in_children(process.wake.as_raw_fd())?;
+        let thread = thread::Builder::new().name("cachette-reclaim".to_owned());
+        if let Err(error) = thread.spawn(|| process.serve()) {
+            CURRENT.store(ptr::null_mut(), Ordering::Release);
+            return Err(error);
+        }
+        Ok(process)
     }
 
     /// Makes the thread read the list of entries again.

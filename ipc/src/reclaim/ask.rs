@@ -230,3 +230,45 @@ impl Asker {
         socket::wait(&mut [PollFd::new(&self.named.socket, PollFlags::IN)], Some(limit))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::reclaim::datagram::Address;
+
+    /// Answers that were not asked for, and then those that were.
+    #[test]
+    fn answers_with_an_unknown_request_number_are_dropped() {
+        let name = format!("cachette-test-numbers-{}", std::process::id());
+        let address = Address::named(name.as_bytes()).unwrap();
+        let socket = datagram::bind(&address).unwrap();
+        let peer = NeighbourAddress { device: [0; 16], pid: 1, name, address };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..2 {
+                    socket::wait(&mut [PollFd::new(&socket, PollFlags::IN)], Some(10 * WINDOW)).unwrap();
+                    // A test that has failed asks no further question.
+                    let Ok(Some((question, asker))) = datagram::receive(socket.as_fd()) else { return };
+                    let answer = |ahead: u64, bytes| {
+                        let figures = Figures { idle: bytes, ..Figures::default() };
+                        let body = match question.body {
+                            Body::HowAreYou => Body::Figures(Box::new(figures)),
+                            _ => Body::Given(bytes),
+                        };
+                        let message = Message { request: question.request.wrapping_add(ahead), body };
+                        datagram::send(socket.as_fd(), &asker, &message).unwrap();
+                    };
+                    (1..5).for_each(|ahead| answer(ahead, 7));
+                    answer(0, 42);
+                }
+            });
+            let mut asker = Asker::new(&Place::Namespace).unwrap();
+            let figures = asker.figures(std::slice::from_ref(&peer)).unwrap();
+            assert_eq!(figures[0].as_ref().map(|figures| figures.idle), Some(42));
+            assert_eq!(asker.give(&peer, Give::default(), true, || Gained::Nothing).unwrap(), 42);
+            assert_eq!(asker.datagrams(), 2);
+        });
+    }
+}

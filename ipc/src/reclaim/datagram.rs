@@ -15,15 +15,23 @@ use crate::reclaim::message::{LENGTH, Message};
 
 /// The bytes of an address before its name.
 const FAMILY: usize = mem::offset_of!(libc::sockaddr_un, sun_path);
-/// The bytes of the credentials beside a message. There is no room for descriptors, so the kernel closes those.
-// SAFETY: the macro only computes.
-const CONTROL: usize = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
+/// The bytes of credentials.
+const CREDENTIALS: u32 = 12;
+const _: () = assert!(size_of::<libc::ucred>() == CREDENTIALS as usize);
+/// The bytes of the control message with credentials. There is no room for descriptors, so the kernel closes those.
+const CONTROL: usize = {
+    // SAFETY: the macro only computes.
+    unsafe { libc::CMSG_SPACE(CREDENTIALS) as usize }
+};
+/// The bytes of the longest address.
+const ADDRESS: libc::socklen_t = 110;
+const _: () = assert!(size_of::<libc::sockaddr_un>() == ADDRESS as usize);
 
 /// The address of a socket.
 #[derive(Clone, Copy)]
 pub(crate) struct Address {
     raw: libc::sockaddr_un,
-    length: usize,
+    length: libc::socklen_t,
 }
 
 impl Address {
@@ -38,11 +46,11 @@ impl Address {
     }
 
     fn of(bytes: &[u8]) -> Option<Self> {
-        let mut raw = libc::sockaddr_un { sun_family: libc::AF_UNIX as libc::sa_family_t, sun_path: [0; 108] };
+        let mut raw = libc::sockaddr_un { sun_family: AddressFamily::UNIX.as_raw(), sun_path: [0; 108] };
         for (to, from) in raw.sun_path.get_mut(..bytes.len())?.iter_mut().zip(bytes) {
-            *to = from.cast_signed() as libc::c_char;
+            *to = libc::c_char::from_ne_bytes([*from]);
         }
-        Some(Self { raw, length: FAMILY + bytes.len() })
+        Some(Self { raw, length: (FAMILY + bytes.len()).try_into().ok()? })
     }
 }
 
@@ -56,8 +64,7 @@ pub(crate) fn bind(address: &Address) -> io::Result<OwnedFd> {
     let socket = rustix::net::socket_with(family, kind, flags, None)?;
     rustix::net::sockopt::set_socket_passcred(&socket, true)?;
     // SAFETY: the address is live, and `length` is at most its size.
-    let bound =
-        unsafe { libc::bind(socket.as_raw_fd(), (&raw const address.raw).cast(), address.length as libc::socklen_t) };
+    let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address.raw).cast(), address.length) };
     if bound == 0 { Ok(socket) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -72,7 +79,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, to: &Address, message: &Message) -> i
             bytes.len(),
             libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
             (&raw const to.raw).cast(),
-            to.length as libc::socklen_t,
+            to.length,
         )
     };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -88,7 +95,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Message, Add
     // SAFETY: all fields of this structure may be zero.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
     header.msg_name = (&raw mut sender.raw).cast();
-    header.msg_namelen = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+    header.msg_namelen = ADDRESS;
     header.msg_iov = &raw mut slice;
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr().cast();
@@ -97,10 +104,10 @@ pub(crate) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Message, Add
     // SAFETY: every pointer of the header is to a live variable of the stated size.
     let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
     let Ok(received) = usize::try_from(received) else { return Err(io::Error::last_os_error()) };
-    sender.length = header.msg_namelen as usize;
+    sender.length = header.msg_namelen;
     let user = user_of(&header);
     // A sender without an address gets no answer.
-    let dropped = !is_same_user(user) || sender.length <= FAMILY;
+    let dropped = !is_same_user(user) || sender.length as usize <= FAMILY;
     let message = bytes.get(..received).filter(|_| !dropped).and_then(Message::decode);
     Ok(message.map(|message| (message, sender)))
 }
@@ -111,12 +118,15 @@ fn user_of(header: &libc::msghdr) -> Option<libc::uid_t> {
     let first = unsafe { libc::CMSG_FIRSTHDR(header) };
     // SAFETY: the macro returns null or a header within the control bytes.
     let control = unsafe { first.as_ref() }?;
-    let is_whole = control.cmsg_len as usize >= size_of::<libc::cmsghdr>() + size_of::<libc::ucred>();
+    // SAFETY: the macro only computes.
+    let is_whole = control.cmsg_len as usize >= unsafe { libc::CMSG_LEN(CREDENTIALS) } as usize;
     if control.cmsg_level != libc::SOL_SOCKET || control.cmsg_type != libc::SCM_CREDENTIALS || !is_whole {
         return None;
     }
-    // SAFETY: the control message has credentials behind its header. Their alignment is at most that of the header.
-    let credentials = unsafe { libc::CMSG_DATA(first).cast::<libc::ucred>().read_unaligned() };
+    // SAFETY: the header is followed by its data.
+    let data = unsafe { libc::CMSG_DATA(first) };
+    // SAFETY: the control message says that these are whole credentials; their alignment does not matter.
+    let credentials = unsafe { data.cast::<libc::ucred>().read_unaligned() };
     Some(credentials.uid)
 }
 
@@ -130,9 +140,7 @@ pub(crate) fn has_socket(address: &Address) -> bool {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let Ok(socket) = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None) else { return true };
     // SAFETY: the address is live, and `length` is at most its size.
-    let connected = unsafe {
-        libc::connect(socket.as_raw_fd(), (&raw const address.raw).cast(), address.length as libc::socklen_t)
-    };
+    let connected = unsafe { libc::connect(socket.as_raw_fd(), (&raw const address.raw).cast(), address.length) };
     connected == 0 || io::Error::last_os_error().kind() != io::ErrorKind::ConnectionRefused
 }
 
@@ -182,14 +190,15 @@ mod tests {
         for (kind, user) in [(libc::SCM_CREDENTIALS, Some(4242)), (libc::SCM_RIGHTS, None)] {
             // SAFETY: the control bytes have room for one header with credentials.
             let first = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
+            // SAFETY: the macro only computes.
+            let length = unsafe { libc::CMSG_LEN(CREDENTIALS) };
+            let control = libc::cmsghdr { cmsg_len: length as _, cmsg_level: libc::SOL_SOCKET, cmsg_type: kind };
             // SAFETY: as above.
-            unsafe {
-                (*first).cmsg_len = libc::CMSG_LEN(size_of::<libc::ucred>() as u32) as _;
-            }
+            unsafe { first.write(control) };
             // SAFETY: as above.
-            unsafe { ((*first).cmsg_level, (*first).cmsg_type) = (libc::SOL_SOCKET, kind) };
+            let data = unsafe { libc::CMSG_DATA(first) };
             // SAFETY: as above.
-            unsafe { libc::CMSG_DATA(first).cast::<libc::ucred>().write_unaligned(credentials) };
+            unsafe { data.cast::<libc::ucred>().write_unaligned(credentials) };
             assert_eq!(user_of(&header), user);
         }
         header.msg_controllen = 0;
@@ -207,19 +216,17 @@ mod tests {
             rustix::net::sendto(&asker, bytes, SendFlags::empty(), &to).unwrap();
             assert!(receive(here.as_fd()).unwrap().is_none(), "{}", bytes.len());
         }
-        let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        // A copy of the write end that stays open would keep the pipe from its end.
+        let (mut read, write) = io::pipe().unwrap();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut rights = SendAncillaryBuffer::new(&mut space);
-        let carried = [asker.as_fd()];
+        let carried = [write.as_fd()];
         assert!(rights.push(SendAncillaryMessage::ScmRights(&carried)));
-        let before = open();
         rustix::net::sendmsg_addr(&asker, &to, &[io::IoSlice::new(&good)], &mut rights, SendFlags::empty()).unwrap();
         assert!(receive(here.as_fd()).unwrap().is_some());
-        // Other tests of this process open files too; a leak of this one would stay.
-        assert!((0..100).any(|_| open() <= before || {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-            false
-        }));
+        drop(write);
+        rustix::io::ioctl_fionbio(&read, true).unwrap();
+        assert_eq!(io::Read::read(&mut read, &mut [0]).expect("no copy is open"), 0);
     }
 
     #[test]

@@ -192,7 +192,7 @@ impl Message {
                     1 => true,
                     _ => return None,
                 },
-                below: rest.optional()?.map(u32::try_from).transpose().ok()?,
+                below: rest.number()?.checked_sub(1).map(u32::try_from).transpose().ok()?,
             }),
             4 => Body::Working,
             5 => Body::Given(rest.number()?),
@@ -250,8 +250,8 @@ impl Figures {
             idle: rest.number()?,
             evictable: rest.number()?,
             peak: rest.number()?,
-            limit: rest.optional()?,
-            share: rest.optional()?,
+            limit: rest.number()?.checked_sub(1),
+            share: rest.number()?.checked_sub(1),
             requests: rest.number()?,
             retries: rest.number()?,
             ooms: rest.number()?,
@@ -259,7 +259,7 @@ impl Figures {
             asks: rest.number()?,
             received: rest.number()?,
             given: rest.number()?,
-            received_ago: rest.optional()?,
+            received_ago: rest.number()?.checked_sub(1),
             is_releasing: rest.number()? != 0,
         })
     }
@@ -334,10 +334,6 @@ impl Reader<'_> {
         let field: [u8; N] = self.take()?;
         let text = String::from_utf8_lossy(field.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned();
         Some(text.chars().map(|c| if c.is_control() { '?' } else { c }).collect())
-    }
-
-    fn optional(&mut self) -> Option<Option<u64>> {
-        self.number().map(|number| number.checked_sub(1))
     }
 }
 
