@@ -2,6 +2,7 @@
 
 pub(crate) mod allocator_state;
 mod empty;
+mod exact;
 mod find;
 mod raw;
 mod settings;

@@ -77,6 +77,16 @@ pub enum Error {
         /// The reason.
         why: PointerProblem,
     },
+    /// A request named an address that is not free.
+    #[error("no {bytes} bytes can be allocated at {address:#x}: {why}")]
+    AddressNotFree {
+        /// The address.
+        address: u64,
+        /// The requested bytes.
+        bytes: u64,
+        /// The reason.
+        why: AddressProblem,
+    },
     /// An address is not the start of pinned memory of this allocator.
     #[error("invalid pinned pointer {address:#x}: {why}")]
     InvalidPinnedPointer {
@@ -201,6 +211,44 @@ pub enum PointerProblem {
     /// A handle owns it.
     #[error("it belongs to an owner, which frees it when dropped")]
     Owned,
+}
+
+/// Why no memory can be allocated at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddressProblem {
+    /// It lies in no segment of this allocator.
+    #[error("no memory of this allocator lies there; name an address that this process has freed on this device")]
+    Foreign,
+    /// No block can begin there.
+    #[error("blocks begin at multiples of 512 bytes; name the first byte of an earlier allocation")]
+    Misaligned,
+    /// It is memory of another stream or pool.
+    #[error("another stream or pool has that memory; ask in the stream and in the pool that allocated it before")]
+    Elsewhere,
+    /// A block there is in use.
+    #[error("{bytes} bytes from {start:#x} on are in use; free them before")]
+    InUse {
+        /// The start of the block.
+        start: u64,
+        /// Its bytes.
+        bytes: u64,
+    },
+    /// A freed block there waits for other streams.
+    #[error("other streams or processes still use what was freed there; wait for them before")]
+    Pending,
+    /// The addresses have no memory.
+    #[error("its memory has left, because it was idle; keep the pool that a graph captured, or allocate elsewhere")]
+    Unmapped,
+    /// The segment there serves only larger, or only smaller requests.
+    #[error("direct segments serve requests of up to 1 MiB or larger ones; ask for the size that was allocated there")]
+    OtherKind,
+    /// Fewer bytes are free there.
+    #[error("only {bytes} bytes are free there; free what follows before")]
+    TooShort {
+        /// The free bytes from the address on.
+        bytes: u64,
+    },
 }
 
 impl From<Forked> for Error {

@@ -173,7 +173,7 @@ pub use cachette_config as config;
 pub use cachette_hal as hal;
 use cachette_sync as sync;
 pub use config::Config;
-pub use error::{Error, PointerProblem};
+pub use error::{AddressProblem, Error, PointerProblem};
 pub use growable::Growable;
 #[cfg(feature = "ipc")]
 pub use ipc::{ImportedMemory, IpcError, SharedMemory};

@@ -55,6 +55,10 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             return None;
         };
         walk.block = held.block;
+        // The free block before it may have begun in the same stretch of the start index, which now has the new block.
+        if let Some(before) = self.blocks[held.block].before.get().filter(|before| self.blocks[*before].is_free()) {
+            self.blocks[before].indexed = false;
+        }
         let elastic = self.chunk_map.is_some();
         let block = &mut self.blocks[held.block];
         block.state = BlockState::Allocated;
@@ -63,6 +67,12 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
         self.last_found = BlockId::NONE;
         Some(held.block)
+    }
+
+    /// Returns whether a request of `bytes` may get a part of the block around an address. Direct segments have blocks of
+    /// one kind, on which their start index relies.
+    pub(crate) fn is_of_kind(&self, at: u64, bytes: u64) -> bool {
+        self.chunk_map.is_some() || self.around(at).is_some_and(|(_, block)| block.kind == kind_of(bytes))
     }
 
     /// The block that contains an address, which is not below that of an earlier call.

@@ -12,6 +12,7 @@ use crate::heap_policy::HeapPolicy;
 use crate::label::Label;
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::observe::history::Level;
+use crate::size::SegmentKind;
 use crate::stats::{Counted, Row};
 use crate::stream_state::StreamState;
 
@@ -56,6 +57,28 @@ impl<D: Device> Heap<D> {
         request: Request,
     ) -> Option<Allocated> {
         self.allocate_block(state, request, |blocks, policy| blocks.allocate(policy, policy.round(request.requested)))
+    }
+
+    /// Allocates exactly the bytes at an address, after it frees the pending blocks whose events have passed. Returns
+    /// `None` if they are not free.
+    pub(crate) fn allocate_at(self: &Arc<Self>, request: Request, address: u64) -> hal::Result<Option<Allocated>> {
+        let processed = self.process_events();
+        self.reuse_in_capture();
+        let allocated = self.allocate_block(self.state.lock(), request, |blocks, policy| {
+            let rounded = policy.round(request.requested);
+            if !blocks.is_of_kind(address, rounded) {
+                return BlockId::NONE;
+            }
+            let mut walk = blocks.walk();
+            let found = blocks.allocate_at(&mut walk, address, rounded);
+            let counted = blocks.counted_split();
+            blocks.split = Default::default();
+            for (kind, split) in [SegmentKind::Small, SegmentKind::Large].into_iter().zip(counted) {
+                blocks.split_grows(kind, split.blocks, split.bytes);
+            }
+            found.unwrap_or(BlockId::NONE)
+        });
+        if allocated.is_none() { processed.map(|()| None) } else { Ok(allocated) }
     }
 
     /// Allocates the block that `choose` takes out of the free ones.

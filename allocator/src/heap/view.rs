@@ -8,6 +8,7 @@ use cachette_hal::{Device, StreamRef};
 
 use super::{Heap, HeapGuard};
 use crate::blocks::{Block, BlockId, BlockState, Chunk, HeapBlocksCopy};
+use crate::error::AddressProblem;
 use crate::fence::Fence;
 use crate::heap::history::Stacks;
 use crate::label::Label;
@@ -87,6 +88,21 @@ impl<D: Device> Heap<D> {
         let mut state = self.state.lock();
         state.blocks.coalesce();
         state.blocks.around(address).map(|(_, block)| (block.address, block.state))
+    }
+
+    /// Returns why `bytes` cannot be allocated at an address in a segment of the heap.
+    pub(crate) fn why_not_free(&self, address: u64, bytes: u64) -> AddressProblem {
+        let mut state = self.state.lock();
+        state.blocks.coalesce();
+        let of_kind = state.blocks.is_of_kind(address, state.policy.round(bytes));
+        let around = state.blocks.around(address).filter(|_| !state.asleep);
+        around.map_or(AddressProblem::Unmapped, |(_, block)| match block.state {
+            BlockState::Allocated => AddressProblem::InUse { start: block.address, bytes: block.bytes() },
+            BlockState::Pending => AddressProblem::Pending,
+            BlockState::Free if !of_kind => AddressProblem::OtherKind,
+            BlockState::Free => AddressProblem::TooShort { bytes: block.end() - address },
+            _ => AddressProblem::Unmapped,
+        })
     }
 
     /// Returns whether the heap has no allocation, no pending block and no memory from the device.

@@ -36,6 +36,7 @@ mod elastic_turns;
 mod elastic_waits;
 mod events;
 mod eviction;
+mod exact_addresses;
 mod failures;
 mod fixture;
 mod garbage_collection;

@@ -59,9 +59,10 @@ impl From<Error> for Failure {
             Error::TooLarge { .. } | Error::TooManyElements { .. } => Status::TooLarge,
             Error::Growable(GrowableProblem::Captured) => Status::Capture,
             Error::LengthMismatch { .. } | Error::InvalidFraction(_) | Error::Growable(_) => Status::InvalidArgument,
-            Error::ForeignBuffer | Error::InvalidPointer { .. } | Error::InvalidPinnedPointer { .. } => {
-                Status::InvalidPointer
-            }
+            Error::ForeignBuffer
+            | Error::InvalidPointer { .. }
+            | Error::InvalidPinnedPointer { .. }
+            | Error::AddressNotFree { .. } => Status::InvalidPointer,
             Error::Missing(_) => Status::Unsupported,
             Error::Device(error) => status_of(error.kind()),
             Error::ForeignStream | Error::UnknownStream { .. } => Status::ForeignStream,

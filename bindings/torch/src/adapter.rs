@@ -7,7 +7,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `memory` | freeing by address only |
+//! | `memory` | memory by its address |
 //! | `pinned` | pinned memory for PyTorch's host allocator |
 //! | `figures` | statistics, limits, caching, and peer access |
 //! | `pools`, `checkpoints` | pools with users and sources, and their checkpoints |
@@ -47,7 +47,7 @@ pub use figures::{
     cachette_adapter_memory_fraction, cachette_adapter_reset_peaks, cachette_adapter_reset_totals,
     cachette_adapter_set_caching, cachette_adapter_stats,
 };
-pub use memory::{cachette_adapter_bytes, cachette_adapter_free};
+pub use memory::{cachette_adapter_allocate_at, cachette_adapter_bytes, cachette_adapter_free};
 pub use pinned::{
     PinnedFigures, cachette_adapter_pin, cachette_adapter_pinned_empty, cachette_adapter_pinned_record,
     cachette_adapter_pinned_reset, cachette_adapter_pinned_stats, cachette_adapter_pins, cachette_adapter_unpin,

@@ -122,6 +122,20 @@ def test_p12_a_hundred_captures_leave_nothing_behind() -> None:
     assert torch.cuda.memory_reserved() <= before + 4 * MiB
 
 
+def test_p12_a_tensor_is_made_again_at_its_address() -> None:
+    torch = gpu.enabled()
+    if not gpu.COMPILED or not hasattr(torch.UntypedStorage, "_resize_with_addr_"):
+        return
+    tensor = torch.full((MiB,), 5.0, device="cuda")
+    storage, address = tensor.untyped_storage(), tensor.data_ptr()
+    storage.resize_(0)
+    storage._resize_with_addr_(4 * MiB, address)
+    assert storage.data_ptr() == address and bool((tensor == 5).all())
+    other = torch.empty(0, device="cuda").untyped_storage()
+    with gpu.raises(RuntimeError, "are in use; free them before"):
+        other._resize_with_addr_(4 * MiB, address)
+
+
 def test_p12_graphed_callables_train() -> None:
     torch = gpu.enabled()
     torch.manual_seed(0)

@@ -1,13 +1,36 @@
-//! Freeing memory by its address.
+//! Memory by its address.
 
 use std::ffi::{c_int, c_void};
 
-use cachette::Allocator;
+use cachette::hal::StreamRef;
+use cachette::{Allocator, Label};
 use cachette_process as process;
 
-use crate::entry::{ask_owner, guarded, of_memory, tell_of_free};
+use crate::entry::{allocator_of, ask_owner, guarded, of_memory, or_raise, tell_of_free, with_vendor};
 use crate::error::Error;
 use crate::ipc;
+
+/// Allocates exactly the memory at an address, which is free memory of the stream and of the pool that serves the request.
+///
+/// # Safety
+///
+/// 1. `stream` is a live stream of `device`, or null.
+/// 2. It stays so as long as the process allocates on the device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_allocate_at(
+    ptr: *mut c_void,
+    bytes: usize,
+    device: c_int,
+    stream: *mut c_void,
+) {
+    let stream = StreamRef::from_raw(stream as usize);
+    or_raise(|| {
+        let allocator = allocator_of(device)?;
+        // SAFETY: 1. and 2. are the caller's promises; allocators of the plug-in live as long as the process.
+        let allocated = unsafe { allocator.allocate_raw_at(ptr as u64, bytes as u64, stream, Label::TORCH) };
+        with_vendor(allocator, allocated)
+    });
+}
 
 /// Frees memory of [`cachette_torch_alloc`](crate::cachette_torch_alloc) on any device; null is ignored.
 ///

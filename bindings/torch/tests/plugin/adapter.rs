@@ -6,8 +6,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cachette_torch::adapter::{
-    BlockEntry, EventEntry, Figures, PoolSource, SegmentEntry, Text, User, Visitor, cachette_adapter_bytes,
-    cachette_adapter_caches, cachette_adapter_checkpoint, cachette_adapter_drop_checkpoint,
+    BlockEntry, EventEntry, Figures, PoolSource, SegmentEntry, Text, User, Visitor, cachette_adapter_allocate_at,
+    cachette_adapter_bytes, cachette_adapter_caches, cachette_adapter_checkpoint, cachette_adapter_drop_checkpoint,
     cachette_adapter_empty_pool, cachette_adapter_free, cachette_adapter_largest, cachette_adapter_memory_fraction,
     cachette_adapter_on_out_of_memory, cachette_adapter_on_pressure, cachette_adapter_pool_holds,
     cachette_adapter_pool_uses, cachette_adapter_record_history, cachette_adapter_records_history,
@@ -23,6 +23,7 @@ use super::pools::{POOL, begin, end, release};
 
 pub(crate) const CASES: &[Case] = &[
     ("m1_memory_is_freed_by_its_address_alone", by_address),
+    ("memory_is_allocated_again_at_its_address", again_at_its_address),
     ("m9_an_unknown_address_is_counted_once", unknown),
     ("s1_figures_are_those_of_the_allocator", figures),
     ("s1_a_device_that_nobody_used_has_zeros", unused),
@@ -74,6 +75,20 @@ fn by_address() {
     free(first);
     free(ptr::null_mut());
     assert_eq!(bed::allocator(0).allocated_bytes(), 0);
+    assert_eq!(counters(), cachette_torch::Counters::default());
+}
+
+fn again_at_its_address() {
+    bed::start("");
+    let old = allocate(12 * MIB, 1, DEFAULT);
+    free(old);
+    let at = old.wrapping_byte_add(4 << 20);
+    call!(cachette_adapter_allocate_at(at, 3 << 20, 1, ptr::null_mut()));
+    assert_eq!(found(at), (3 * MIB, 1));
+    assert_eq!(bed::allocator(1).allocated_bytes(), 3 * MIB);
+    free(at);
+    assert_eq!(allocate(12 * MIB, 1, DEFAULT), old);
+    free(old);
     assert_eq!(counters(), cachette_torch::Counters::default());
 }
 

@@ -75,14 +75,18 @@ cudaStream_t current_stream(c10::DeviceIndex device) {
   return known.handle;
 }
 
-void* get(size_t bytes, c10::DeviceIndex device, cudaStream_t stream) {
-  void* memory = ask(bytes, device, stream);
+// Tells those who listen of memory that was got.
+void* told(void* memory) {
   if (C10_UNLIKELY(thrown::is_any_kept())) give_up(memory);
   if (C10_UNLIKELY(c10::impl::GPUTrace::haveState))
     if (const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace())
       (*interpreter)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(memory));
   if (C10_UNLIKELY(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) != nullptr)) report_gain(memory);
   return memory;
+}
+
+void* get(size_t bytes, c10::DeviceIndex device, cudaStream_t stream) {
+  return told(ask(bytes, device, stream));
 }
 
 }  // namespace
@@ -110,6 +114,24 @@ c10::DataPtr Allocator::allocate(size_t bytes) {
   void* memory = bytes == 0 ? nullptr : get(bytes, device, current_stream(device));
   return {memory, memory, &release, c10::Device(c10::DeviceType::CUDA, device)};
 }
+
+#if CACHETTE_TORCH_FROM(2, 13)
+c10::DataPtr Allocator::allocateWithAddress(size_t bytes, void* address) {
+  c10::DeviceIndex device = current_device();
+  if (bytes != 0) {
+    thrown::begin();
+    try {
+      cachette_adapter_allocate_at.address(address, bytes, device, current_stream(device));
+    } catch (...) {
+      thrown::throw_kept();
+      throw;
+    }
+    told(address);
+  }
+  void* memory = bytes == 0 ? nullptr : address;
+  return {memory, memory, &release, c10::Device(c10::DeviceType::CUDA, device)};
+}
+#endif
 
 c10::DeleterFnPtr Allocator::raw_deleter() const {
   return &release;

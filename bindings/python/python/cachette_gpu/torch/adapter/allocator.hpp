@@ -94,6 +94,9 @@ class Allocator final : public torch_cuda::CUDAAllocator {
   void attachOomRejectionObserver(torch_cuda::OomRejectionObserver observer) override;
   std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* memory) override;
 #endif
+#if CACHETTE_TORCH_FROM(2, 13)
+  c10::DataPtr allocateWithAddress(size_t bytes, void* address) override;  // allocator.cpp
+#endif
 #if CACHETTE_TORCH_FROM(2, 14)
   bool supportsUserMetadata() override;
   void annotateMemory(const void* memory, const std::string& words) override;

@@ -179,6 +179,7 @@ struct Function<Result(Arguments...)> {
   F(void, cachette_adapter_pinned_empty, ())                                                                        \
   F(void, cachette_adapter_pinned_stats, (PinnedFigures*))                                                          \
   F(void, cachette_adapter_pinned_reset, (bool peaks))                                                              \
+  F(void, cachette_adapter_allocate_at, (void*, size_t bytes, int device, Stream))                                  \
   F(bool, cachette_adapter_configure, (Text, void (*write)(User, const uint8_t*, size_t), User))
 
 // The functions, under their names; set once, before anything is called.
