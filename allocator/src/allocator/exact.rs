@@ -68,7 +68,7 @@ impl<D: Device> AllocatorState<D> {
     fn heap_for(&self, stream: StreamRef) -> Result<&Arc<Heap<D>>, Error> {
         let heap = self.heap_of_raw(stream)?;
         let stream_state = &heap.stream_state;
-        if thread::entered_pools() > 0
+        if thread::entered() > 0
             && let Some(inside) = self.heap_inside(stream, stream_state)?
         {
             return Ok(inside);
