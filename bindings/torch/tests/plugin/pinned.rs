@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use cachette::hal::Call;
+use cachette::hal::{Call, CaptureMode, Device};
 use cachette_torch::adapter::{
     PinnedFigures, cachette_adapter_pin, cachette_adapter_pinned_empty, cachette_adapter_pinned_record,
     cachette_adapter_pinned_reset, cachette_adapter_pinned_stats, cachette_adapter_pins, cachette_adapter_unpin,
@@ -12,11 +12,13 @@ use cachette_torch::counters;
 
 use super::Case;
 use super::bed::{self, DEFAULT, MIB, call, handle};
+use super::pools::{POOL, begin, end, release};
 
 pub(crate) const CASES: &[Case] = &[
     ("n1_pinned_memory_is_the_cache_of_a_used_device", one_cache),
     ("n3_pinned_memory_waits_for_streams_of_every_device", waits),
     ("n3_a_part_of_pinned_memory_is_recorded_and_other_memory_is_not", parts),
+    ("n6_pinned_memory_of_a_capture_serves_again_after_its_pool_is_released", captured),
     ("n7_pinned_figures_are_zeros_before_the_first_request", zeros),
     ("n8_pinned_memory_that_is_no_ones_is_counted_once", unknown),
     ("n8_pinned_memory_can_stay_pytorchs", native),
@@ -82,6 +84,33 @@ fn parts() {
     cachette_adapter_unpin(memory);
     cachette_adapter_pinned_empty();
     assert!(!record(memory, 0, ptr::null_mut()), "it is gone");
+}
+
+/// The calls that PyTorch makes for a graph on another device than that of the cache.
+fn captured() {
+    let backend = bed::start_over("", false);
+    let (before, inside) = (pin(MIB, 0), pin(MIB, 0));
+    let (device, stream) = (bed::device(&backend, 1), bed::stream(1));
+    begin(1, POOL);
+    let capture = device.capture().unwrap();
+    // SAFETY: 1. the stream lives as long as the case.
+    unsafe { capture.begin_capture(stream.handle(), CaptureMode::Global) }.unwrap();
+    for memory in [before, inside] {
+        assert!(record(memory, 1, handle(stream.handle())));
+    }
+    cachette_adapter_unpin(inside);
+    // SAFETY: 1. the stream lives as long as the case.
+    let graph = unsafe { capture.end_capture(stream.handle()) }.unwrap();
+    end(1, POOL);
+    cachette_adapter_unpin(before);
+    cachette_adapter_pinned_empty();
+    let others = [pin(MIB, 0), pin(MIB, 0)];
+    assert!(!others.contains(&before) && !others.contains(&inside), "the graph has them");
+    release(1, POOL);
+    // SAFETY: 1. it was made above.
+    unsafe { capture.destroy_graph(graph) }.unwrap();
+    let later = [pin(MIB, 0), pin(MIB, 0)];
+    assert!(later.contains(&before) && later.contains(&inside), "they serve again");
 }
 
 fn zeros() {
