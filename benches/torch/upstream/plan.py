@@ -56,8 +56,8 @@ FILES = {
     "distributed/test_data_parallel.py": File(),
 }
 
-#: Tests that may differ: they ask for the name of the allocator.
-ALLOWED = ("test_allocator_backend",)
+#: Tests that may differ: one asks for the name of the allocator, one for pinned blocks in powers of two.
+ALLOWED = ("test_allocator_backend", "test_host_memory_stats")
 
 #: Tests that one process runs. The division is the same in every setting, for a test can depend on those before it.
 SHARD = 40
