@@ -8,6 +8,7 @@
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::{env, fs, io};
 
@@ -102,7 +103,8 @@ impl Place {
                 Ok(Named { socket: datagram::bind(&address)?, name: String::new(), file: None })
             }
             Self::Folder(_) => {
-                self.bind_name(format!("ask-{}-{:08x}", std::process::id(), u32::from_le_bytes(random()?)))
+                let (pid, random) = (std::process::id(), u32::from_le_bytes(random()?));
+                self.bind_name(format!("{}ask-{pid}-{random:08x}", self.prefix()))
             }
         }
     }
@@ -141,9 +143,15 @@ impl Place {
         match self {
             Self::Namespace => Ok(names_in(&fs::read_to_string(NAMES)?, &self.prefix())),
             Self::Folder(folder) => {
-                let names = fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
-                let names = names.collect::<io::Result<Vec<_>>>()?.into_iter().flatten();
-                Ok(names.filter(|name| name.starts_with("ask-") || name.starts_with(&self.prefix())).collect())
+                let mut names = Vec::new();
+                for entry in fs::read_dir(folder)? {
+                    let entry = entry?;
+                    // Other files of the user stay, whatever their names are.
+                    let is_socket = entry.file_type().is_ok_and(|kind| kind.is_socket());
+                    let name = entry.file_name().into_string().ok().filter(|_| is_socket);
+                    names.extend(name.filter(|name| name.starts_with(&self.prefix())));
+                }
+                Ok(names)
             }
         }
     }
@@ -217,7 +225,7 @@ mod tests {
             drop(named);
             fs::rename(kept, name).unwrap();
         }
-        fs::write(folder.join("a-file-of-the-user"), b"").unwrap();
+        fs::write(folder.join("r1-a-file-of-the-user"), b"").unwrap();
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 3);
         assert!(place.peers(None).unwrap().is_empty());
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
