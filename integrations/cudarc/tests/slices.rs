@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
+use cachette::hal::StreamRef;
 use cachette::{Allocator, Backends};
 use cachette_cudarc_allocator::{Error, install};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode, cudaError_enum as Status};
@@ -105,7 +106,9 @@ fn a_stream_that_the_program_dropped_still_orders_its_memory() {
     allocator.set_memory_limit(Some(24 << 20));
     let first = context.new_stream().unwrap();
     drop(first.alloc_zeros::<u8>(20 << 20).unwrap());
+    let ended = Arc::downgrade(&first);
     drop(first);
+    assert!(ended.upgrade().is_some(), "the cache keeps it");
     let second = context.new_stream().unwrap();
     let slice = second.alloc_zeros::<u8>(20 << 20).unwrap();
     assert_eq!(second.clone_dtoh(&slice.slice(..LEN)).unwrap(), [0; LEN]);
@@ -120,6 +123,9 @@ fn borrowed_and_per_thread_streams_have_the_drivers_memory() {
     let (allocator, context) = setting();
     context.bind_to_thread().unwrap();
     let raw = result::stream::create(result::stream::StreamKind::NonBlocking).unwrap();
+    // Another library may use the handle with Cachette.
+    // SAFETY: 1. and 2. The handle is valid on every thread, at all times.
+    let _adopted = unsafe { allocator.adopt_stream(StreamRef::from_raw(2)) }.unwrap();
     // SAFETY: the stream is live, and destroyed below.
     let borrowed = unsafe { context.wrap_borrowed_stream(raw) };
     for stream in [&borrowed, &context.per_thread_stream()] {
@@ -127,15 +133,37 @@ fn borrowed_and_per_thread_streams_have_the_drivers_memory() {
         assert_eq!(stream.clone_dtoh(&slice).unwrap(), OLD);
     }
     assert_eq!(allocator.stats().allocation.all.allocated, 0);
-    // Cached memory that such a stream frees is free when its work is over.
-    let leaked = context.default_stream().clone_htod(&OLD).unwrap().leak();
-    context.synchronize().unwrap();
-    // SAFETY: the memory has this length, and comes from the context's allocator.
-    drop(unsafe { borrowed.upgrade_device_ptr::<u8>(leaked, LEN) });
-    assert_eq!(allocator.allocated_bytes(), 0);
     drop(borrowed);
     // SAFETY: nothing uses it any more.
     unsafe { result::stream::destroy(raw) }.unwrap();
+    context.check_err().unwrap();
+}
+
+/// The cache cannot wait later for a stream that may end.
+#[test]
+fn a_borrowed_stream_frees_cached_memory_when_its_work_is_over() {
+    let (allocator, context) = setting();
+    let owner = context.new_stream().unwrap();
+    // SAFETY: `owner` outlives it.
+    let borrowed = unsafe { context.wrap_borrowed_stream(owner.cu_stream()) };
+    let leaked = context.default_stream().clone_htod(&OLD).unwrap().leak();
+    context.synchronize().unwrap();
+    // SAFETY: the memory has this length, and comes from the context's allocator.
+    let slice = unsafe { borrowed.upgrade_device_ptr::<u8>(leaked, LEN) };
+    let hold = Hold::new(&borrowed);
+    let reached = borrowed.record_event(None).unwrap();
+    let release = std::thread::spawn(move || {
+        sleep(Duration::from_millis(50));
+        drop(hold);
+    });
+    drop(slice);
+    assert!(reached.is_complete());
+    release.join().unwrap();
+    assert_eq!(allocator.allocated_bytes(), 0);
+    // Once the cache keeps the stream, every wrapper of it is served.
+    let kept = [owner.clone_htod(&OLD).unwrap(), borrowed.clone_htod(&OLD).unwrap()];
+    assert_eq!(allocator.allocated_bytes(), 2 * LEN as u64);
+    drop(kept);
     context.check_err().unwrap();
 }
 
