@@ -95,7 +95,7 @@ def run(children):
     said = []
     for child in children:
         out, err = child.communicate()
-        said.append(json.loads(out) if child.returncode == 0 else {"failed": err.strip().splitlines()[-1][:300]})
+        said.append(json.loads(out) if child.returncode == 0 else {"failed": err.strip()[-2500:]})
     return time.monotonic() - begun, said
 
 

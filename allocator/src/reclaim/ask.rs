@@ -31,6 +31,8 @@ const GROWTH: u64 = 2 << 20;
 const ROUNDS: u32 = 8;
 /// For so long a process keeps what it received, in milliseconds, unless a request would fail.
 const KEPT: u64 = 1000;
+/// How long the end of a process with much memory may take.
+const ENDING: Duration = Duration::from_secs(5);
 /// How often a waiting request looks at the free memory, and how often it tries everything again.
 const LOOK: Duration = Duration::from_millis(5);
 const AGAIN: Duration = Duration::from_millis(100);
@@ -51,6 +53,8 @@ pub(crate) struct Reclaim<'a, D: Device> {
     /// The priority of the request's pool. Evicted pools of others have a lower one.
     below: Option<Priority>,
     rounds: Cell<u32>,
+    /// Whether it has waited for processes that end.
+    has_waited: Cell<bool>,
     /// The end of the wait, once it has begun.
     until: Cell<Option<Instant>>,
     /// The figures of the last round.
@@ -63,7 +67,7 @@ impl<'a, D: Device> Reclaim<'a, D> {
     /// The thread that uses it holds no lock of the allocator.
     pub(crate) const fn new(inner: &'a AllocatorState<D>, bytes: u64, below: Option<Priority>) -> Self {
         let seen = RefCell::new(Vec::new());
-        Self { inner, bytes, below, rounds: Cell::new(0), until: Cell::new(None), seen }
+        Self { inner, bytes, below, rounds: Cell::new(0), has_waited: Cell::new(false), until: Cell::new(None), seen }
     }
 
     /// Asks for idle memory. Returns whether the device has enough now.
@@ -73,7 +77,29 @@ impl<'a, D: Device> Reclaim<'a, D> {
 
     /// Asks for all that others may release before the request fails. Returns whether the device has enough now.
     pub(crate) fn last(&self, evict: bool) -> bool {
-        self.round(Part::All { evict })
+        self.round(Part::All { evict }) || self.wait_for_ends()
+    }
+
+    /// Waits once for processes that hold enough idle memory and did not release it.
+    ///
+    /// A process that is ending answers until the system stops its threads, but its driver serves it no more. Its memory
+    /// is free a moment later.
+    fn wait_for_ends(&self) -> bool {
+        let idle: u64 = self.seen.borrow().iter().map(|of| of.idle).sum();
+        let Some(goal) = self.goal().filter(|goal| idle.saturating_add(self.free()) >= *goal) else { return false };
+        if self.has_waited.replace(true) {
+            return false;
+        }
+        self.inner.shared.callbacks.waiting(|| {
+            let end = Instant::now() + ENDING;
+            while Instant::now() < end {
+                thread::sleep(LOOK);
+                if self.free() >= goal {
+                    return true;
+                }
+            }
+            false
+        })
     }
 
     /// Waits for a while, if the configuration lets the request wait for others. Returns `false` at the end of that time.

@@ -10,6 +10,12 @@ fn raw(test: &TestAllocator, bytes: u64, stream: &Stream) -> u64 {
     unsafe { test.allocator.allocate_raw_as(bytes, stream.handle(), Label::new("cupy")) }.expect("there is room")
 }
 
+fn free(test: &TestAllocator, held: &[u64]) {
+    for address in held {
+        test.allocator.free_raw(*address).expect("it is allocated");
+    }
+}
+
 #[test]
 fn a_thread_that_has_entered_a_label_gives_it_to_raw_memory() {
     let (test, [stream]) = TestAllocator::of(200 * MIB, "").with_streams();
@@ -26,7 +32,7 @@ fn a_thread_that_has_entered_a_label_gives_it_to_raw_memory() {
     held.push(raw(&test, 12 * MIB, &stream));
     let by_label = test.allocator.memory_holders().by_label;
     assert_eq!(by_label, [("kv_cache", 60 * MIB), ("weights", 30 * MIB), ("cupy", 22 * MIB)]);
-    held.iter().for_each(|address| test.allocator.free_raw(*address).expect("it is allocated"));
+    free(&test, &held);
     assert_eq!(test.allocator.memory_holders().by_label, []);
 }
 
@@ -48,7 +54,7 @@ fn a_label_is_of_one_thread_and_leaves_entered_pools_alone() {
     let [(default, none, _), (of_pool, tag, _)] = &*held.by_pool else { panic!("{held:?}") };
     assert_eq!((*default, &**none), (PoolId::DEFAULT, ""));
     assert_eq!((*of_pool, &**tag), (pool.id(), "weights"));
-    [first, second, third].iter().for_each(|address| test.allocator.free_raw(*address).expect("it is allocated"));
+    free(&test, &[first, second, third]);
 }
 
 #[test]
@@ -62,12 +68,12 @@ fn errors_and_metrics_have_the_bytes_of_each_label() {
     };
     let Err(Error::OutOfMemory(report)) = test.allocator.allocate(80 * MIB, &stream) else { panic!("it is full") };
     assert_eq!(report.by_label, [("kv_cache", 40 * MIB), ("", 20 * MIB), ("cupy", 10 * MIB)]);
-    let text = "; in use by kv_cache 40.00 MiB, others 20.00 MiB, cupy 10.00 MiB";
-    assert!(report.to_string().contains(text), "{report}");
+    let named = "; in use by kv_cache 40.00 MiB, others 20.00 MiB, cupy 10.00 MiB";
+    assert!(report.to_string().contains(named), "{report}");
     let mut page = String::new();
     test.allocator.metrics().write_prometheus(&mut page, &[]).expect("a string takes all");
     let line = format!("cachette_labelled_bytes{{device=\"0\",backend=\"host\",label=\"kv_cache\"}} {}\n", 40 * MIB);
     assert!(page.contains(&line), "{page}");
     drop(owned);
-    [library, cache].iter().for_each(|address| test.allocator.free_raw(*address).expect("it is allocated"));
+    free(&test, &[library, cache]);
 }

@@ -57,6 +57,25 @@ fn a_killed_process_leaves_nothing_and_is_not_asked() {
 }
 
 #[test]
+fn a_request_waits_for_the_memory_of_a_process_that_is_ending() {
+    let card = Card::new(64);
+    let mut ending = card.process("reclaim:False");
+    ending.done("allocate it 60");
+    ending.done("pretend 60");
+    let mut asker = card.process(RECLAIM);
+    asker.tell("allocate a 40");
+    std::thread::sleep(Duration::from_millis(400));
+    ending.kill();
+    assert_eq!(asker.answer(), Ok(String::new()));
+    // What nobody says is idle is not waited for.
+    let mut other = card.process("reclaim:False");
+    other.done("pretend 10");
+    let begun = Instant::now();
+    assert!(asker.ask("allocate b 40").is_err());
+    assert!(begun.elapsed() < Duration::from_secs(4));
+}
+
+#[test]
 fn a_forked_child_does_not_answer_for_its_parent() {
     let card = Card::new(64);
     let mut one = card.process(RECLAIM);

@@ -1,7 +1,7 @@
 //! Two allocators of one process on one device, which are neighbours like any others.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,12 @@ fn allocator(device: &HostDevice, config: &str) -> (Allocator, Stream) {
     (allocator, stream)
 }
 
+/// A process runs one release at a time, so these tests take turns.
+static ONE_RELEASE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn two_allocators_of_a_process_give_each_other_memory() {
+    let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
     let card = Card::new(64);
     let device = device(&card);
     let (one, of_one) = allocator(&device, RECLAIM);
@@ -45,6 +49,7 @@ fn two_allocators_of_a_process_give_each_other_memory() {
 
 #[test]
 fn a_captured_stream_gets_idle_memory_of_others_and_evicts_nothing() {
+    let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
     let card = Card::new(64);
     let device = device(&card);
     let (one, of_one) = allocator(&device, RECLAIM);
@@ -64,6 +69,7 @@ fn a_captured_stream_gets_idle_memory_of_others_and_evicts_nothing() {
 
 #[test]
 fn a_request_that_would_fail_waits_for_a_release_behind_queued_work() {
+    let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
     let card = Card::new(64);
     let device = device(&card);
     let (one, of_one) = allocator(&device, RECLAIM);
@@ -80,6 +86,7 @@ fn a_request_that_would_fail_waits_for_a_release_behind_queued_work() {
 
 #[test]
 fn a_release_behind_work_that_does_not_end_is_waited_for_some_seconds() {
+    let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
     let card = Card::new(64);
     let device = device(&card);
     let (one, of_one) = allocator(&device, RECLAIM);
@@ -95,6 +102,7 @@ fn a_release_behind_work_that_does_not_end_is_waited_for_some_seconds() {
 
 #[test]
 fn a_dropped_allocator_is_not_asked() {
+    let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
     let card = Card::new(64);
     let device = device(&card);
     let (one, of_one) = allocator(&device, RECLAIM);
@@ -109,6 +117,7 @@ fn a_dropped_allocator_is_not_asked() {
 
 #[test]
 fn an_observer_may_allocate_while_others_are_asked() {
+    let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
     let card = Card::new(64);
     let device = device(&card);
     let (one, of_one) = allocator(&device, RECLAIM);
@@ -128,6 +137,7 @@ fn an_observer_may_allocate_while_others_are_asked() {
 
 #[test]
 fn processes_with_devices_of_their_own_never_meet() {
+    let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
     let alone = HostBackend::new(HostConfig::default().capacity(64 * MIB)).unwrap().device(Ordinal(0)).unwrap();
     let (one, of_one) = allocator(&alone, RECLAIM);
     let (two, of_two) = allocator(&alone, RECLAIM);

@@ -14,6 +14,7 @@ use std::{env, fs, iter, ptr, thread};
 
 use cachette::evict::{Priority, Resident};
 use cachette::{Allocation, Allocator, Backends, Notice, Pool, PoolOptions, Stream};
+use cachette_ipc::reclaim::{Figures, Give, Holder, Neighbour, Place, Registration, register};
 
 pub(crate) const MIB: u64 = 1 << 20;
 /// The configuration of most processes: chunks of one page, so that they give exactly what is asked for.
@@ -161,6 +162,31 @@ fn reclaim_process() {
     }
 }
 
+/// What a process that is ending answers: it holds idle memory, and cannot release it.
+struct Ending(u64);
+
+impl Neighbour for Ending {
+    fn figures(&self) -> Figures {
+        let mut figures = Figures::default();
+        (figures.pid, figures.reserved, figures.idle) = (std::process::id(), self.0, self.0);
+        figures
+    }
+
+    fn give(&self, _: Give) -> u64 {
+        0
+    }
+
+    fn holders(&self) -> Vec<Holder> {
+        Vec::new()
+    }
+
+    fn write_snapshot(&self) -> String {
+        String::new()
+    }
+
+    fn tick(&self) {}
+}
+
 struct State {
     allocator: Allocator,
     stream: Stream,
@@ -168,6 +194,7 @@ struct State {
     memory: BTreeMap<String, Allocation>,
     pools: BTreeMap<String, Pool>,
     guards: BTreeMap<String, Resident>,
+    pretended: Vec<(Registration, Arc<dyn Neighbour>)>,
 }
 
 impl State {
@@ -182,7 +209,7 @@ impl State {
         });
         let stream = allocator.create_stream().unwrap();
         let (memory, pools, guards) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { allocator, stream, alone, memory, pools, guards }
+        Self { allocator, stream, alone, memory, pools, guards, pretended: Vec::new() }
     }
 
     fn execute(&mut self, line: &str) -> Result<String, String> {
@@ -193,6 +220,13 @@ impl State {
             ["allocate", name, mib] => {
                 let memory = self.allocator.allocate(number(mib) * MIB, &self.stream).map_err(|e| e.to_string())?;
                 self.memory.insert(name.to_owned(), memory);
+            }
+            ["pretend", mib] => {
+                let neighbour: Arc<dyn Neighbour> = Arc::new(Ending(number(mib) * MIB));
+                let device = self.allocator.device_info().uuid;
+                let answers = Some((&Place::of_environment(), &device));
+                let registration = register(answers, None, Arc::downgrade(&neighbour)).map_err(|it| it.to_string())?;
+                self.pretended.push((registration, neighbour));
             }
             ["free", name] => drop(self.memory.remove(name)),
             ["pool", name, priority, mib] => {
