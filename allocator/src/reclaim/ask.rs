@@ -86,10 +86,11 @@ impl<'a, D: Device> Reclaim<'a, D> {
     /// is free a moment later.
     fn wait_for_ends(&self) -> bool {
         let idle: u64 = self.seen.borrow().iter().map(|of| of.idle).sum();
-        let Some(goal) = self.goal().filter(|goal| idle.saturating_add(self.free()) >= *goal) else { return false };
-        if self.has_waited.replace(true) {
+        if idle == 0 || self.has_waited.get() {
             return false;
         }
+        let Some(goal) = self.goal().filter(|goal| idle.saturating_add(self.free()) >= *goal) else { return false };
+        self.has_waited.set(true);
         self.inner.shared.callbacks.waiting(|| {
             let end = Instant::now() + ENDING;
             while Instant::now() < end {

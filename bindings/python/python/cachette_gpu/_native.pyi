@@ -16,6 +16,7 @@ __all__ = [
     "Stream",
     "VERSION",
     "View",
+    "component",
     "cupy",
     "default_stream",
     "devices",
