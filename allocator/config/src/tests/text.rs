@@ -145,7 +145,7 @@ fn an_unknown_key_names_the_closest_and_all() {
     assert_eq!(ConfigKey::closest("release_lock_on_hipmaloc"), Some("release_lock_on_hipmalloc"));
     assert_eq!(ConfigKey::closest("limit"), Some("memory_limit"));
     assert_eq!(ConfigKey::closest("MEMORY_LIMIT"), Some("memory_limit"));
-    assert_eq!(ConfigKey::closest("pinned"), None, "several keys contain it");
+    assert_eq!(ConfigKey::closest("segment"), None, "several keys contain it");
     assert_eq!(ConfigKey::closest(""), None);
     assert_eq!(ConfigKey::closest(&"x".repeat(1 << 20)), None);
 }
