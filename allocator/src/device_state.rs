@@ -85,9 +85,11 @@ impl<D: Device> DeviceState<D> {
         RelaxedCapture::enter(&self.device).ok()
     }
 
-    /// Counts bytes as reserved before the device allocates them. Returns `None` if the limit does not allow them.
+    /// Counts bytes as reserved before the device allocates them. Returns `None` if the limit does not allow them, or a
+    /// host that shares its memory needs them.
     pub(crate) fn reserve(&self, bytes: u64) -> Option<Reservation<'_>> {
-        self.in_flight.reserve(bytes, &self.totals.reserved, self.settings.limit.load(Relaxed))
+        let (limit, budget) = (self.settings.limit.load(Relaxed), self.host_budget());
+        self.in_flight.reserve(bytes, &self.totals.reserved, limit, budget)
     }
 
     /// Bytes that the limit still allows, for a request that needs at most `wanted`.

@@ -115,7 +115,12 @@ impl<D: Device> Allocator<D> {
 impl<D: Device> AllocatorState<D> {
     pub(crate) fn evictable_bytes(&self) -> u64 {
         let reserved = |state: &Arc<PoolState>| self.heaps_of(state).iter().map(|heap| heap.reserved()).sum::<u64>();
-        self.pools.select(PoolState::may_be_evicted).iter().map(reserved).sum()
+        self.pools.select(|state| self.gains_from(state)).iter().map(reserved).sum()
+    }
+
+    /// Whether an eviction may take the pool, and gains memory by it. Only true for certain under the pool's turn.
+    fn gains_from(&self, state: &PoolState) -> bool {
+        state.may_be_evicted() && (state.reload.is_some() || !self.shared.device.info().integrated)
     }
 
     /// Evicts pools other than `own` until they have released `shortage` bytes, or none is left. Returns what they have
@@ -124,7 +129,7 @@ impl<D: Device> AllocatorState<D> {
     /// The caller holds no lock. An eviction waits for the device, and takes the locks of the pool's heaps.
     pub(crate) fn evict(&self, own: PoolId, below: Option<Priority>, shortage: impl FnOnce() -> u64) -> u64 {
         let is_lower = |state: &PoolState| below.is_none_or(|below| state.priority < Some(below));
-        let mut pools = self.pools.select(|state| state.id != own && is_lower(state) && state.may_be_evicted());
+        let mut pools = self.pools.select(|state| state.id != own && is_lower(state) && self.gains_from(state));
         if pools.is_empty() {
             return 0;
         }
@@ -147,7 +152,7 @@ impl<D: Device> AllocatorState<D> {
         // A thread that already turns a pool must not wait for the turn of another one.
         let turn = state.try_turn();
         let evicted = match turn {
-            Some(_turn) if state.may_be_evicted() => {
+            Some(_turn) if self.gains_from(state) => {
                 let contents = if state.reload.is_some() { Contents::Discard } else { Contents::Keep };
                 self.sleep_in_turn(state, contents, &mut |_| {}).map(|slept| slept.released)
             }
@@ -164,7 +169,7 @@ impl<D: Device> AllocatorState<D> {
 
     /// What a request for `bytes` lacks at the device or within the limit.
     pub(crate) fn shortage(&self, bytes: u64) -> u64 {
-        let free = self.shared.device.memory_info().map_or(u64::MAX, |info| info.free);
+        let free = self.shared.free_memory().unwrap_or(u64::MAX);
         bytes.saturating_sub(free.min(self.shared.room(bytes)))
     }
 }

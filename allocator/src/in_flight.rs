@@ -82,17 +82,25 @@ impl InFlight {
         Release { in_flight: self, useful: true, _thread: PhantomData }
     }
 
-    /// Reserves room for `bytes`, and adds them to `held`. Returns `None` if `held` would exceed `limit`.
-    pub(crate) fn reserve<'a>(&'a self, bytes: u64, held: &'a AtomicU64, limit: u64) -> Option<Reservation<'a>> {
+    /// Reserves room for `bytes`, and adds them to `held`. Returns `None` if `held` would exceed `limit`, or if all
+    /// reservations that are not decided would exceed `budget`.
+    pub(crate) fn reserve<'a>(
+        &'a self,
+        bytes: u64,
+        held: &'a AtomicU64,
+        limit: u64,
+        budget: u64,
+    ) -> Option<Reservation<'a>> {
         let _state = self.state.lock();
-        let within = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= limit);
+        let undecided = self.undecided();
+        let is_affordable = undecided.saturating_add(bytes) <= budget;
+        let within = |held: u64| held.checked_add(bytes).filter(|sum| is_affordable && *sum <= limit);
         let reserved = held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within);
         if let Err(held) = reserved
             && bytes > 0
         {
-            let undecided = self.undecided();
             let decided = held.saturating_sub(undecided);
-            LIMITED.set(undecided > 0 && decided.saturating_add(bytes) <= limit);
+            LIMITED.set(undecided > 0 && bytes <= budget && decided.saturating_add(bytes) <= limit);
             return None;
         }
         self.undecided.fetch_add(bytes, Ordering::Relaxed);
@@ -199,7 +207,7 @@ mod tests {
             let (end, ends) = mpsc::channel();
             let (in_flight, held) = (&in_flight, &held);
             scope.spawn(move || {
-                let reservation = in_flight.reserve(10, held, 10).expect("there is room");
+                let reservation = in_flight.reserve(10, held, 10, u64::MAX).expect("there is room");
                 tell.send(()).unwrap();
                 ends.recv().unwrap();
                 drop(reservation);
@@ -207,13 +215,13 @@ mod tests {
             });
             told.recv().unwrap();
             let since = in_flight.begin_attempt();
-            assert!(in_flight.reserve(1, held, 10).is_none());
+            assert!(in_flight.reserve(1, held, 10, u64::MAX).is_none());
             assert!(in_flight.may_change(since), "the reservation is open");
             end.send(()).unwrap();
             told.recv().unwrap();
             assert!(in_flight.may_change(since), "its room came back since");
             in_flight.wait(since);
-            assert!(in_flight.reserve(1, held, 10).is_some());
+            assert!(in_flight.reserve(1, held, 10, u64::MAX).is_some());
         });
     }
 
@@ -226,8 +234,8 @@ mod tests {
         drop(release);
         assert!(in_flight.may_change(since), "memory came back");
         let since = in_flight.begin_attempt();
-        let reservation = in_flight.reserve(10, &held, 10);
-        assert!(in_flight.reserve(1, &held, 10).is_none());
+        let reservation = in_flight.reserve(10, &held, 10, u64::MAX);
+        assert!(in_flight.reserve(1, &held, 10, u64::MAX).is_none());
         assert!(!in_flight.may_change(since), "only this thread has reserved room");
         drop(reservation);
     }
@@ -240,7 +248,7 @@ mod tests {
             let (end, ends) = mpsc::channel::<()>();
             let (in_flight, held) = (&in_flight, &held);
             scope.spawn(move || {
-                let reservation = in_flight.reserve(bytes, held, 10);
+                let reservation = in_flight.reserve(bytes, held, 10, u64::MAX);
                 tell.send(()).unwrap();
                 // An error: the end was dropped.
                 ends.recv().unwrap_err();
@@ -257,7 +265,7 @@ mod tests {
         for (bytes, waits) in [(10, true), (11, false)] {
             beside_a_reservation(10, |in_flight, held| {
                 let since = in_flight.begin_attempt();
-                assert!(in_flight.reserve(bytes, held, 10).is_none());
+                assert!(in_flight.reserve(bytes, held, 10, u64::MAX).is_none());
                 assert_eq!(in_flight.may_change(since), waits, "{bytes}");
             });
         }
@@ -267,7 +275,7 @@ mod tests {
     fn what_a_former_attempt_lacked_is_not_waited_for() {
         beside_a_reservation(10, |in_flight, held| {
             in_flight.begin_attempt();
-            assert!(in_flight.reserve(1, held, 10).is_none());
+            assert!(in_flight.reserve(1, held, 10, u64::MAX).is_none());
             let since = in_flight.begin_attempt();
             assert!(!in_flight.may_change(since), "this attempt had room");
         });
@@ -276,8 +284,8 @@ mod tests {
     #[test]
     fn no_room_is_needed_for_no_bytes() {
         let (in_flight, held) = (InFlight::default(), AtomicU64::new(20));
-        assert!(in_flight.reserve(0, &held, 10).is_some());
-        assert!(in_flight.reserve(1, &held, 10).is_none());
+        assert!(in_flight.reserve(0, &held, 10, u64::MAX).is_some());
+        assert!(in_flight.reserve(1, &held, 10, u64::MAX).is_none());
     }
 
     #[test]
@@ -296,7 +304,7 @@ mod tests {
         beside_a_reservation(6, |in_flight, held| {
             let since = in_flight.begin_attempt();
             assert_eq!(in_flight.room(5, held, 10), 4);
-            drop(in_flight.reserve(4, held, 10));
+            drop(in_flight.reserve(4, held, 10, u64::MAX));
             assert!(!in_flight.may_change(since), "the device refused the room that there was");
         });
     }
@@ -309,7 +317,7 @@ mod tests {
             let (end, ends) = mpsc::channel::<()>();
             let (in_flight, held) = (&in_flight, &held);
             let other = scope.spawn(move || {
-                let reservation = in_flight.reserve(6, held, 10).unwrap();
+                let reservation = in_flight.reserve(6, held, 10, u64::MAX).unwrap();
                 tell.send(()).unwrap();
                 // An error: the end was dropped.
                 ends.recv().unwrap_err();
@@ -317,14 +325,14 @@ mod tests {
             });
             told.recv().unwrap();
             let since = in_flight.begin_attempt();
-            assert!(in_flight.reserve(5, held, 10).is_none());
+            assert!(in_flight.reserve(5, held, 10, u64::MAX).is_none());
             assert!(in_flight.may_change(since), "the reservation is open");
             drop(end);
             other.join().unwrap();
             assert!(!in_flight.may_change(since), "all of it was kept");
             let since = in_flight.begin_attempt();
             assert_eq!(in_flight.room(5, held, 10), 4);
-            scope.spawn(|| drop(in_flight.reserve(1, held, 10))).join().unwrap();
+            scope.spawn(|| drop(in_flight.reserve(1, held, 10, u64::MAX))).join().unwrap();
             assert!(!in_flight.may_change(since), "no reservation was open");
         });
     }

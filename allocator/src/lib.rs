@@ -146,6 +146,7 @@ mod heap;
 mod heap_policy;
 pub mod human;
 mod in_flight;
+mod integrated;
 #[cfg(feature = "ipc")]
 pub mod ipc;
 mod label;
@@ -179,7 +180,7 @@ pub use growable::Growable;
 pub use ipc::{ImportedMemory, IpcError, SharedMemory};
 pub use label::{Label, LabelScope};
 pub use observe::{MemoryHolders, Metrics, Notice, TraceAction, TraceEvent, history, snapshot};
-pub use out_of_memory::{NeighbourFigures, OomHint, OutOfMemory, PoolFigures, TopAllocationSite};
+pub use out_of_memory::{HostFigures, NeighbourFigures, OomHint, OutOfMemory, PoolFigures, TopAllocationSite};
 pub use pinned::{Pinned, PinnedAllocation, PinnedStats};
 pub use pool::{Pool, PoolId, PoolOptions};
 pub use size::SegmentKind;

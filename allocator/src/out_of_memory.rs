@@ -34,6 +34,8 @@ pub struct OutOfMemory {
     pub elsewhere: Option<u64>,
     /// The memory limit of this allocator, if there is one.
     pub limit: Option<u64>,
+    /// The memory of the host, if the device shares it.
+    pub host: Option<HostFigures>,
     /// Bytes of allocated blocks, without those of pools that sleep.
     pub allocated: u64,
     /// Bytes of the blocks of pools that sleep, which are not on the device.
@@ -64,6 +66,16 @@ pub struct OutOfMemory {
     /// The other processes that answered for the device, if the request asked them for memory.
     pub neighbours: Vec<NeighbourFigures>,
     pub(crate) sites: AllocationSites,
+}
+
+/// The memory of a host that shares it with the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostFigures {
+    /// Bytes that programs can still use.
+    pub available: u64,
+    /// Bytes of these that stay for the host (`host_reserve`).
+    pub reserve: u64,
 }
 
 /// The figures of another process on the device.
@@ -128,6 +140,8 @@ pub enum OomHint {
     OtherPool,
     /// Guards keep evictable pools on the device.
     Guarded,
+    /// The host shares its memory with the device, and needs what is left.
+    Host,
     /// Other users of the device hold enough memory.
     Elsewhere,
     /// The request is larger than the memory that can become available.
@@ -151,6 +165,9 @@ impl fmt::Display for OomHint {
                 "another pool holds enough unused memory: empty its cache, or create it with `use_on_oom`"
             }
             Self::Guarded => "guards of make_resident keep pools on the device: drop one, and its pool can be evicted",
+            Self::Host => {
+                "the device shares the memory of the host, which needs the rest: end other programs, or lower host_reserve"
+            }
             Self::Elsewhere => {
                 "other processes or libraries use enough of this device: stop them, or use another device"
             }
@@ -189,6 +206,7 @@ impl OutOfMemory {
             let serves = pool.use_on_oom && self.pool == PoolId::DEFAULT;
             pool.id != self.pool && !serves && pool.unallocated() >= self.requested
         });
+        let host_needs_it = self.host.is_some_and(|host| host.available.saturating_sub(host.reserve) < self.segment);
         let all = [
             (OomHint::Limit, over_limit),
             (OomHint::Pending, self.pending > 0),
@@ -197,6 +215,7 @@ impl OutOfMemory {
             (OomHint::Elastic, in_pieces && self.elastic == Some(false)),
             (OomHint::OtherPool, other_pool),
             (OomHint::Guarded, self.guarded > 0),
+            (OomHint::Host, host_needs_it && !over_limit),
             (OomHint::Elsewhere, others_have && !over_limit),
         ];
         let applies = all.into_iter().filter(|(_, applies)| *applies);
@@ -221,6 +240,9 @@ impl fmt::Display for OutOfMemory {
         }
         if let Some(elsewhere) = self.elsewhere.filter(|bytes| *bytes > 0) {
             write!(f, " and {} are used outside this allocator", Bytes(elsewhere))?;
+        }
+        if let Some(HostFigures { available, reserve }) = self.host {
+            write!(f, "; the host has {} available and keeps {}", Bytes(available), Bytes(reserve))?;
         }
         if let Some(limit) = self.limit {
             write!(f, "; this allocator may hold {}", Bytes(limit))?;

@@ -356,7 +356,7 @@ impl<'a, D: Device> Retry<'a, D> {
 
     /// Serves the request from a direct segment if the device has room but refuses to map, as by a limit of the kernel.
     fn alloc_without_mapping(&self) -> Step<D> {
-        let has_room = || self.shared.device.memory_info().is_ok_and(|info| info.free >= self.segment);
+        let has_room = || self.shared.free_memory().is_ok_and(|free| free >= self.segment);
         let refused = self.heap.elastic.is_some() && self.within_limit() && has_room();
         if refused { self.alloc_direct() } else { Ok(()) }
     }

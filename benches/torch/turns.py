@@ -3,8 +3,9 @@
     turns.py --memory native|cachette [--meet]
 
 Each program holds 0.2 of the card all the time, and in turns 0.5 more; a file lock keeps the peaks apart, so the live
-memory of both is never above 0.95. With `--meet` there is no lock, and the configuration lets a request wait for the
-other program (`reclaim_wait`). No program empties its cache. The work of a round is the same number of matrix products.
+memory of both is never above 0.95. With `--meet` the lock is held only while a peak rises: the later program rises while
+the other one is at its peak, and its requests wait for that to pass (`reclaim_wait`). Without any lock both could hold a
+part of their peak and wait for each other. No program empties its cache. The work of a round is the same number of matrix products.
 """
 
 import argparse
@@ -61,9 +62,10 @@ def program(arguments):
     low = blocks(torch, chance, int(LOW * total))
     for number in range(ROUNDS):
         with open(arguments.lock, "w") as lock:
-            if not arguments.meet:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX)
             more = blocks(torch, chance, int(MORE * total))
+            if arguments.meet:
+                fcntl.flock(lock, fcntl.LOCK_UN)
             work(torch, matrix)
             check(more)
             del more

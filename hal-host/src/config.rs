@@ -2,6 +2,8 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use cachette_hal::{Feature, Granularity, Sharing};
 
@@ -30,6 +32,8 @@ pub struct HostConfig {
     pub(crate) peers: bool,
     /// The file by which processes share the devices.
     pub(crate) shared: Option<PathBuf>,
+    /// Bytes that programs of the host use, if the devices share their memory with it.
+    pub(crate) host: Option<Arc<AtomicU64>>,
     /// Whether `free` returns while work runs.
     pub(crate) frees_at_once: bool,
     #[cfg(feature = "defects")]
@@ -66,6 +70,7 @@ impl Default for HostConfig {
             habits: Habits::default(),
             peers: true,
             shared: None,
+            host: None,
             frees_at_once: false,
             #[cfg(feature = "defects")]
             defects: Vec::new(),
@@ -134,6 +139,16 @@ impl HostConfig {
     #[must_use]
     pub fn shared(mut self, file: impl Into<PathBuf>) -> Self {
         self.shared = Some(file.into());
+        self
+    }
+
+    /// Makes the devices integrated: they share their memory with a host whose programs use `used` bytes of it.
+    ///
+    /// The driver does not know of these bytes: they are free in [`memory_info`](cachette_hal::Device::memory_info), and
+    /// [`host_available`](cachette_hal::Device::host_available) does not count them.
+    #[must_use]
+    pub fn integrated(mut self, used: Arc<AtomicU64>) -> Self {
+        self.host = Some(used);
         self
     }
 

@@ -1,6 +1,7 @@
 //! One device: memory, streams and events.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use cachette_hal::{
     Call, Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, MemoryInfo, Missing, Progress, Reason,
@@ -129,6 +130,12 @@ impl Device for HostDevice {
         let used = if self.lies(Defect::MemoryInfoFixed) { 0 } else { physical.used_by_all() };
         let free = total.saturating_sub(used);
         Ok(MemoryInfo { free, total })
+    }
+
+    fn host_available(&self) -> Option<u64> {
+        let used_by_host = self.machine().config.host.as_ref()?.load(Ordering::Relaxed);
+        let physical = &self.unit().physical;
+        Some(physical.capacity.saturating_sub(physical.used_by_all()).saturating_sub(used_by_host))
     }
 
     fn allocate(&self, bytes: u64) -> Result<DevicePtr> {

@@ -1,6 +1,7 @@
 //! One device: memory, streams, events, and accessors of the optional groups.
 
 use std::fmt::Debug;
+use std::fs;
 use std::sync::Arc;
 
 use crate::{
@@ -19,6 +20,16 @@ pub enum Use {
 
 /// Any device, chosen at run time.
 pub type AnyDevice = Arc<dyn Device>;
+
+/// What the system says of its memory: `MemAvailable` of `/proc/meminfo`, which counts caches that it can drop.
+fn available_host_memory() -> Option<u64> {
+    kibibytes_available(&fs::read_to_string("/proc/meminfo").ok()?)?.checked_mul(1024)
+}
+
+fn kibibytes_available(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
 
 /// Declares the accessors of the groups, which a device lacks by default.
 macro_rules! groups {
@@ -50,6 +61,13 @@ pub trait Device: Debug + Send + Sync {
     #[doc(alias = "cuMemGetInfo_v2")]
     #[doc(alias = "hipMemGetInfo")]
     fn memory_info(&self) -> Result<MemoryInfo>;
+
+    /// Bytes that programs of the host can still use, if the device shares its memory with the host. No driver call.
+    ///
+    /// `None` for a device with memory of its own, or if the system does not say.
+    fn host_available(&self) -> Option<u64> {
+        self.info().integrated.then(available_host_memory)?
+    }
 
     /// Allocates memory; may wait for the whole device.
     ///
@@ -234,6 +252,9 @@ macro_rules! pass_through {
             fn info(&self) -> &DeviceInfo {
                 (**self).info()
             }
+            fn host_available(&self) -> Option<u64> {
+                (**self).host_available()
+            }
             fn uses(&self, stream: StreamRef, at: DevicePtr, bytes: u64, access: Use) {
                 (**self).uses(stream, at, bytes, access);
             }
@@ -256,3 +277,18 @@ macro_rules! pass_through {
 // Generic code can take `AnyDevice`, and an owner can borrow its device.
 pass_through!(Arc<D>);
 pass_through!(&D);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_available_memory_of_the_host_is_read_and_other_texts_are_not_guessed() {
+        let text = "MemTotal:       24601512 kB\nMemFree:          812340 kB\nMemAvailable:   20310020 kB\n";
+        assert_eq!(kibibytes_available(text), Some(20_310_020));
+        for unknown in ["", "MemFree: 1 kB", "MemAvailable: 1", "MemAvailable: x kB", "MemAvailable: -1 kB"] {
+            assert_eq!(kibibytes_available(unknown), None, "{unknown}");
+        }
+        assert!(available_host_memory().is_some_and(|bytes| bytes > 1 << 20));
+    }
+}

@@ -11,6 +11,10 @@ macro_rules! forward_groups {
             self.device.info()
         }
 
+        fn host_available(&self) -> Option<u64> {
+            self.device.host_available()
+        }
+
         $crate::group_accessors!(forward_groups);
     };
     ($wrapper:expr, $accessor:ident, $group:ident) => {

@@ -181,6 +181,13 @@ settings! {
     ///
     /// `None` means that it stays until it is needed.
     pub idle_release: Option<f64> = None, "idle_release": SECONDS, "seconds, above 0", "off";
+
+    /// The bytes that stay available to the host where it shares its memory with the device. The allocator takes none of
+    /// them, and releases idle memory when other programs do.
+    ///
+    /// `None` means a twentieth of the device's memory.
+    pub host_reserve: Option<u64> = None,
+        "host_reserve": SIZE, "size such as `4G`, or bytes", "a twentieth of the memory";
 }
 
 /// A key of the text form, and how it reads and writes a configuration.

@@ -23,7 +23,7 @@ const FULL: &str = "backend:cudaMallocAsync,large_segment_size_mb:25,max_split_s
     pinned_use_background_threads:True,pinned_free_catch_all:True,memory_limit:40G,pinned:native,\
     elastic_setting:compact,\
     gpu_direct_rdma:True,never_block:True,caching:False,\
-    reclaim:True,reclaim_share:20G,reclaim_wait:2.5,idle_release:30";
+    reclaim:True,reclaim_share:20G,reclaim_wait:2.5,idle_release:30,host_reserve:4G";
 
 fn config(text: &str) -> Config {
     text.parse().unwrap()

@@ -94,7 +94,7 @@ impl<D: Device> Allocator<D> {
         let shared = self.shared();
         let limit = shared.settings.limit().unwrap_or(u64::MAX);
         let room = limit.saturating_sub(shared.totals.reserved.load(Relaxed));
-        Ok(self.largest_free().max(self.device().memory_info()?.free.min(room)))
+        Ok(self.largest_free().max(shared.free_memory()?.min(room)))
     }
 
     /// Returns the elastic segments of every stream that has some, in the order of the streams' first use.

@@ -19,6 +19,9 @@ use crate::pool::PoolId;
 use crate::reclaim::state::{SAMPLES, identity};
 use crate::stats::Counted;
 
+/// How often an allocator looks whether a host that shares its memory runs short.
+const HOST_WATCH: Duration = Duration::from_millis(250);
+
 impl<D: Device> AllocatorState<D> {
     /// Registers the allocator once, if the configuration asks for it. The caller is about to take memory of the device.
     pub(crate) fn join_neighbours(&self) {
@@ -26,7 +29,9 @@ impl<D: Device> AllocatorState<D> {
         let Some(mut registration) = state.begin_join() else { return };
         let config = self.shared.settings.config();
         let device = identity(self.shared.device.info()).filter(|_| state.is_on(&config));
-        let interval = config.idle_release().map(|seconds| Duration::from_secs_f64(seconds) / SAMPLES);
+        let samples = config.idle_release().map(|seconds| Duration::from_secs_f64(seconds) / SAMPLES);
+        let watch = self.shared.device.host_available().map(|_| HOST_WATCH);
+        let interval = samples.into_iter().chain(watch).min();
         if device.is_none() && interval.is_none() {
             return;
         }
@@ -115,6 +120,7 @@ impl<D: Device> Neighbour for AllocatorState<D> {
 
     fn tick(&self) {
         let _relaxed = self.shared.relax_capture();
+        self.relieve_host();
         self.release_long_idle();
     }
 }

@@ -129,7 +129,7 @@ impl<'a, D: Device> Reclaim<'a, D> {
     }
 
     fn free(&self) -> u64 {
-        self.inner.shared.device.memory_info().map_or(0, |info| info.free)
+        self.inner.shared.free_memory().unwrap_or(0)
     }
 
     /// The free memory that the request needs; `None` if the device is not what it lacks.

@@ -1,8 +1,13 @@
-//! `idle_release`: memory that nobody used for some time goes back to the device.
+//! Memory that goes back to the device although no other process asks for it.
+//!
+//! A host that shares its memory with the device takes idle memory back before it runs short. With `idle_release`, memory
+//! that nobody used for some time goes back:
 //!
 //! The hot path notes nothing. At an eighth of the time a tick lists the idle segments and chunks. What nine ticks in a row
 //! have seen idle was so for the whole time at each of them, and is released. Memory in use between all nine ticks and at
 //! none of them is released too: it costs a call of the driver at its next use, at most once in this time.
+
+use std::time::Duration;
 
 use cachette_hal::Device;
 
@@ -11,8 +16,18 @@ use crate::heap::Heap;
 use crate::reclaim::state::{IdleSamples, SAMPLES};
 
 impl<D: Device> AllocatorState<D> {
-    /// Takes a sample, and releases what has been idle in enough of them.
+    /// Releases as much idle memory as the host lacks of its reserve.
+    pub(super) fn relieve_host(&self) {
+        let Some(host) = self.shared.host_figures().filter(|host| host.available < host.reserve) else { return };
+        self.release_for_others(host.reserve - host.available);
+    }
+
+    /// Takes a sample if it is time, and releases what has been idle in enough of them.
     pub(super) fn release_long_idle(&self) {
+        let Some(seconds) = self.shared.settings.config().idle_release() else { return };
+        if !self.reclaim.begin_sample(Duration::from_secs_f64(seconds) / SAMPLES) {
+            return;
+        }
         let givers = self.givers();
         let (mut seen, mut due) = (IdleSamples::new(), Vec::new());
         let mut samples = self.reclaim.samples.lock();

@@ -6,7 +6,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::sync::{MutexGuard, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cachette_hal::DeviceInfo;
 use cachette_ipc::reclaim::{Neighbour, Registration};
@@ -38,6 +38,8 @@ pub(crate) struct ReclaimState {
     /// When memory was last received, in milliseconds after `begun` and one more; zero for never.
     received: AtomicU64,
     pub(super) samples: Mutex<IdleSamples>,
+    /// When the last sample was taken.
+    sampled: Mutex<Option<Instant>>,
 }
 
 impl ReclaimState {
@@ -51,6 +53,7 @@ impl ReclaimState {
             begun: Instant::now(),
             received: AtomicU64::new(0),
             samples: Mutex::default(),
+            sampled: Mutex::default(),
         }
     }
 
@@ -79,6 +82,16 @@ impl ReclaimState {
     pub(crate) fn set_on_by_default(&self) {
         self.by_default.store(true, Relaxed);
         self.leave();
+    }
+
+    /// Begins a sample if the last one began an interval ago. A tick may come a little early.
+    pub(super) fn begin_sample(&self, interval: Duration) -> bool {
+        let mut sampled = self.sampled.lock();
+        let is_due = sampled.is_none_or(|last| last.elapsed() >= interval - interval / 16);
+        if is_due {
+            *sampled = Some(Instant::now());
+        }
+        is_due
     }
 
     pub(super) fn is_on(&self, config: &Config) -> bool {

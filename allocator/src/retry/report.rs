@@ -56,6 +56,7 @@ impl<D: Device> Retry<'_, D> {
             free,
             elsewhere: memory.map(|m| m.total.saturating_sub(m.free).saturating_sub(ours)),
             limit: shared.settings.limit(),
+            host: shared.host_figures(),
             // A pool can fall asleep or wake between the two figures.
             allocated: allocated.saturating_sub(asleep),
             asleep,

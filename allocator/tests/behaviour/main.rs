@@ -48,6 +48,7 @@ mod history_stacks;
 mod history_threads;
 mod hook;
 mod in_flight;
+mod integrated;
 mod labels;
 mod lifetimes;
 mod limits;

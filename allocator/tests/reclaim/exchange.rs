@@ -19,11 +19,9 @@ fn idle_memory_of_one_process_serves_another() {
         two.done("allocate it 40");
         let (kept, held) = (one.reserved_mib(), two.reserved_mib());
         assert!(kept + held <= 64, "{config}: {kept} and {held}");
-        assert_eq!(
-            (one.figure("given") > 0, two.figure("received") > 0, two.figure("asks")),
-            (true, true, 1),
-            "{config}"
-        );
+        assert_eq!((two.figure("received") > 0, two.figure("asks")), (true, 1), "{config}");
+        // The request goes on with the memory, and the release ends a moment later.
+        assert!(soon(|| one.figure("given") > 0), "{config}");
         assert_eq!((one.figure("asks"), two.figure("given"), two.figure("ooms")), (0, 0, 0), "{config}");
         // And back.
         two.done("free it");

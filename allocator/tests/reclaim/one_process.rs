@@ -48,6 +48,33 @@ fn two_allocators_of_a_process_give_each_other_memory() {
 }
 
 #[test]
+fn idle_memory_goes_back_before_a_host_that_shares_it_runs_short() {
+    let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
+    let host = Arc::new(AtomicU64::new(0));
+    let config = HostConfig::default().capacity(64 * MIB).integrated(Arc::clone(&host));
+    let device = HostBackend::new(config).unwrap().device(Ordinal(0)).unwrap();
+    for kind in ["expandable_segments:False", "elastic_setting:compact,idle_release:1000"] {
+        let (allocator, stream) = allocator(&device, &format!("{kind},host_reserve:8MiB"));
+        let kept = allocator.allocate(10 * MIB, &stream).unwrap();
+        for _ in 0..2 {
+            drop((allocator.allocate(16 * MIB, &stream).unwrap(), allocator.allocate(12 * MIB, &stream).unwrap()));
+        }
+        // The host takes 2 MiB of its reserve. What is in use stays, and so does what the host does not need.
+        let available = device.host_available().unwrap();
+        let before = allocator.reserved_bytes();
+        host.store(available - 6 * MIB, SeqCst);
+        assert!(soon(|| device.host_available() >= Some(8 * MIB)), "{kind}");
+        assert!((2 * MIB..=before - 10 * MIB).contains(&(before - allocator.reserved_bytes())), "{kind}");
+        host.store(64 * MIB, SeqCst);
+        assert!(soon(|| allocator.reserved_bytes() <= 12 * MIB), "{kind}: all that is idle");
+        assert!(allocator.allocate(MIB, &stream).is_ok() || allocator.reserved_bytes() == 10 * MIB);
+        host.store(0, SeqCst);
+        drop(kept);
+        allocator.check().unwrap();
+    }
+}
+
+#[test]
 fn a_captured_stream_gets_idle_memory_of_others_and_evicts_nothing() {
     let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
     let card = Card::new(64);

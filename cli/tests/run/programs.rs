@@ -42,6 +42,21 @@ fn every_request_is_served_by_cachette_and_keeps_its_contents() {
     });
 }
 
+/// The reserve is of the machine's real memory, which the emulated devices say that they share.
+#[test]
+fn a_device_that_shares_the_memory_of_the_host_leaves_it_the_reserve() {
+    for vendor in VENDORS {
+        let program = bed::program(vendor, Way::Linked);
+        for (reserve, code) in [("1KiB", 0), ("1000TiB", 70)] {
+            let option = format!("host_reserve:{reserve}");
+            let mut command = bed::cachette_run(vendor, &["--config", &option]);
+            command.arg("--").arg(&program).arg("questions").env("CACHETTE_EMULATED_INTEGRATED", "1");
+            let ran = Ran::of(&command.output().expect("the program starts"));
+            assert_eq!(ran.code, Some(code), "{vendor:?}, {reserve}: {ran:?}");
+        }
+    }
+}
+
 #[test]
 fn a_configuration_and_a_limit_reach_the_program() {
     let options = ["--config", "expandable_segments:True", "--limit", "64M"];

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_int, c_uint};
 use std::process;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use cachette_hal::{AnyDevice, Backend, Ordinal, Sharing};
 use cachette_hal_host::{HostBackend, HostConfig};
@@ -80,6 +80,9 @@ impl Driver {
         }
         if let Some(file) = &settings.shared {
             config = config.shared(file);
+        }
+        if settings.integrated {
+            config = config.integrated(Arc::default());
         }
         if settings.refuses_aliases {
             config = config.refusing_aliases(1);

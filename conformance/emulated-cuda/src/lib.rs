@@ -11,6 +11,7 @@
 //! | `CACHETTE_EMULATED_VERSION` | what `cuDriverGetVersion` answers (12080) |
 //! | `CACHETTE_EMULATED_LOST_AFTER` | calls until every device vanishes (never) |
 //! | `CACHETTE_EMULATED_SHARED` | a file by which processes share the devices (none) |
+//! | `CACHETTE_EMULATED_INTEGRATED` | 1: the devices share their memory with the host |
 //! | `CACHETTE_EMULATED_RDMA` | 1: network cards reach memory made for them, and no other can be made |
 //! | `CACHETTE_EMULATED_COPIES_WAIT` | 1: copies from and to host memory have ended when they return |
 //! | `CACHETTE_EMULATED_FABRIC` | `0`: the devices have no fabric; `closed`: the process may not use it (there is one) |

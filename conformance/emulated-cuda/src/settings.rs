@@ -17,6 +17,8 @@ pub(crate) struct Settings {
     pub(crate) copies_wait: bool,
     /// Whether a backing that is mapped is not mapped a second time.
     pub(crate) refuses_aliases: bool,
+    /// Whether the devices share their memory with the host.
+    pub(crate) integrated: bool,
     pub(crate) fabric: Fabric,
     /// The file by which processes share the devices.
     pub(crate) shared: Option<OsString>,
@@ -57,6 +59,7 @@ impl Settings {
             rdma: number("CACHETTE_EMULATED_RDMA") == Some(1),
             copies_wait: number("CACHETTE_EMULATED_COPIES_WAIT") == Some(1),
             refuses_aliases: number("CACHETTE_EMULATED_ALIASES") == Some(0),
+            integrated: number("CACHETTE_EMULATED_INTEGRATED") == Some(1),
             fabric: Fabric::read(env::var("CACHETTE_EMULATED_FABRIC").ok().as_deref()),
             shared: env::var_os("CACHETTE_EMULATED_SHARED"),
             visible: visible_devices(visible.as_deref(), devices),

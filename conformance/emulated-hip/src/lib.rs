@@ -15,6 +15,7 @@
 //! | `CACHETTE_EMULATED_DEVICES` | how many devices there are, 2 as a rule; 0 for none |
 //! | `CACHETTE_EMULATED_CAPACITY` | bytes of each, 256 MiB as a rule |
 //! | `CACHETTE_EMULATED_SHARED` | a file by which processes share the devices |
+//! | `CACHETTE_EMULATED_INTEGRATED` | 1: the devices share their memory with the host |
 //! | `CACHETTE_EMULATED_PEERS` | 0: the devices cannot reach each other |
 //! | `CACHETTE_EMULATED_VERSION` | the number to answer `hipRuntimeGetVersion` with |
 //! | `CACHETTE_EMULATED_ARCHITECTURE` | the architecture to be, `gfx942:sramecc+:xnack-` as a rule |

@@ -298,6 +298,8 @@ fn over_host() -> Option<Box<dyn Backend>> {
         .peers(number("CACHETTE_EMULATED_PEERS") != Some(0))
         .granularity(PAGE, 2 << 20)
         .base_alignment(PAGE);
+    let config =
+        if number("CACHETTE_EMULATED_INTEGRATED") == Some(1) { config.integrated(Arc::default()) } else { config };
     let config = match env::var_os("CACHETTE_EMULATED_SHARED") {
         Some(file) => config.shared(file),
         None => config,

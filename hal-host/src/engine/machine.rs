@@ -120,6 +120,7 @@ impl Unit {
             config.alignment,
         );
         let physical = Physical::new(config, ordinal)?;
+        info.integrated = config.host.is_some();
         // Devices that no other process shares have one identity in all processes: that of the kind.
         match physical.identity() {
             None => info.uuid[..12].copy_from_slice(b"cachettehost"),

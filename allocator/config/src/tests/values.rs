@@ -47,6 +47,7 @@ fn every_key_reaches_its_value() {
     assert_eq!(config.memory_limit(), Some(40 << 30));
     assert_eq!((config.reclaim(), config.reclaim_share()), (Some(true), Some(20 << 30)));
     assert_eq!((config.reclaim_wait(), config.idle_release()), (Some(2.5), Some(30.0)));
+    assert_eq!(config.host_reserve(), Some(4 << 30));
     assert_eq!(config.elastic_setting(), ElasticSetting::Compact);
     assert!(config.gpu_direct_rdma());
     assert!(config.never_block());
