@@ -230,6 +230,13 @@ mod tests {
     }
 
     #[test]
+    fn an_error_of_the_system_ends_a_wait_for_a_message() {
+        let (reader, _writer) = io::pipe().unwrap();
+        let why = receive_within(reader.as_fd(), Duration::from_secs(60)).unwrap_err();
+        assert_eq!(why.raw_os_error(), Some(libc::ENOTSOCK), "a pipe is no socket");
+    }
+
+    #[test]
     fn a_closed_peer_is_detected_and_a_silent_one_does_not_block() {
         let (near, far) = connected();
         let silent = receive(far.as_fd()).unwrap_err();

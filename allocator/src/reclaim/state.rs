@@ -119,9 +119,24 @@ pub(super) fn identity(info: &DeviceInfo) -> Option<[u8; 16]> {
 
 #[cfg(test)]
 mod tests {
-    use cachette_hal::{Ordinal, Vendor};
+    use std::thread;
+
+    use cachette_hal::{AnyDevice, Ordinal, Vendor};
 
     use super::*;
+    use crate::allocator::allocator_state::AllocatorState;
+
+    #[test]
+    fn memory_was_received_as_long_ago_as_it_was() {
+        let state = ReclaimState::new(Weak::<AllocatorState<AnyDevice>>::new());
+        assert_eq!(state.received_ago(), None, "none was received");
+        let begun = Instant::now();
+        state.note_received();
+        thread::sleep(Duration::from_millis(5));
+        let ago = state.received_ago().map(Duration::from_millis);
+        // Both are cut to whole milliseconds.
+        assert!(ago.is_some_and(|ago| ago >= Duration::from_millis(4) && ago <= begun.elapsed() + Duration::from_millis(1)));
+    }
 
     #[test]
     fn only_devices_that_processes_share_have_an_identity() {

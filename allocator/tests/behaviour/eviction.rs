@@ -136,6 +136,20 @@ fn a_report_names_what_sleeps_and_what_guards_keep() {
 }
 
 #[test]
+fn a_pool_without_a_guard_is_not_reported_as_guarded() {
+    let (test, stream) = limited(64, ",never_block:True");
+    let (pool, _memory) = layer(&test, 0, 1, 40 * MIB, &stream);
+    let report = out_of_memory(test.allocator.allocate(40 * MIB, &stream));
+    assert_eq!((pool.is_asleep(), report.guarded), (false, 0));
+    assert!(!report.hints().contains(&OomHint::Guarded), "{report}");
+    // Nor is a guarded pool that cannot be evicted anyway.
+    let usual = test.allocator.create_pool();
+    let _usual = usual.allocate(MIB, &stream).expect("there is room");
+    let _here = resident(&usual);
+    assert_eq!(out_of_memory(test.allocator.allocate(40 * MIB, &stream)).guarded, 0);
+}
+
+#[test]
 fn a_pool_that_wakes_evicts_another() {
     let (test, stream) = limited(64, "");
     let layers = [1, 2, 3].map(|byte| layer(&test, u32::from(byte), byte, 30 * MIB, &stream));

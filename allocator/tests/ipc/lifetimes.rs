@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
+use cachette::growable::GrowableProblem;
 use cachette::ipc::{IpcError, OpenError};
 use cachette::sleep::Contents;
 use cachette::{Error, TraceAction};
@@ -45,6 +46,28 @@ fn freed_memory_is_not_reused_while_it_is_shared() {
         assert_eq!(test.device.physical_bytes(), 0);
         test.assert_returns_everything();
     }
+}
+
+#[test]
+fn pages_of_a_growable_allocation_stay_while_they_are_shared() {
+    let test = TestAllocator::new(ELASTIC);
+    let stream = test.allocator.create_stream().unwrap();
+    let cache = test.allocator.allocate_growable(16 * MIB, &stream).unwrap();
+    cache.commit(0..8 * MIB).unwrap();
+    let shared = test.allocator.share_raw(cache.address()).unwrap();
+    // Of the shared block no page goes, and none at its side is split from it.
+    for range in [0..2 * MIB, 2 * MIB..4 * MIB, 6 * MIB..8 * MIB] {
+        let refused = cache.decommit(range).unwrap_err();
+        assert!(matches!(refused, Error::Growable(GrowableProblem::Exported)), "{refused}");
+    }
+    cache.commit(8 * MIB..10 * MIB).unwrap();
+    let second = Second::with(&shared);
+    drop(shared);
+    assert!(cache.decommit(0..2 * MIB).is_err(), "the other process has it");
+    second.kill();
+    eventually("it is closed", || cache.decommit(0..2 * MIB).is_ok());
+    drop((cache, stream));
+    test.assert_returns_everything();
 }
 
 #[test]
