@@ -29,9 +29,10 @@ impl Place {
     }
 
     fn cuda() -> Self {
-        let built = Path::new(env!("CARGO_BIN_EXE_cachette")).with_file_name("libcachette_emulated_cuda.so");
-        assert!(built.exists(), "the library was built");
-        Self { target: "cuda:0", variables: vec![("CACHETTE_CUDA_LIBRARY", built)] }
+        let program = env::current_exe().unwrap();
+        let library = "libcachette_emulated_cuda.so";
+        let built = program.ancestors().skip(1).take(2).map(|folder| folder.join(library)).find(|file| file.exists());
+        Self { target: "cuda:0", variables: vec![("CACHETTE_CUDA_LIBRARY", built.unwrap())] }
     }
 
     fn hip(version: Personality) -> Self {
@@ -58,7 +59,7 @@ impl Place {
         assert!(output.status.success(), "{role} {}: {}", self.target, String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Runs a role that must fail with an error, after which the process goes on. Returns the error.
+    /// A restore that must fail, after which the process goes on. Returns the error.
     fn refused(&self, file: &Path, variables: &[(&str, &str)]) -> String {
         let output = self.run("refused", file, variables);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -77,19 +78,31 @@ fn role() {
     match role {
         "save" => save(&allocator, &stream, file),
         "restore" => restore(&allocator, &stream, file),
-        "refused" => {
-            // The addresses of the first requests are likely those that were saved.
-            let early = allocator.allocate(5 * MIB, &stream).unwrap();
-            let saved = Addresses::read_from(file);
-            let error = saved.and_then(|saved| allocator.restore_addresses(&saved, &stream).map(drop)).unwrap_err();
-            println!("{error}");
-            drop(early);
-            // Only what is in the way was refused.
-            drop(allocator.allocate(30 * MIB, &stream).unwrap());
-            allocator.check().unwrap();
+        "refused" => refused(&allocator, &stream, file),
+        "taken" => {
+            let saved = Addresses::read_from(file).unwrap();
+            let (memory, first) = (allocator.device().virtual_memory().unwrap(), saved.segments()[0]);
+            let taken = memory.reserve(first.bytes, DevicePtr::new(first.base)).unwrap();
+            assert_eq!(taken.address(), first.base, "nothing had them");
+            refused(&allocator, &stream, file);
+            // SAFETY: 1. it was reserved above, and nothing is mapped there.
+            unsafe { memory.release(taken, first.bytes) }.unwrap();
+            restore(&allocator, &stream, file);
         }
         _ => panic!("{role}"),
     }
+}
+
+/// Prints the error of a restore, and goes on.
+fn refused(allocator: &Allocator, stream: &Stream, file: &str) {
+    let before = allocator.reserved_bytes();
+    let saved = Addresses::read_from(file);
+    let error = saved.and_then(|saved| allocator.restore_addresses(&saved, stream).map(drop)).unwrap_err();
+    println!("{error}");
+    assert_eq!(allocator.reserved_bytes(), before);
+    drop(allocator.allocate(30 * MIB, stream).unwrap());
+    allocator.check().unwrap();
+    allocator.empty_cache().unwrap();
 }
 
 fn save(allocator: &Allocator, stream: &Stream, file: &str) {
@@ -161,20 +174,18 @@ fn a_file_of_another_driver_is_refused_and_the_process_goes_on() {
 }
 
 #[test]
-fn addresses_that_an_earlier_allocation_has_are_refused_and_the_process_goes_on() {
-    // Saved from the default stream's first segment, so that the first allocation of the next process takes them.
+fn a_taken_address_names_the_mapping_and_is_restored_once_it_is_free() {
     for place in Place::all() {
         let (_folder, file) = file();
         place.must("save", &file);
+        let output = place.run("taken", &file, &[]);
+        let (told, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{}: {told} {errors}", place.target);
         let text = std::fs::read_to_string(&file).unwrap();
-        let at = text.lines().find_map(|line| line.strip_prefix("segment ")).unwrap();
-        let base = u64::from_str_radix(at.split(' ').next().unwrap().trim_start_matches("0x"), 16).unwrap();
-        let output = place.run("refused", &file, &[]);
-        let told = String::from_utf8_lossy(&output.stdout);
-        // Where addresses differ from process to process nothing is taken, and the role finds no error.
-        if output.status.success() {
-            assert!(told.contains(&format!("the addresses {base:#x} to ")), "{told}");
-            assert!(told.contains("of pool {0, 0} of this process; restore before anything else"), "{told}");
-        }
+        let first = text.lines().find_map(|line| line.strip_prefix("segment 0x")).unwrap();
+        let base = first.split(' ').next().unwrap();
+        assert!(told.contains(&format!("the addresses 0x{base} to 0x")), "{told}");
+        assert!(told.contains("are taken by the mapping \"") && told.contains("---p"), "{told}");
+        assert!(told.contains("restore before anything else allocates on the device"), "{told}");
     }
 }
