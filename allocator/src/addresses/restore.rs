@@ -108,8 +108,8 @@ fn check(segments: &[AddressRange], page: u64) -> Result<(), AddressesProblem> {
 }
 
 impl<D: Device> AllocatorState<D> {
-    /// Releases what this process has at the addresses of segments and does not need: memory of pools without users, and
-    /// addresses without memory, which heaps keep for later requests.
+    /// Releases what this process has at the addresses of segments and does not need: idle memory outside used pools,
+    /// and addresses without memory, which heaps keep for later requests.
     fn release_unneeded(&self, segments: &[AddressRange]) {
         let overlaps = |start: u64, bytes: u64| {
             let first = segments.partition_point(|segment| segment.end() <= start);
@@ -117,15 +117,19 @@ impl<D: Device> AllocatorState<D> {
         };
         for heap in self.heaps.iter() {
             let in_the_way = |(start, bytes): &(DevicePtr, u64)| overlaps(start.address(), *bytes);
-            if !self.is_growable(heap) && heap.address_ranges().iter().any(in_the_way) {
-                // The memory stays after a failure. Then the addresses are taken.
-                if let Some(pool) = heap.pool().filter(|pool| !pool.is_used()) {
-                    let _ = self.empty_pool(&pool);
-                }
+            if heap.address_ranges().iter().any(in_the_way) {
+                // Memory that the device does not take back now stays. Then its addresses are taken.
+                let _ = match heap.pool() {
+                    Some(pool) if pool.is_used() => Ok(0),
+                    Some(pool) => self.empty_pool(&pool),
+                    None => heap.empty().map_err(Error::from),
+                };
                 if !self.shared.settings.never_block.load(Relaxed) && !heap.stream_state.is_capturing() {
                     let _ = heap.wait_and_unmap();
                 }
-                heap.state.lock().blocks.close_unmapped(|segment| overlaps(segment.base, segment.bytes));
+                if !self.is_growable(heap) {
+                    heap.state.lock().blocks.close_unmapped(|segment| overlaps(segment.base, segment.bytes));
+                }
             }
             // This also retries what the driver refused to release before.
             heap.release_closed_addresses();

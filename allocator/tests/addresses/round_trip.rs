@@ -2,10 +2,10 @@
 
 use cachette::addresses::AddressRange;
 use cachette::hal::Call;
-use cachette::{Allocator, Label};
+use cachette::{AddressesProblem, Allocator, Label};
 use cachette_hal_host::HostConfig;
 
-use crate::{Bed, MIB, PAGE, assert_places};
+use crate::{Bed, MIB, PAGE, assert_places, problem};
 
 const SIZES: [u64; 8] = [3 * MIB, 512, 700, 41 * MIB, 5 * MIB + 1, 4096, MIB, 9 * MIB];
 
@@ -141,6 +141,51 @@ fn where_sizes_do_not_mix_every_chunk_is_a_page() {
     assert_places(&saved, &blocks);
     assert_eq!(bed.device.calls(Call::Map) - before, saved.bytes() / PAGE);
     drop((blocks, pool, stream));
+    bed.close();
+}
+
+#[test]
+fn addresses_that_a_heap_keeps_without_memory_are_given_up_and_live_ones_are_not() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let memory = bed.allocator.allocate(MIB, &stream).unwrap();
+    let segments = [AddressRange { base: memory.address() / PAGE * PAGE + 4 * PAGE, bytes: 2 * PAGE }];
+    let pool = bed.allocator.create_pool();
+    let taken = problem(pool.restore_segments(&segments, &stream));
+    assert!(taken.to_string().contains("of pool {0, 0} of this process"), "{taken}");
+    drop(memory);
+    pool.restore_segments(&segments, &stream).unwrap();
+    let again = bed.allocator.allocate(MIB, &stream).unwrap();
+    assert!(again.address() + MIB <= segments[0].base || segments[0].end() <= again.address());
+    bed.allocator.check().unwrap();
+    drop((again, pool, stream));
+    bed.close();
+}
+
+#[test]
+fn a_growable_allocation_keeps_its_addresses_also_without_memory() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    for in_pool in [false, true] {
+        let pool = bed.allocator.create_pool();
+        let place = if in_pool {
+            pool.allocate_growable(8 * PAGE, &stream).unwrap()
+        } else {
+            bed.allocator.allocate_growable(8 * PAGE, &stream).unwrap()
+        };
+        let segments = [AddressRange { base: place.address() + PAGE, bytes: PAGE }];
+        let taken = problem(pool.restore_segments(&segments, &stream));
+        assert!(matches!(taken, AddressesProblem::Taken { .. }), "{taken}");
+        place.commit(0..8 * PAGE).unwrap();
+        drop(place);
+        if in_pool {
+            let taken = problem(pool.restore_segments(&segments, &stream));
+            assert!(matches!(taken, AddressesProblem::Taken { .. }), "idle memory of a used pool: {taken}");
+            pool.empty_cache().unwrap();
+        }
+        pool.restore_segments(&segments, &stream).unwrap();
+    }
+    drop(stream);
     bed.close();
 }
 
