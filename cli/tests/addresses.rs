@@ -128,7 +128,8 @@ fn restore(allocator: &Allocator, stream: &Stream, file: &str) {
     for (byte, (at, bytes, _)) in (1..).zip(&found) {
         fill(*at, *bytes, byte);
     }
-    let others = SIZES.map(|bytes| [allocator.allocate(bytes, stream), pool.allocate(bytes, stream)].map(Result::unwrap));
+    let others =
+        SIZES.map(|bytes| [allocator.allocate(bytes, stream), pool.allocate(bytes, stream)].map(Result::unwrap));
     others.iter().flatten().for_each(|other| fill(other.address(), other.bytes(), 0xee));
     for (byte, (at, bytes, _)) in (1..).zip(&found) {
         let mut read = vec![0; usize::try_from(*bytes).unwrap()];
