@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use cachette::Label;
 use cachette::addresses::AddressRange;
 use cachette::hal::Call;
 use cachette_hal_host::HostConfig;
@@ -26,6 +27,28 @@ fn blocks(count: u64) -> Duration {
     let time = begun.elapsed();
     assert_places(&saved, &blocks);
     drop((blocks, pool, stream));
+    time
+}
+
+/// The time of so many requests for given addresses in a restored segment.
+fn requests(count: u64) -> Duration {
+    let bed = bed();
+    let stream = bed.stream();
+    let place = bed.allocator.allocate_growable(count * 1024 + PAGE, &stream).unwrap();
+    let segment = AddressRange { base: place.address(), bytes: place.bytes() };
+    drop(place);
+    let pool = bed.allocator.create_pool();
+    pool.restore_segments(&[segment], &stream).unwrap();
+    let _inside = pool.enter(&stream).unwrap();
+    let begun = Instant::now();
+    for nth in 0..count {
+        // SAFETY: the stream lives until the end of the function.
+        let allocated =
+            unsafe { bed.allocator.allocate_raw_at(segment.base + 1024 * nth, 512, stream.handle(), Label::NONE) };
+        allocated.unwrap();
+    }
+    let time = begun.elapsed();
+    (0..count).for_each(|nth| bed.allocator.free_raw(segment.base + 1024 * nth).unwrap());
     time
 }
 
@@ -56,6 +79,11 @@ fn assert_linear(time: impl Fn(u64) -> Duration, few: u64) {
 #[test]
 fn eight_times_as_many_blocks_take_at_most_so_many_times_as_long() {
     assert_linear(blocks, 4000);
+}
+
+#[test]
+fn eight_times_as_many_requests_for_addresses_take_at_most_so_many_times_as_long() {
+    assert_linear(requests, 1000);
 }
 
 #[test]
