@@ -42,7 +42,7 @@ fn save(allocator: &Allocator, stream: &Stream, file: &str, count: u64) -> Resul
     let pool = allocator.create_capture_pool();
     let sizes = (0..count).map(|nth| (1 + nth * 5 % 8) * MIB);
     let mut blocks = sizes.map(|bytes| pool.allocate(bytes, stream)).collect::<Result<Vec<_>, _>>()?;
-    blocks.sort_unstable_by_key(|block| block.address());
+    blocks.sort_unstable_by_key(cachette::Allocation::address);
     let saved = pool.save_addresses()?;
     let graph = capture(&pool, stream, &saved)?;
     run(allocator, &graph, stream, &saved, 1)?;

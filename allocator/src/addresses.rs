@@ -158,8 +158,9 @@ impl<D: Device> Pool<D> {
     ///
     /// Fails while a block is pending, while the pool sleeps, and if it has direct segments.
     pub fn save_addresses(&self) -> Result<Addresses, Error> {
-        self.state.check_awake()?;
         let inner = self.allocator().inner();
+        inner.shared.origin.check()?;
+        self.state.check_awake()?;
         let page = elastic::page(inner.shared.device.virtual_memory()?);
         let (mut segments, mut blocks, mut streams) = (Vec::new(), Vec::new(), Vec::new());
         for heap in inner.heaps_of(&self.state) {

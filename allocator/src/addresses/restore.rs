@@ -127,7 +127,8 @@ impl<D: Device> AllocatorState<D> {
                 if !self.shared.settings.never_block.load(Relaxed) && !heap.stream_state.is_capturing() {
                     let _ = heap.wait_and_unmap();
                 }
-                if !self.is_growable(heap) {
+                // A pool that wakes needs the addresses of its heaps.
+                if !self.is_growable(heap) && !heap.is_asleep() {
                     heap.state.lock().blocks.close_unmapped(|segment| overlaps(segment.base, segment.bytes));
                 }
             }
@@ -166,7 +167,9 @@ impl<D: Device> Drop for NewSegments<'_, D> {
             return;
         }
         let mut state = self.heap.state.lock();
-        self.ids.iter().for_each(|id| state.blocks.close_addresses(*id));
+        for id in &self.ids {
+            state.blocks.close_addresses(*id);
+        }
         drop(state);
         self.heap.release_closed_addresses();
     }

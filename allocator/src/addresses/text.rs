@@ -33,26 +33,30 @@ const HIGHEST: u64 = 1 << 62;
 
 impl fmt::Display for Addresses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines = self.lines();
-        write!(f, "{lines}checksum {:08x}\n", crc32fast::hash(lines.as_bytes()))
+        let body = Body(self).to_string();
+        writeln!(f, "{body}checksum {:08x}", crc32fast::hash(body.as_bytes()))
+    }
+}
+
+/// All lines but the last.
+struct Body<'a>(&'a Addresses);
+
+impl fmt::Display for Body<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Addresses { card: SavedCard { vendor, name, architecture, driver, page }, segments, blocks } = self.0;
+        writeln!(f, "{FIRST_WORDS}{FORMAT}\nvendor {vendor}\ncard {name}\narchitecture {architecture}")?;
+        writeln!(f, "driver {driver}\npage {page}")?;
+        for AddressRange { base, bytes } in segments {
+            writeln!(f, "segment {base:#x} {bytes}")?;
+        }
+        for SavedPlace { address, bytes, requested, stream } in blocks {
+            writeln!(f, "block {address:#x} {bytes} {requested} {stream}")?;
+        }
+        Ok(())
     }
 }
 
 impl Addresses {
-    /// All lines but the last.
-    fn lines(&self) -> String {
-        let SavedCard { vendor, name, architecture, driver, page } = &self.card;
-        let mut text = format!("{FIRST_WORDS}{FORMAT}\nvendor {vendor}\ncard {name}\narchitecture {architecture}\n");
-        text += &format!("driver {driver}\npage {page}\n");
-        for AddressRange { base, bytes } in &self.segments {
-            text += &format!("segment {base:#x} {bytes}\n");
-        }
-        for SavedPlace { address, bytes, requested, stream } in &self.blocks {
-            text += &format!("block {address:#x} {bytes} {requested} {stream}\n");
-        }
-        text
-    }
-
     /// Writes the addresses to a file, which has its old contents or all of the new ones at any moment.
     pub fn write_to(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();

@@ -205,7 +205,9 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             first.state == BlockState::Unmapped && first.is_whole() && wanted(segment)
         };
         let unused: Vec<_> = self.segments.iter().filter(|(_, segment)| is_unused(segment)).map(|(id, _)| id).collect();
-        unused.into_iter().for_each(|id| self.close_addresses(id));
+        for id in unused {
+            self.close_addresses(id);
+        }
     }
 
     /// Removes the closed segments without memory, which serve no request any more. Returns their addresses and bytes.

@@ -27,9 +27,8 @@ impl<D: Device> Retry<'_, D> {
     pub(crate) fn fill(&self, fill: impl Fn() -> Result<bool, Error>) -> Result<(), Error> {
         self.inner.join_neighbours();
         let total = self.shared.device.info().total_memory;
-        let mut emptied = false;
-        while !fill()? {
-            let may_help = self.segment <= total;
+        let (mut emptied, may_help) = (false, self.segment <= total);
+        while !(may_help && fill()?) {
             if may_help && !mem::replace(&mut emptied, true) {
                 self.callbacks_and_caches()?;
             } else if !(may_help && self.obtain_memory()) {

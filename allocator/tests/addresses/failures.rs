@@ -56,8 +56,7 @@ fn restore_failing(host: HostConfig, nth: u64, kind: ErrorKind, twice: bool) -> 
 #[test]
 fn every_failing_call_loses_nothing() {
     for kind in [ErrorKind::Other, ErrorKind::InvalidValue] {
-        let calls = (1..).take_while(|nth| restore_failing(HostConfig::default(), *nth, kind, false)).count();
-        assert!(calls >= 8, "two segments are reserved, made, mapped and granted: {calls}");
+        while_reached(|nth| restore_failing(HostConfig::default(), nth, kind, false));
     }
 }
 
@@ -71,7 +70,8 @@ fn a_device_that_is_out_of_memory_once_is_asked_again() {
     while_reached(|nth| restore_failing(HostConfig::default(), nth, ErrorKind::OutOfMemory, false));
 }
 
+/// Makes each call fail in turn: two segments are reserved, made, mapped and granted.
 fn while_reached(restore: impl Fn(u64) -> bool) {
-    let calls = (1..).take_while(|nth| restore(*nth)).count();
-    assert!(calls >= 8, "{calls}");
+    let calls = (1..100).take_while(|nth| restore(*nth)).count();
+    assert!((8..99).contains(&calls), "{calls}");
 }

@@ -28,7 +28,7 @@ static TURN: Mutex<()> = Mutex::new(());
 struct Bed {
     device: HostDevice,
     allocator: Allocator,
-    _turn: MutexGuard<'static, ()>,
+    turn: MutexGuard<'static, ()>,
 }
 
 impl Bed {
@@ -44,7 +44,7 @@ impl Bed {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let device = HostBackend::new(host).unwrap().device(Ordinal(0)).unwrap();
         let allocator = Allocator::with_config(Arc::new(device.clone()) as AnyDevice, &config.parse().unwrap());
-        Self { device, allocator, _turn: turn }
+        Self { device, allocator, turn }
     }
 
     fn stream(&self) -> Stream {
@@ -87,7 +87,7 @@ impl Bed {
 
     /// Drops the allocator: the device then has everything back.
     fn close(self) {
-        let Self { device, allocator, _turn } = self;
+        let Self { device, allocator, turn: _turn } = self;
         allocator.check().unwrap();
         drop(allocator);
         assert_eq!(device.live(), Live::default());

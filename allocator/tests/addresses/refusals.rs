@@ -3,7 +3,7 @@
 use std::ptr;
 
 use cachette::addresses::{AddressHolder, AddressRange, Addresses, AddressesProblem};
-use cachette::hal::{Feature, Ordinal};
+use cachette::hal::{Call, Feature, Ordinal};
 use cachette::pool::PoolProblem;
 use cachette::sleep::Contents;
 use cachette::{Allocator, Error};
@@ -43,10 +43,10 @@ fn a_taken_address_names_the_mapping_of_the_kernel() {
     let bed = Bed::new();
     let saved = bed.saved(&[3 * MIB, 3 * MIB, 20 * MIB], &bed.stream());
     // Nothing of the pool is left that could be in the way.
-    let Bed { device, allocator, _turn } = bed;
+    let Bed { device, allocator, turn } = bed;
     let any = allocator.device().clone();
     drop(allocator);
-    let bed = Bed { device, allocator: Allocator::new(any), _turn };
+    let bed = Bed { device, allocator: Allocator::new(any), turn };
     let at = usize::try_from(saved.segments()[0].base + PAGE).unwrap();
     let (flags, none) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE, libc::PROT_NONE);
     // SAFETY: without a replacement no mapping of others changes.
@@ -202,6 +202,11 @@ fn memory_that_is_short_is_reported_and_evicts_what_is_idle_before() {
     assert_eq!(report.requested, saved.bytes());
     assert_eq!(bed.device.physical_bytes(), before);
     assert_eq!(bed.allocator.stats().reserved_bytes.all.current, before);
+    let calls = bed.device.calls(Call::Reserve);
+    let huge = [AddressRange { base: 1 << 40, bytes: 1 << 40 }, AddressRange { base: 2 << 40, bytes: 1 << 40 }];
+    let short = bed.allocator.create_pool().restore_segments(&huge, &stream);
+    assert!(matches!(short, Err(Error::OutOfMemory(_))), "{short:?}");
+    assert_eq!(bed.device.calls(Call::Reserve), calls, "no device has so much");
     drop(live);
     let (pool, blocks) = bed.allocator.restore_addresses(&saved, &stream).unwrap();
     drop((blocks, pool, stream, side));

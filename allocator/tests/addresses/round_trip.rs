@@ -38,9 +38,9 @@ fn another_allocator_restores_what_one_that_ended_has_saved() {
     let bed = Bed::new();
     let saved = bed.saved(&SIZES, &bed.stream());
     let device = bed.allocator.device().clone();
-    let Bed { device: host, allocator, _turn } = bed;
+    let Bed { device: host, allocator, turn } = bed;
     drop(allocator);
-    let bed = Bed { device: host, allocator: Allocator::new(device), _turn };
+    let bed = Bed { device: host, allocator: Allocator::new(device), turn };
     let stream = bed.stream();
     let (pool, blocks) = bed.allocator.restore_addresses(&saved, &stream).unwrap();
     assert_places(&saved, &blocks);
@@ -53,8 +53,10 @@ fn blocks_of_several_streams_come_into_one_and_know_theirs() {
     let bed = Bed::new();
     let streams = [bed.stream(), bed.stream(), bed.stream()];
     let pool = bed.allocator.create_pool();
-    let blocks: Vec<_> =
-        (0..9).map(|nth| pool.allocate(nth * MIB + 512, &streams[nth as usize % 3]).unwrap()).collect();
+    let blocks: Vec<_> = (0..9)
+        .zip(streams.iter().cycle())
+        .map(|(nth, stream)| pool.allocate(nth * MIB + 512, stream).unwrap())
+        .collect();
     let saved = pool.save_addresses().unwrap();
     let stream_of = |address| saved.blocks().iter().find(|block| block.address == address).unwrap().stream;
     let numbers: Vec<_> = blocks.iter().map(|block| stream_of(block.address())).collect();

@@ -18,12 +18,20 @@ SAVE = """
 import ctypes, json, torch
 path = {path!r}
 size = {mib} << 18
+cuda = ctypes.CDLL("libcuda.so.1")
+def check(status):
+    assert status == 0, status
+
+def zero(tensor):
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    check(cuda.cuMemsetD8Async(ctypes.c_uint64(tensor.data_ptr()), 0, ctypes.c_size_t(tensor.nbytes), stream))
+
 graph = torch.cuda.CUDAGraph(keep_graph=True)
 with torch.cuda.graph(graph):
     source = torch.empty(size, device="cuda")
     middle, result, zeros = torch.empty_like(source), torch.empty_like(source), torch.empty_like(source)
     middle.copy_(source)
-    zeros.zero_()
+    zero(zeros)
     result[: size // 2].copy_(middle[: size // 2])
     result[size // 2 :].copy_(zeros[size // 2 :])
     del middle
@@ -32,9 +40,6 @@ graph.replay()
 torch.cuda.synchronize()
 assert float(result[0]) == 3 and float(result[-1]) == 0
 
-cuda = ctypes.CDLL("libcuda.so.1")
-def check(status):
-    assert status == 0, status
 raw, count = ctypes.c_void_p(graph.raw_cuda_graph()), ctypes.c_size_t()
 check(cuda.cuGraphGetNodes(raw, None, ctypes.byref(count)))
 found = (ctypes.c_void_p * count.value)()
@@ -107,8 +112,8 @@ cuda, taken = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
 torch.cuda.init()
 cachette_gpu.torch.memory_reserved()
 base, bytes = int(segments[0][1], 16), int(segments[0][2])
-reserve = cuda.cuMemAddressReserve
-status = reserve(ctypes.byref(taken), ctypes.c_size_t(bytes), ctypes.c_size_t(0), ctypes.c_uint64(base), ctypes.c_ulonglong(0))
+status = cuda.cuMemAddressReserve(ctypes.byref(taken), ctypes.c_size_t(bytes), ctypes.c_size_t(0),
+                                  ctypes.c_uint64(base), ctypes.c_ulonglong(0))
 assert status == 0 and taken.value == base, (status, hex(taken.value))
 reserved = torch.cuda.memory_reserved()
 try:
