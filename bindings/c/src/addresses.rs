@@ -40,7 +40,8 @@ pub unsafe extern "C" fn cachette_restore_addresses(
         let (pool, blocks) = allocator.inner.restore_addresses(&Addresses::read_from(path)?, &stream)?;
         let pool = PoolHandle { inner: Arc::new(pool), label: allocator.label };
         for block in blocks {
-            block.into_raw_as(pool.label);
+            // The caller knows the addresses: they are those of the file.
+            let _address = block.into_raw_as(pool.label);
         }
         *out_pool = into_handle(pool);
     })
