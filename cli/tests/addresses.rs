@@ -113,8 +113,8 @@ fn save(allocator: &Allocator, stream: &Stream, file: &str) {
 }
 
 /// Restores, writes, and reads again after other allocations have come and gone.
-fn restore(allocator: &Allocator, stream: &Stream, file: &str) {
-    let saved = Addresses::read_from(file).unwrap();
+fn restore(allocator: &Allocator, stream: &Stream, path: &str) {
+    let saved = Addresses::read_from(path).unwrap();
     let (pool, blocks) = allocator.restore_addresses(&saved, stream).unwrap();
     let found: Vec<_> = blocks.iter().map(|it| (it.address(), it.bytes(), it.requested())).collect();
     let wanted: Vec<_> = saved.blocks().iter().map(|it| (it.address, it.bytes, it.requested)).collect();
