@@ -639,8 +639,8 @@ cachette_status_t cachette_pool_save_addresses(const cachette_pool_t *pool,
 
 /// Creates a pool with memory at the addresses of a file, and allocates what was allocated; `cachette_free` frees it.
 ///
-/// All memory belongs to `stream`, and its contents are undefined. A failure changes nothing. Call it before anything else
-/// allocates on the device: the text of the failure names what has an address. Release the pool with
+/// All memory belongs to `stream`, and its contents are undefined. A failure changes nothing. Call it before anything
+/// else allocates on the device: the text of the failure names what has an address. Release the pool with
 /// `cachette_pool_release`.
 cachette_status_t cachette_restore_addresses(cachette_allocator_t *allocator,
                                              const char *path,

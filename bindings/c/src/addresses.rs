@@ -23,8 +23,8 @@ pub unsafe extern "C" fn cachette_pool_save_addresses(pool: *const PoolHandle, p
 
 /// Creates a pool with memory at the addresses of a file, and allocates what was allocated; `cachette_free` frees it.
 ///
-/// All memory belongs to `stream`, and its contents are undefined. A failure changes nothing. Call it before anything else
-/// allocates on the device: the text of the failure names what has an address. Release the pool with
+/// All memory belongs to `stream`, and its contents are undefined. A failure changes nothing. Call it before anything
+/// else allocates on the device: the text of the failure names what has an address. Release the pool with
 /// `cachette_pool_release`.
 #[doc = promises!("1, 2, 3 and 4")]
 #[unsafe(no_mangle)]
