@@ -6,6 +6,7 @@ use std::fmt;
 
 use cachette_hal::{self as hal, Ordinal, StreamRef};
 
+use crate::addresses::problem::AddressesProblem;
 use crate::growable::GrowableProblem;
 use crate::human::Bytes;
 #[cfg(feature = "ipc")]
@@ -142,6 +143,9 @@ pub enum Error {
     /// A growable allocation rejects a call.
     #[error("growable allocation: {0}")]
     Growable(#[from] GrowableProblem),
+    /// Saved addresses cannot be read or restored.
+    #[error("saved addresses: {0}")]
+    Addresses(Box<AddressesProblem>),
     /// The source of a pool failed.
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -254,6 +258,12 @@ pub enum AddressProblem {
 impl From<Forked> for Error {
     fn from(_: Forked) -> Self {
         Self::Forked
+    }
+}
+
+impl From<AddressesProblem> for Error {
+    fn from(why: AddressesProblem) -> Self {
+        Self::Addresses(Box::new(why))
     }
 }
 

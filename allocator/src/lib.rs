@@ -130,6 +130,7 @@
 //! `ARCHITECTURE.md` lists the functions that an allocation and a free pass through, under "The walk of an allocation".
 
 mod address_index;
+pub mod addresses;
 mod allocation;
 mod allocator;
 pub mod backends;
@@ -165,6 +166,7 @@ mod stream;
 mod stream_state;
 mod uncached;
 
+pub use addresses::{Addresses, AddressesProblem};
 pub use allocation::Allocation;
 pub use allocator::{Allocator, ElasticSegment};
 pub use backends::Backends;

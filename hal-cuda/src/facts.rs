@@ -27,6 +27,7 @@ pub(crate) fn facts(context: &Context, ordinal: Ordinal) -> Result<DeviceInfo> {
     let major = number(core, device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as u32)?;
     let minor = number(core, device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as u32)?;
     info.architecture = Some(format!("sm_{major}{minor}"));
+    info.driver = Some(context.driver.info.version);
     info.integrated = Property::INTEGRATED.has(core, device);
     Ok(info)
 }

@@ -19,6 +19,7 @@ pub(crate) fn facts(context: &Context, ordinal: Ordinal) -> Result<DeviceInfo> {
     context.check("hipGetDevicePropertiesR0600", status)?;
     let total = current_memory(context)?.total;
     let mut info = DeviceInfo::new(ordinal, Vendor::Amd, text(&found.name), total, BASE_ALIGNMENT);
+    info.driver = Some(context.driver.info.version);
     info.uuid = found.uuid;
     info.integrated = found.integrated != 0;
     info.architecture = family(&text(&found.gcn_arch_name));

@@ -32,9 +32,9 @@ impl HostDevice {
 
     /// Returns whether a reservation exceeds the limit on their number or size.
     pub(crate) fn is_refused_reservation(&self, space: &Space, bytes: u64) -> bool {
-        let many = space.reservations_of(self.index) >= FEW;
+        let many = || space.reservations_of(self.index) >= FEW;
         let large = bytes > self.unit().physical.capacity;
-        (many && self.lies(Defect::ReservationsRunOut)) || (large && self.lies(Defect::ReservationBoundByMemory))
+        (self.lies(Defect::ReservationsRunOut) && many()) || (large && self.lies(Defect::ReservationBoundByMemory))
     }
 
     /// Replaces a backing by zeroed memory in all of its mappings.

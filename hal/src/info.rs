@@ -89,6 +89,8 @@ pub struct DeviceInfo {
     pub architecture: Option<String>,
     /// Whether the device shares its memory with the host.
     pub integrated: bool,
+    /// The version of its driver; `None` if it has none.
+    pub driver: Option<Version>,
 }
 
 impl DeviceInfo {
@@ -104,6 +106,7 @@ impl DeviceInfo {
             base_alignment,
             architecture: None,
             integrated: false,
+            driver: None,
         }
     }
 }

@@ -43,7 +43,8 @@ impl<D: Device> Allocator<D> {
         if !address.is_multiple_of(UNIT) {
             return refuse(AddressProblem::Misaligned);
         }
-        let Some(home) = inner.homes(address).next().and_then(|home| inner.heaps.get(home.heap)) else {
+        let home = inner.homes(address).next();
+        let Some((home, segment)) = home.and_then(|home| Some((inner.heaps.get(home.heap)?, home.segment))) else {
             return refuse(AddressProblem::Foreign);
         };
         let asked = inner.heap_for(stream)?;
@@ -52,7 +53,8 @@ impl<D: Device> Allocator<D> {
             return refuse(AddressProblem::Elsewhere);
         };
         let _gathered = inner.shared.history.gather(Level::State);
-        let Some(allocated) = heap.allocate_at(Request { requested: bytes, label: Label::OWNED }, address)? else {
+        let request = Request { requested: bytes, label: Label::OWNED };
+        let Some(allocated) = heap.allocate_at(request, segment, address)? else {
             return refuse(heap.why_not_free(address, bytes));
         };
         let mut found = FoundBlock::of(heap, allocated);

@@ -310,7 +310,7 @@ impl<D: Device> Allocator<D> {
 }
 
 impl<D: Device> AllocatorState<D> {
-    pub(super) fn homes(&self, address: u64) -> impl Iterator<Item = SegmentRef> {
+    pub(crate) fn homes(&self, address: u64) -> impl Iterator<Item = SegmentRef> {
         let index = &self.shared.index;
         index.find(address).into_iter().chain([index.find_other(address)]).flatten()
     }

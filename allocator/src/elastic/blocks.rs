@@ -18,7 +18,7 @@ mod free_blocks;
 
 use crate::blocks::start_index::StartIndex;
 use crate::blocks::table::Block;
-use crate::blocks::{BlockId, BlockState, Chunk, FreeRange, HeapBlocks, ReuseGuard, SegmentId};
+use crate::blocks::{BlockId, BlockState, Chunk, FreeRange, HeapBlocks, ReuseGuard, Segment, SegmentId};
 use crate::size::{SegmentKind, UNIT, kind_of};
 
 /// A block that a thread holds, and its previous state.
@@ -111,6 +111,19 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
+    /// Holds all addresses of a segment without memory. Returns `None` if it is unknown.
+    pub(crate) fn hold_segment(&mut self, id: SegmentId) -> Option<Vec<ReservedBlock>> {
+        let Segment { base, bytes, first, .. } = *self.segments.get(id)?;
+        self.hold(first, base, base + bytes)
+    }
+
+    /// Frees held blocks, which have memory now.
+    pub(crate) fn free_held(&mut self, held: Vec<ReservedBlock>) {
+        for ReservedBlock { block, .. } in held {
+            self.become_free(block);
+        }
+    }
+
     /// Merges the held blocks into one allocated block, and frees what `rounded` does not need. Both also get `guards`.
     pub(crate) fn commit(&mut self, held: &[ReservedBlock], rounded: u64, guards: Vec<G>) -> BlockId {
         let first = held[0].block;
@@ -185,6 +198,18 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
+    /// Closes the segments without memory that are `wanted`.
+    pub(crate) fn close_unmapped(&mut self, wanted: impl Fn(&Segment) -> bool) {
+        let is_unused = |segment: &Segment| {
+            let first = &self.blocks[segment.first];
+            first.state == BlockState::Unmapped && first.is_whole() && wanted(segment)
+        };
+        let unused: Vec<_> = self.segments.iter().filter(|(_, segment)| is_unused(segment)).map(|(id, _)| id).collect();
+        for id in unused {
+            self.close_addresses(id);
+        }
+    }
+
     /// Removes the closed segments without memory, which serve no request any more. Returns their addresses and bytes.
     pub(crate) fn remove_closed(&mut self) -> Vec<(u64, u64)> {
         let Some(chunk_map) = &mut self.chunk_map else { return Vec::new() };
@@ -226,6 +251,16 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
         let Some(held) = self.hold(id, at, at + bytes) else { return BlockId::NONE };
         self.commit(&held, bytes, Vec::new())
+    }
+
+    /// Does the same at an address of a segment.
+    pub(crate) fn allocate_in(&mut self, segment: SegmentId, address: u64, bytes: u64) -> BlockId {
+        let base = self.segments.get(segment).map(|segment| segment.base);
+        let offset = base.and_then(|base| address.checked_sub(base));
+        match offset.zip(self.place_of(segment)) {
+            Some((offset, first)) => self.allocate_placed(first + offset / UNIT, bytes),
+            None => BlockId::NONE,
+        }
     }
 
     /// The address of a position in a block.

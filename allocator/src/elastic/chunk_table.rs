@@ -205,7 +205,7 @@ impl ChunkTable {
         self.wanted.lock().retain(|known| *known != range);
     }
 
-    fn is_wanted(&self, start: u64, bytes: u64) -> bool {
+    pub(crate) fn is_wanted(&self, start: u64, bytes: u64) -> bool {
         let wanted = self.wanted.lock();
         wanted.iter().any(|(at, length)| at.address() < start + bytes && start < at.address() + length)
     }

@@ -389,7 +389,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Turns the blocks of a place in which the driver left a mapping into pending unmaps. The other blocks remain.
-    fn leave_mapped(&self, place: &mut Vec<ReservedBlock>, leftovers: &[Leftover]) {
+    pub(crate) fn leave_mapped(&self, place: &mut Vec<ReservedBlock>, leftovers: &[Leftover]) {
         let mut state = self.state.lock();
         place.retain(|held| {
             let block = &state.blocks.blocks[held.block];

@@ -1,5 +1,6 @@
 //! Unmapping addresses that an elastic heap no longer uses, and returning chunks and address ranges to the driver.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::{mem, slice};
@@ -190,6 +191,17 @@ impl<D: Device> Heap<D> {
         Ok(id)
     }
 
+    /// Releases a range that was just reserved and is not used. If the driver refuses, it is tried again with the next
+    /// addresses that end.
+    pub(crate) fn give_back(&self, start: DevicePtr, bytes: u64) {
+        // The end of the addresses lowers it again.
+        self.shared.chunks.ranges.fetch_add(1, Relaxed);
+        if let Some(elastic) = &self.elastic {
+            elastic.unused_ranges.lock().push((start, bytes));
+        }
+        self.release_closed_addresses();
+    }
+
     pub(crate) fn note_range(&self, start: DevicePtr, bytes: u64) {
         if let Some(elastic) = &self.elastic {
             elastic.ranges.lock().push((start, bytes));
@@ -199,7 +211,7 @@ impl<D: Device> Heap<D> {
     /// Releases the closed address ranges without memory. Otherwise every failed map would cost addresses for good, and on
     /// some devices memory. The next call retries every failure.
     pub(crate) fn release_closed_addresses(&self) {
-        let closed = self.state.lock().blocks.remove_closed();
+        let closed: HashSet<_> = self.state.lock().blocks.remove_closed().into_iter().collect();
         let (Some(elastic), Ok(memory)) = (&self.elastic, self.shared.device.virtual_memory()) else { return };
         let is_closed = |(start, bytes): &mut (DevicePtr, u64)| closed.contains(&(start.address(), *bytes));
         let mut unused = mem::take(&mut *elastic.unused_ranges.lock());

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::{self as hal, Device};
 
-use crate::blocks::{BlockId, HeapBlocks};
+use crate::blocks::{BlockId, HeapBlocks, SegmentId};
 use crate::fence::Fence;
 use crate::heap::{Allocated, Freed, Heap, HeapGuard, HeapState, Request};
 use crate::heap_policy::HeapPolicy;
@@ -59,13 +59,21 @@ impl<D: Device> Heap<D> {
         self.allocate_block(state, request, |blocks, policy| blocks.allocate(policy, policy.round(request.requested)))
     }
 
-    /// Allocates exactly the bytes at an address, after it frees the pending blocks whose events have passed. Returns
+    /// Allocates exactly the bytes at an address of a segment, after it frees the pending blocks whose events have passed. Returns
     /// `None` if they are not free.
-    pub(crate) fn allocate_at(self: &Arc<Self>, request: Request, address: u64) -> hal::Result<Option<Allocated>> {
+    pub(crate) fn allocate_at(
+        self: &Arc<Self>,
+        request: Request,
+        segment: SegmentId,
+        address: u64,
+    ) -> hal::Result<Option<Allocated>> {
         let processed = self.process_events();
         self.reuse_in_capture();
         let allocated = self.allocate_block(self.state.lock(), request, |blocks, policy| {
             let rounded = policy.round(request.requested);
+            if self.elastic.is_some() {
+                return blocks.allocate_in(segment, address, rounded);
+            }
             if !blocks.is_of_kind(address, rounded) {
                 return BlockId::NONE;
             }

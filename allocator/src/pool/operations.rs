@@ -94,7 +94,7 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// Releases the unused memory of a pool. Returns the bytes that became free.
-    pub(super) fn empty_pool(&self, state: &PoolState) -> Result<u64, Error> {
+    pub(crate) fn empty_pool(&self, state: &PoolState) -> Result<u64, Error> {
         self.forget_freed_asleep(state);
         let _gathered = self.shared.history.gather(Level::All);
         let _relaxed = self.shared.relax_capture();
@@ -117,7 +117,7 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// Records that a graph with memory of a pool runs in the stream of a stream state.
-    pub(super) fn note_launch(&self, state: &PoolState, stream_state: &Arc<StreamState<D>>) {
+    pub(crate) fn note_launch(&self, state: &PoolState, stream_state: &Arc<StreamState<D>>) {
         /// Relaxed: only the numbers must differ.
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let mut launches = self.launches.lock();

@@ -1,10 +1,13 @@
 //! The last steps: memory that other processes and evictable pools hold.
 
+use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::Device;
+use cachette_hal::{self as hal, Device};
 
+use crate::error::Error;
 use crate::retry::Retry;
+use crate::retry::wait::release_whole;
 
 impl<D: Device> Retry<'_, D> {
     /// Obtains memory for the request from other processes and from evictable pools. Returns whether to try again.
@@ -16,6 +19,37 @@ impl<D: Device> Retry<'_, D> {
         }
         let (others, may_wait) = (&self.others, self.may_wait());
         others.idle() || (may_wait && self.evict() > 0) || others.last(may_wait) || (may_wait && others.wait())
+    }
+
+    /// Calls `fill` until it returns `true`, and obtains memory in between. It returns `false` if memory is short.
+    ///
+    /// Fails like a request, with a report, when no more memory can be obtained.
+    pub(crate) fn fill(&self, fill: impl Fn() -> Result<bool, Error>) -> Result<(), Error> {
+        self.inner.join_neighbours();
+        let total = self.shared.device.info().total_memory;
+        let (mut emptied, may_help) = (false, self.segment <= total);
+        while !(may_help && fill()?) {
+            if may_help && !mem::replace(&mut emptied, true) {
+                self.callbacks_and_caches()?;
+            } else if !(may_help && self.obtain_memory()) {
+                let report = self.report();
+                self.shared.totals.ooms.fetch_add(1, Relaxed);
+                self.shared.callbacks.report_oom(&report);
+                return Err(report.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the program free memory, and releases every idle segment of every stream.
+    fn callbacks_and_caches(&self) -> Result<(), Error> {
+        self.shared.callbacks.run_free_memory_callbacks();
+        if !self.may_wait() {
+            return Ok(());
+        }
+        let settled = self.inner.wait_for_abandoned_graphs();
+        let released = self.donors().iter().map(|heap| release_whole(heap)).fold(settled, hal::Result::and);
+        Ok(released?)
     }
 
     /// Evicts pools for the request. Returns the released bytes.

@@ -55,7 +55,7 @@ extern "C" {
 
 /// The version of this header. It increases with every added function or field. None is removed or changed under the
 /// same SONAME.
-#define CACHETTE_API_VERSION 4
+#define CACHETTE_API_VERSION 5
 
 /// The library's version, such as `0.1.0`; a static string.
 const char *cachette_version(void);
@@ -110,7 +110,7 @@ typedef enum cachette_status_t {
   CACHETTE_ERROR_PANIC = 19,
   /// This process was forked from the one that opened the allocator; open another, or start workers by `exec`.
   CACHETTE_ERROR_FORKED = 20,
-  /// A file could not be written.
+  /// A file could not be written or read.
   CACHETTE_ERROR_FILE = 21,
 } cachette_status_t;
 
@@ -628,6 +628,24 @@ cachette_status_t cachette_graph_launch(struct cachette_graph_t *graph, void *st
 
 /// Destroys a graph; NULL is ignored. Running launches complete.
 cachette_status_t cachette_graph_destroy(struct cachette_graph_t *graph);
+
+/* ---- Addresses in files ---- */
+
+/// Writes the addresses of the pool's memory to a file, for `cachette_restore_addresses`. The contents are not saved.
+///
+/// A graph that was captured in the pool can be built again in a process that has memory there.
+cachette_status_t cachette_pool_save_addresses(const cachette_pool_t *pool,
+                                               const char *path);
+
+/// Creates a pool with memory at the addresses of a file, and allocates what was allocated; `cachette_free` frees it.
+///
+/// All memory belongs to `stream`, and its contents are undefined. A failure changes nothing. Call it before anything
+/// else allocates on the device: the text of the failure names what has an address. Release the pool with
+/// `cachette_pool_release`.
+cachette_status_t cachette_restore_addresses(cachette_allocator_t *allocator,
+                                             const char *path,
+                                             void *stream,
+                                             cachette_pool_t **out_pool);
 
 /* ---- Sleep mode ---- */
 

@@ -7,7 +7,7 @@ use cachette::config::ConfigError;
 use cachette::growable::GrowableProblem;
 use cachette::hal::{self, ErrorKind};
 use cachette::snapshot::SaveError;
-use cachette::{Error, OutOfMemory, SourceError};
+use cachette::{AddressesProblem, Error, OutOfMemory, SourceError};
 use cachette_process::{self as process, StartError};
 use cachette_sources::NamedError;
 
@@ -63,6 +63,11 @@ impl From<Error> for Failure {
             | Error::InvalidPointer { .. }
             | Error::InvalidPinnedPointer { .. }
             | Error::AddressNotFree { .. } => Status::InvalidPointer,
+            Error::Addresses(why) => match **why {
+                AddressesProblem::File { .. } => Status::File,
+                AddressesProblem::OtherDevice { .. } | AddressesProblem::Taken { .. } => Status::Pool,
+                _ => Status::InvalidArgument,
+            },
             Error::Missing(_) => Status::Unsupported,
             Error::Device(error) => status_of(error.kind()),
             Error::ForeignStream | Error::UnknownStream { .. } => Status::ForeignStream,

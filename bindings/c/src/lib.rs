@@ -45,6 +45,7 @@
 #[cfg(feature = "torch")]
 use cachette_torch as _;
 
+pub mod addresses;
 pub mod allocator;
 pub mod capture;
 pub mod checkpoint;

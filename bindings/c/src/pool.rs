@@ -22,7 +22,7 @@ pub struct PoolHandle {
     /// Shared with the threads that entered it, which may leave after the release.
     pub(crate) inner: Arc<Pool>,
     /// The label of the allocator's handle.
-    label: Label,
+    pub(crate) label: Label,
 }
 
 impl PoolHandle {

@@ -48,7 +48,7 @@ pub enum Status {
     Panic = 19,
     /// This process was forked from the one that opened the allocator; open another, or start workers by `exec`.
     Forked = 20,
-    /// A file could not be written.
+    /// A file could not be written or read.
     File = 21,
 }
 

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 
 /// The version of this header. It increases with every added function or field. None is removed or changed under the
 /// same SONAME.
-pub const CACHETTE_API_VERSION: u32 = 4;
+pub const CACHETTE_API_VERSION: u32 = 5;
 
 const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
     Ok(version) => version,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use cachette::addresses::Addresses;
 use cachette::evict::Priority;
 use cachette::hal::Device;
 use cachette::snapshot::SnapshotOptions;
@@ -140,6 +141,24 @@ impl PyAllocator {
     fn open_pool(&self, id: (u64, u64)) -> PyResult<PyPool> {
         let (capture, user) = id;
         PyPool::of(self.inner.open_pool(PoolId { capture, user }))
+    }
+
+    /// Creates a pool with memory at the addresses of a file, and the blocks that were allocated, in order of address.
+    ///
+    /// All memory belongs to `stream`, and its contents are undefined. After an error nothing has changed. Call it before
+    /// anything else allocates on the device: an error names what has an address.
+    #[pyo3(signature = (path, stream=None))]
+    fn restore_addresses(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        stream: Option<Named<'_>>,
+    ) -> PyResult<(PyPool, Vec<PyAllocation>)> {
+        let stream = Named::open(stream, &self.inner)?;
+        let restore = || self.inner.restore_addresses(&Addresses::read_from(path)?, &stream);
+        let (pool, blocks) = calls::detached(py, restore)?.map_err(error::of_allocator)?;
+        let blocks = blocks.into_iter().map(|block| PyAllocation::new(self.inner.clone(), block));
+        Ok((PyPool::of(Ok(pool))?, blocks.collect()))
     }
 
     /// Evicts pools without guards until they have released `size` bytes, or none is left. Returns the released bytes.

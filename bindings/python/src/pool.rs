@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use cachette::addresses::AddressRange;
 use cachette::evict::Resident;
 use cachette::hal::{AnyDevice, Guarded};
 use cachette::pool::{Filter, PoolGuard};
@@ -143,6 +144,31 @@ impl PyPool {
     fn spill_contents(&self, py: Python<'_>, folder: PathBuf) -> PyResult<u64> {
         let pool = self.pool()?;
         calls::detached(py, move || pool.spill_contents(&folder))?.map_err(error::of_allocator)
+    }
+
+    /// Writes the addresses of the pool's memory to a file, for `Allocator.restore_addresses` in another process.
+    ///
+    /// The contents are not saved.
+    fn save_addresses(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        let pool = self.pool()?;
+        calls::detached(py, || pool.save_addresses()?.write_to(path))?.map_err(error::of_allocator)
+    }
+
+    /// Adds free memory at exactly these addresses, for requests of `stream`: each segment as its address and its bytes.
+    ///
+    /// All of it, or none after an error. No memory leaves the pool before its last user is gone.
+    #[pyo3(signature = (segments, stream=None))]
+    fn restore_segments(
+        &self,
+        py: Python<'_>,
+        mut segments: Vec<(u64, u64)>,
+        stream: Option<Named<'_>>,
+    ) -> PyResult<()> {
+        let pool = self.pool()?;
+        let stream = Named::open(stream, pool.allocator())?;
+        segments.sort_unstable();
+        let segments: Vec<_> = segments.into_iter().map(|(base, bytes)| AddressRange { base, bytes }).collect();
+        calls::detached(py, || pool.restore_segments(&segments, &stream))?.map_err(error::of_allocator)
     }
 
     /// Routes the requests of every thread to the pool for the rest of its life, unless they enter another pool.

@@ -11,7 +11,7 @@ const PREAMBLE: &str = include_str!("preamble.h");
 const END: &str = "\n#ifdef __cplusplus\n} /* extern \"C\" */\n#endif\n\n#endif /* CACHETTE_H */\n";
 
 /// The sections in the order of the header: a file of the library, and what the section is called.
-const SECTIONS: [(&str, &str); 26] = [
+const SECTIONS: [(&str, &str); 27] = [
     ("version", "Versions"),
     ("status", "Status codes"),
     ("last", "The last error"),
@@ -28,6 +28,7 @@ const SECTIONS: [(&str, &str); 26] = [
     ("routing", "Routing of requests to pools"),
     ("checkpoint", "Checkpoints of pools"),
     ("capture", "Captures and graphs"),
+    ("addresses", "Addresses in files"),
     ("sleep", "Sleep mode"),
     ("evict", "Eviction"),
     ("growable", "Growable allocations"),

@@ -55,6 +55,7 @@ macro_rules! programs {
 }
 
 programs! {
+    addresses
     allocators
     captures
     checkpoints

@@ -242,6 +242,10 @@ class Pool:
         """Copies contents that the sleeping pool keeps, from `address` on; `None` if they are not kept."""
     def spill_contents(self, folder: str | os.PathLike[str]) -> int:
         """Moves the contents that the sleeping pool keeps to a file in `folder`; the bytes of freed host memory."""
+    def save_addresses(self, path: str | os.PathLike[str]) -> None:
+        """Writes the addresses of the pool's memory to a file, for `Allocator.restore_addresses` in another process."""
+    def restore_segments(self, segments: Sequence[tuple[int, int]], stream: Stream | int | None = None) -> None:
+        """Adds free memory at exactly these addresses: each segment as its address and its bytes."""
     def route_all(self) -> None:
         """Routes the requests of every thread to the pool for the rest of its life, unless they enter another pool."""
     @property
@@ -345,6 +349,10 @@ class Allocator:
         """Adds a user to a pool, by its identifier."""
     def memory_holders(self) -> dict[str, Any]:
         """Who holds memory of the device: `by_label`, `by_pool`, `cached` and `outside`, in bytes."""
+    def restore_addresses(
+        self, path: str | os.PathLike[str], stream: Stream | int | None = None
+    ) -> tuple[Pool, list[Allocation]]:
+        """Creates a pool with memory at the addresses of a file, and the blocks that were allocated."""
     def evict(self, size: int) -> int:
         """Evicts pools without guards until they have released `size` bytes, or none is left; the released bytes."""
     @property

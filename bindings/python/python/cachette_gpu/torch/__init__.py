@@ -16,6 +16,7 @@ memory to the device, and its tensors keep their addresses. :func:`growable` mak
 from __future__ import annotations
 
 from .._native import component
+from ._addresses import restore_addresses, restore_segments, save_addresses
 from ._enable import config, enable, is_enabled
 from ._error import EnableError
 from ._figures import (
@@ -85,7 +86,10 @@ __all__ = [
     "release_contents",
     "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",
+    "restore_addresses",
+    "restore_segments",
     "sanitize",
+    "save_addresses",
     "set_memory_metadata",
     "set_per_process_memory_fraction",
     "sleep",

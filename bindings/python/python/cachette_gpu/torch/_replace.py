@@ -85,11 +85,40 @@ def _record_history_legacy(enabled: bool, record_context: bool = True, max_entri
                     clear_history, False, False, skip_actions, record_pinned_host_memory, record_cuda)
 
 
+#: The function of ``torch.cuda.memory`` by which PyTorch's serializer of graphs (newer than 2.15) restores segments.
+RESTORER = "_restore_expandable_segments"
+
+
+def _memory_module() -> Any:
+    """``torch.cuda.memory`` of the PyTorch that is loaded; ``None`` without one."""
+    return getattr(getattr(sys.modules.get("torch"), "cuda", None), "memory", None)
+
+
+def _restore_segments(segments: Sequence[dict[str, Any]], pool: tuple[int, int], device: int) -> None:
+    """Adds elastic segments to a pool, at their addresses."""
+    # That module needs the one that imports this one.
+    from ._addresses import restore_segments
+
+    restore_segments(segments, pool, device)
+
+
+def _add_places(segments: Sequence[dict[str, Any]]) -> None:
+    """Adds what PyTorch's serializer of graphs reads of an elastic segment. A restore needs only address and size."""
+    for segment in segments:
+        segment["expandable_segment_base"] = segment["address"]
+        segment["expandable_reservation_size"] = segment["total_size"]
+        segment["expandable_segment_size"] = 0
+        segment["expandable_segment_handle_type"] = None
+
+
 def _memory_snapshot(wanted: tuple[int, int] | tuple[int, int, bool] | None = None) -> dict[str, Any]:
     """A snapshot of all devices, or of one pool: its id, and whether to include events."""
     first, second, *traces = wanted or (0, 0)
     pool = (first, second) if first or second else None
-    return _plugin.snapshot(None, pool, traces[0] if traces else True)
+    snapshot = _plugin.snapshot(None, pool, traces[0] if traces else True)
+    if hasattr(_memory_module(), RESTORER):
+        _add_places(snapshot["segments"])
+    return snapshot
 
 
 #: The functions that a compiled class supports by itself, and a pluggable allocator does not.
@@ -130,6 +159,8 @@ def replace(torch: Any, compiled: bool = False) -> None:
     for name, function in replacements.items():
         if hasattr(torch._C, name):
             setattr(torch._C, name, function)
+    if hasattr(_memory_module(), RESTORER):
+        setattr(_memory_module(), RESTORER, _restore_segments)
     _ask(torch._C)
 
 
