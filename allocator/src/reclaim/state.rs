@@ -135,7 +135,9 @@ mod tests {
         thread::sleep(Duration::from_millis(5));
         let ago = state.received_ago().map(Duration::from_millis);
         // Both are cut to whole milliseconds.
-        assert!(ago.is_some_and(|ago| ago >= Duration::from_millis(4) && ago <= begun.elapsed() + Duration::from_millis(1)));
+        assert!(
+            ago.is_some_and(|ago| ago >= Duration::from_millis(4) && ago <= begun.elapsed() + Duration::from_millis(1))
+        );
     }
 
     #[test]

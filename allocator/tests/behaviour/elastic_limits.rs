@@ -3,7 +3,7 @@
 use cachette::Error;
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{MIB, TestAllocator};
+use crate::fixture::{ELASTIC, MIB, TestAllocator};
 
 #[test]
 fn under_a_limit_all_idle_memory_is_used_before_a_failure() {
@@ -129,6 +129,21 @@ fn m21_a_request_is_refused_at_once_only_for_its_own_pages() {
     };
     assert!(report.rejected);
     drop((first, second));
+}
+
+#[test]
+fn a_limit_can_be_used_to_its_last_page_by_elastic_segments() {
+    let test = TestAllocator::with(&format!("{ELASTIC},memory_limit:64MiB"));
+    let stream = test.stream();
+    let first = test.allocate(24 * MIB, &stream);
+    let rest = test.allocate(40 * MIB, &stream);
+    assert_eq!((test.allocator.reserved_bytes(), test.device.live().allocations), (64 * MIB, 0), "no direct segment");
+    drop((first, rest));
+    // Of idle memory and new memory together, too.
+    let half = test.allocate(24 * MIB, &stream);
+    let all = test.allocate(40 * MIB, &stream);
+    assert_eq!((test.allocator.reserved_bytes(), test.device.live().allocations), (64 * MIB, 0));
+    drop((half, all));
 }
 
 #[test]

@@ -49,6 +49,28 @@ fn freed_memory_is_not_reused_while_it_is_shared() {
 }
 
 #[test]
+fn a_recorded_use_outlasts_the_end_of_an_export() {
+    for config in [DIRECT, ELASTIC] {
+        let test = TestAllocator::new(config);
+        let side = test.allocator.create_stream().unwrap();
+        let memory = test.allocate(4 * MIB);
+        let (address, bytes) = (memory.address(), memory.bytes());
+        let shared = test.allocator.share(&memory).unwrap();
+        memory.record_stream(&side);
+        let hold = test.device.hold(side.handle()).unwrap();
+        drop(shared);
+        drop(memory);
+        assert_eq!(test.allocator.stats().active_bytes.all.current, bytes, "{config}: the other stream uses it");
+        assert_ne!(test.allocate(4 * MIB).address(), address, "{config}");
+        hold.release();
+        side.synchronize().unwrap();
+        assert_eq!(test.allocate(4 * MIB).address(), address, "{config}");
+        drop(side);
+        test.assert_returns_everything();
+    }
+}
+
+#[test]
 fn pages_of_a_growable_allocation_stay_while_they_are_shared() {
     let test = TestAllocator::new(ELASTIC);
     let stream = test.allocator.create_stream().unwrap();

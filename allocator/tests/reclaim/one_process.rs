@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use cachette::hal::{AnyDevice, CaptureMode, Device, Ordinal};
 use cachette::{Allocator, Error, Stream};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
+use cachette_ipc::reclaim::{Asker, Place};
 
 use crate::process::{Card, MIB, RECLAIM, soon};
 
@@ -45,6 +46,22 @@ fn two_allocators_of_a_process_give_each_other_memory() {
     drop(memory);
     one.check().unwrap();
     two.check().unwrap();
+}
+
+#[test]
+fn figures_count_memory_that_bypasses_the_cache() {
+    let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
+    let card = Card::new(64);
+    let device = device(&card);
+    let (allocator, stream) = allocator(&device, RECLAIM);
+    let cached = allocator.allocate(4 * MIB, &stream).unwrap();
+    allocator.set_config(&format!("{RECLAIM},caching:False").parse().unwrap());
+    let uncached = allocator.allocate(6 * MIB, &stream).unwrap();
+    let mut asker = Asker::new(&Place::of_environment()).unwrap();
+    let peers = asker.peers(Some(&device.info().uuid), None).unwrap();
+    let figures = asker.figures(&peers).unwrap().remove(0).expect("it answers");
+    assert_eq!((figures.reserved, figures.allocated, figures.idle), (10 * MIB, 10 * MIB, 0));
+    drop((cached, uncached));
 }
 
 #[test]

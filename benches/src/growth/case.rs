@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::thread;
 
+use cachette::addresses::AddressRange;
 use cachette::history::HistoryOptions;
-use cachette::{Allocation, Allocator, Config, Pool, Stream};
+use cachette::{Allocation, Allocator, Config, Label, Pool, Stream};
 use cachette_hal::{AnyDevice, Call, CaptureMode, Ordinal};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
 
@@ -51,6 +52,9 @@ impl Growing {
         Self { name: "pools: dropped, their memory in use", run: pools_in_use, reason: None },
         Self { name: "events of a history, and its snapshot", run: events, reason: None },
         Self { name: "checkpoints: blocks saved and restored", run: checkpoints, reason: None },
+        Self { name: "addresses: blocks restored", run: restored_blocks, reason: None },
+        Self { name: "addresses: blocks requested at theirs", run: requests_at, reason: None },
+        Self { name: "addresses: segments restored", run: restored_segments, reason: HOST },
         Self { name: "exports: shared and ended", run: exports, reason: None },
         Self { name: "captures: begun, used and ended", run: captures, reason: None },
     ];
@@ -249,6 +253,49 @@ fn checkpoints(number: u32) -> Result<(), Stopped> {
     }
     count(|| pool.restore(&pool.checkpoint()?))??;
     Ok(())
+}
+
+fn restored_blocks(number: u32) -> Result<(), Stopped> {
+    let (allocator, stream) = with_stream("")?;
+    let pool = allocator.create_pool();
+    let blocks = (0..2 * number).map(|_| pool.allocate(SMALL, &stream)).collect::<Result<Vec<_>, _>>()?;
+    let kept: Vec<_> = blocks.into_iter().step_by(2).collect();
+    let saved = pool.save_addresses()?;
+    drop((kept, pool));
+    count(|| allocator.restore_addresses(&saved, &stream))?.map(drop)?;
+    Ok(())
+}
+
+/// Addresses that were free a moment ago.
+fn free_addresses(allocator: &Allocator, stream: &Stream, bytes: u64) -> Result<u64, Stopped> {
+    Ok(allocator.allocate_growable(bytes, stream)?.address())
+}
+
+fn requests_at(number: u32) -> Result<(), Stopped> {
+    const PAGE: u64 = 2 << 20;
+    let (allocator, stream) = with_stream("")?;
+    let bytes = (u64::from(number) * 2 * SMALL).next_multiple_of(PAGE);
+    let base = free_addresses(&allocator, &stream, bytes)?;
+    let pool = allocator.create_pool();
+    pool.restore_segments(&[AddressRange { base, bytes }], &stream)?;
+    let _inside = pool.enter(&stream)?;
+    count(|| {
+        for nth in 0..u64::from(number) {
+            // SAFETY: 1. 2. the stream is this allocator's own.
+            unsafe { allocator.allocate_raw_at(base + 2 * SMALL * nth, SMALL, stream.handle(), Label::NONE) }?;
+        }
+        Ok(())
+    })?
+}
+
+fn restored_segments(number: u32) -> Result<(), Stopped> {
+    const PAGE: u64 = 2 << 20;
+    let (allocator, stream) = with_stream("")?;
+    let base = free_addresses(&allocator, &stream, 2 * PAGE * u64::from(number))?;
+    let segments: Vec<_> =
+        (0..u64::from(number)).map(|nth| AddressRange { base: base + 2 * PAGE * nth, bytes: PAGE }).collect();
+    let pool = allocator.create_pool();
+    Ok(count(|| pool.restore_segments(&segments, &stream))??)
 }
 
 fn exports(number: u32) -> Result<(), Stopped> {

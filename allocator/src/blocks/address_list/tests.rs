@@ -177,6 +177,18 @@ fn a_search_lowers_a_bound_even_if_blocks_have_the_class_of_the_request() {
 }
 
 #[test]
+fn a_search_goes_on_in_every_row_of_leaves() {
+    let mut pieces = vec![1; 4000];
+    pieces[3000] = 9;
+    let mut model = Model::new(&pieces);
+    model.remove(model.free.len() - 1);
+    assert!(model.places.order.len() > 3 * ROW);
+    model.allocate(9);
+    model.allocate(1);
+    model.check();
+}
+
+#[test]
 fn leaves_that_few_blocks_are_left_in_become_one() {
     let mut model = Model::new(&vec![1; 10_000]);
     model.check();
