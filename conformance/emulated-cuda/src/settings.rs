@@ -18,6 +18,10 @@ pub(crate) struct Settings {
     /// Whether a backing that is mapped is not mapped a second time.
     pub(crate) refuses_aliases: bool,
     pub(crate) fabric: Fabric,
+    /// Of what the distance between rows of memory is a multiple.
+    pub(crate) pitch: usize,
+    /// 1 if the devices say that they page managed memory.
+    pub(crate) pages: c_int,
     /// The file by which processes share the devices.
     pub(crate) shared: Option<OsString>,
     /// Numbers of the devices that are shown, in order.
@@ -58,6 +62,8 @@ impl Settings {
             copies_wait: number("CACHETTE_EMULATED_COPIES_WAIT") == Some(1),
             refuses_aliases: number("CACHETTE_EMULATED_ALIASES") == Some(0),
             fabric: Fabric::read(env::var("CACHETTE_EMULATED_FABRIC").ok().as_deref()),
+            pitch: number("CACHETTE_EMULATED_PITCH").unwrap_or(512),
+            pages: number("CACHETTE_EMULATED_PAGES").unwrap_or(1),
             shared: env::var_os("CACHETTE_EMULATED_SHARED"),
             visible: visible_devices(visible.as_deref(), devices),
         }
