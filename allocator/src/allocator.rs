@@ -4,6 +4,7 @@ pub(crate) mod allocator_state;
 mod empty;
 mod exact;
 mod find;
+mod outside;
 mod raw;
 mod settings;
 mod stats;

@@ -16,7 +16,7 @@ use crate::heap_policy::HeapPolicy;
 use crate::in_flight::{InFlight, Reservation};
 use crate::observe::callbacks::Callbacks;
 use crate::observe::history::History;
-use crate::stats::{PeakTracker, Stat};
+use crate::stats::{OutsideState, PeakTracker, Stat};
 use crate::sync::{Mutex, RwLock};
 use crate::uncached::UncachedTable;
 
@@ -36,6 +36,7 @@ pub(crate) struct DeviceState<D: Device> {
     pub(crate) history: History,
     pub(crate) totals: Totals,
     pub(crate) settings: Settings,
+    pub(crate) outside: OutsideState,
     pub(crate) uncached: UncachedTable<D>,
     pub(crate) chunks: ChunkTable,
     pub(crate) in_flight: InFlight,
@@ -70,6 +71,7 @@ impl<D: Device> DeviceState<D> {
             history: History::default(),
             totals: Totals { max_split: HeapPolicy::of(config).max_split, ..Totals::default() },
             settings: Settings::new(config, total),
+            outside: OutsideState::default(),
             uncached: UncachedTable(Mutex::default()),
             chunks: ChunkTable::default(),
             in_flight: InFlight::default(),
@@ -166,7 +168,7 @@ impl<D: Device> Drop for DeviceState<D> {
 /// Counts of rare events, over all heaps. All accesses are relaxed: the counts are independent.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
-    /// Bytes reserved from the device, or about to be. The limit applies to this number.
+    /// Bytes reserved from the device, or about to be, and those taken past the cache. The limit applies to this number.
     pub(crate) reserved: AtomicU64,
     pub(crate) retries: AtomicU64,
     pub(crate) ooms: AtomicU64,

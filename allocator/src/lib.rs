@@ -188,5 +188,5 @@ pub use pool::{Pool, PoolId, PoolOptions};
 pub use size::SegmentKind;
 pub use snapshot::Snapshot;
 pub use source::{Source, SourceError};
-pub use stats::{Stat, StatArray, Stats};
+pub use stats::{OutsideKind, OutsideStats, Stat, StatArray, Stats};
 pub use stream::{Event, Stream};

@@ -32,6 +32,8 @@ pub struct OutOfMemory {
     pub free: Option<u64>,
     /// Memory in use outside this allocator, by other processes or by this one. `None` if the driver query failed.
     pub elsewhere: Option<u64>,
+    /// Bytes of `elsewhere` that were taken [past the cache](crate::Allocator::take_outside). They count for the limit.
+    pub outside: u64,
     /// The memory limit of this allocator, if there is one.
     pub limit: Option<u64>,
     /// The memory of the host, if the device shares it.
@@ -195,7 +197,8 @@ impl OutOfMemory {
     /// Returns the remedies that apply.
     #[must_use]
     pub fn hints(&self) -> Vec<OomHint> {
-        let over_limit = self.limit.is_some_and(|limit| self.reserved.saturating_add(self.segment) > limit);
+        let over_limit =
+            self.limit.is_some_and(|limit| (self.reserved + self.outside).saturating_add(self.segment) > limit);
         let in_pieces = self.fragmented >= self.requested && self.largest_free < self.requested;
         let forbidden = self.never_block && !self.capturing;
         let others_have = self
@@ -246,6 +249,9 @@ impl fmt::Display for OutOfMemory {
         }
         if let Some(limit) = self.limit {
             write!(f, "; this allocator may hold {}", Bytes(limit))?;
+            if self.outside > 0 {
+                write!(f, ", less {} that the program took past it", Bytes(self.outside))?;
+            }
         }
         write!(
             f,

@@ -25,7 +25,6 @@ mod answer;
 mod ask;
 #[cfg(feature = "ipc")]
 mod idle;
-#[cfg(feature = "ipc")]
 mod release;
 #[cfg(feature = "ipc")]
 mod state;

@@ -29,6 +29,8 @@ mod obtain;
 mod report;
 mod wait;
 
+pub(crate) use wait::release_whole;
+
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -47,7 +49,6 @@ use crate::observe::callbacks::Notice;
 use crate::out_of_memory::OutOfMemory;
 use crate::pool::pool_state::PoolState;
 use crate::reclaim::Reclaim;
-use crate::retry::wait::release_whole;
 use crate::size::{SegmentKind, kind_of};
 use crate::source::SourceError;
 use crate::stats::{Counted, Row};

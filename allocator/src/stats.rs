@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+mod outside;
 mod peaks;
 
 use std::fmt;
@@ -10,6 +11,8 @@ use std::fmt;
 use crate::human::Bytes;
 
 pub(crate) use counters::{Counted, Counters, Row};
+pub(crate) use outside::OutsideState;
+pub use outside::{OutsideKind, OutsideStats};
 pub(crate) use peaks::{HighestAllocated, PeakTracker};
 
 /// One figure over time.

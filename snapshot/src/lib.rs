@@ -7,6 +7,7 @@
 //! | type | what it is |
 //! |---|---|
 //! | [`Segment`], [`Block`] | the memory at that moment, by address |
+//! | [`OutsideMemory`] | the bytes that the program took past the allocator |
 //! | [`Trace`], [`Event`] | the events of one device, oldest first |
 //! | [`Stacks`], [`Frame`] | the call stacks of events and memory |
 //! | [`Annotation`] | a named stage of the program |
@@ -51,7 +52,7 @@ pub use event::{Annotation, Event, Stage, Trace, TraceAction, UnknownAction};
 pub use limits::Limits;
 #[cfg(feature = "files")]
 pub use save::{SaveError, replace_file, save};
-pub use segment::{Block, BlockState, PoolId, Segment, SegmentKind};
+pub use segment::{Block, BlockState, OutsideMemory, PoolId, Segment, SegmentKind};
 pub use setting::Setting;
 pub use stacks::{Frame, StackId, Stacks};
 pub use texts::{TextId, Texts};
@@ -73,6 +74,8 @@ pub struct Snapshot {
     pub stacks: Stacks,
     /// The texts of events.
     pub texts: Texts,
+    /// What programs took past the allocators, for each device where that is counted.
+    pub outside: Vec<OutsideMemory>,
 }
 
 /// The parts of a snapshot that belong to one device, in their order.
@@ -85,6 +88,8 @@ pub struct DeviceParts<'a> {
     pub traces: Vec<&'a Trace>,
     /// Its annotations.
     pub annotations: Vec<&'a Annotation>,
+    /// What was taken past its allocators.
+    pub outside: OutsideMemory,
 }
 
 impl DeviceParts<'_> {
@@ -95,7 +100,7 @@ impl DeviceParts<'_> {
 }
 
 impl Snapshot {
-    /// Returns the parts of every device that has segments or traces, by number.
+    /// Returns the parts of every device that has segments, traces or memory past its allocator, by number.
     ///
     /// It takes one pass, since a file can have as many devices as segments.
     #[must_use]
@@ -106,6 +111,10 @@ impl Snapshot {
         }
         for trace in &self.traces {
             devices.entry(trace.device).or_default().traces.push(trace);
+        }
+        for outside in &self.outside {
+            let parts = devices.entry(outside.device).or_default();
+            parts.outside = parts.outside.and(*outside);
         }
         for annotation in &self.annotations {
             if let Some(parts) = devices.get_mut(&annotation.device) {

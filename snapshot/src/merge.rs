@@ -33,6 +33,13 @@ impl Snapshot {
             }
         }
         self.traces.sort_by_key(|trace| trace.device);
+        self.outside.append(&mut other.outside);
+        self.outside.sort_by_key(|outside| outside.device);
+        self.outside.dedup_by(|next, own| {
+            let same = own.device == next.device;
+            *own = if same { own.and(*next) } else { *own };
+            same
+        });
         self.annotations.append(&mut other.annotations);
         self.annotations.sort_by(|a, b| (a.time_us, a.device, &a.name).cmp(&(b.time_us, b.device, &b.name)));
         self.annotations.dedup();
@@ -102,7 +109,7 @@ impl Numbers {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Annotation, Block, Frame, PoolId, Segment, Setting, Stage, Trace};
+    use crate::{Annotation, Block, Frame, OutsideMemory, PoolId, Segment, Setting, Stage, Trace};
 
     use super::*;
 
@@ -176,6 +183,17 @@ mod tests {
         let times: Vec<_> = told(&both).iter().map(|told| told.4).collect();
         assert_eq!(times, [5, 10]);
         assert_eq!((both.pools.len(), both.stacks.len()), (2, 1));
+    }
+
+    #[test]
+    fn memory_past_the_allocators_of_one_device_adds_up() {
+        let of = |device, bytes| Snapshot {
+            outside: vec![OutsideMemory { device, bytes, managed: 1, host: u64::MAX }],
+            ..Snapshot::default()
+        };
+        let all = of(1, 10).merge(of(0, 5)).merge(of(1, 7));
+        let told: Vec<_> = all.outside.iter().map(|it| (it.device, it.bytes, it.managed, it.host)).collect();
+        assert_eq!(told, [(0, 5, 1, u64::MAX), (1, 17, 2, u64::MAX)]);
     }
 
     #[test]

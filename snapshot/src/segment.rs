@@ -48,6 +48,33 @@ pub struct Segment {
     pub blocks: Vec<Block>,
 }
 
+/// The bytes that a program took past the allocator of a device, by calls of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "files", derive(serde::Serialize, serde::Deserialize), serde(default))]
+pub struct OutsideMemory {
+    /// The device.
+    pub device: u32,
+    /// Bytes of the device.
+    pub bytes: u64,
+    /// Bytes that the driver moves between the device and the host.
+    pub managed: u64,
+    /// Bytes of page-locked memory of the host.
+    pub host: u64,
+}
+
+impl OutsideMemory {
+    /// Both together, on the device of `other`; `u64::MAX` if a sum in a file overflows.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            device: other.device,
+            bytes: self.bytes.saturating_add(other.bytes),
+            managed: self.managed.saturating_add(other.managed),
+            host: self.host.saturating_add(other.host),
+        }
+    }
+}
+
 /// The state of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BlockState {

@@ -34,7 +34,8 @@ fn python(program: &str, argument: &str, input: &[u8]) -> Option<Vec<u8>> {
 const READER: &str = r"
 import pickle, sys
 s = pickle.load(sys.stdin.buffer)
-assert set(s) == {'segments', 'device_traces', 'allocator_settings', 'external_annotations'}, set(s)
+assert set(s) == {'segments', 'device_traces', 'allocator_settings', 'external_annotations', 'outside'}, set(s)
+assert s['outside'][1] == {'device': 3, 'size': 5, 'managed': 6, 'host': 7}
 g, = s['segments']
 assert set(g) >= {'device', 'address', 'total_size', 'allocated_size', 'active_size', 'requested_size', 'stream',
     'segment_type', 'segment_pool_id', 'is_expandable', 'frames', 'blocks'}, set(g)
@@ -75,7 +76,8 @@ const JSON_READER: &str = r"
 import json, sys
 s = json.load(sys.stdin.buffer)
 assert list(s) == ['format', 'version', 'pools', 'texts', 'frames', 'stacks', 'settings', 'annotations', 'segments',
-    'traces'], list(s)
+    'traces', 'outside'], list(s)
+assert s['outside'][1] == {'device': 3, 'bytes': 5, 'managed': 6, 'host': 7}
 assert (s['format'], s['version']) == ('cachette-snapshot', 1)
 first, second, third = s['traces'][0]['events']
 assert first == [3, 0x7f0000000000, 1000, 0, 1700000000000000, 1], first

@@ -72,6 +72,7 @@ impl<D: Device> Allocator<D> {
     pub fn reset_peaks(&self) {
         let shared = self.shared();
         shared.peaks.reset_peaks();
+        shared.outside.reset_peaks();
         shared.totals.oversize_allocations.lock().reset_peak();
         shared.totals.oversize_segments.lock().reset_peak();
     }
@@ -81,6 +82,7 @@ impl<D: Device> Allocator<D> {
         let shared = self.shared();
         shared.peaks.reset_totals();
         shared.totals.reset();
+        shared.outside.reset_totals();
     }
 
     /// Returns the size of the largest free block, in bytes.
@@ -116,7 +118,8 @@ impl<D: Device> Allocator<D> {
         let heaps = self.inner.heaps.all();
         heaps.iter().try_for_each(|heap| heap.check())?;
         self.inner.pinned.blocks.lock().check()?;
-        let held: u64 = heaps.iter().map(|heap| heap.reserved()).sum();
+        let outside = self.outside().device.current;
+        let held = heaps.iter().map(|heap| heap.reserved()).sum::<u64>() + outside;
         let reserved = self.shared().totals.reserved.load(Relaxed);
         if held == reserved { Ok(()) } else { Err(format!("{held} bytes are held and {reserved} are counted")) }
     }

@@ -8,7 +8,7 @@ use std::slice;
 use cachette_hal::{Device, Ordinal, Vendor};
 
 use crate::allocator::Allocator;
-use crate::stats::{Stat, StatArray, Stats};
+use crate::stats::{OutsideStats, Stat, StatArray, Stats};
 
 /// The figures of an allocator at one moment, for monitoring.
 ///
@@ -39,6 +39,8 @@ pub struct Metrics {
     pub chunks: usize,
     /// Bytes of blocks in use by the [label](crate::Label) of their library or component; memory without one has none.
     pub by_label: Vec<(&'static str, u64)>,
+    /// Bytes that the program took past the allocator, if something counts them.
+    pub outside: OutsideStats,
 }
 
 /// A figure of a page: its name, description and kind, and a line for each value.
@@ -66,6 +68,7 @@ impl<D: Device> Allocator<D> {
             elastic_segments: heaps.iter().map(|heap| heap.address_ranges().len()).sum(),
             chunks: self.inner().shared.chunks.count(),
             by_label: self.memory_holders().by_label,
+            outside: self.outside(),
             stats: self.stats(),
             limit: self.memory_limit(),
             device_memory: memory.map(|memory| (memory.total, memory.free)),
@@ -126,6 +129,11 @@ impl Metrics {
         let by_label: Vec<_> = by_label.collect();
         let by_label: Vec<_> = by_label.iter().map(|(own, bytes)| (own.as_str(), bytes.to_string())).collect();
         figure("labelled_bytes", "Bytes of blocks in use, by library or component.", "gauge", &by_label);
+        let outside = self.outside.by_kind().map(|(kind, stat)| (format!(",kind=\"{kind}\""), stat));
+        let values = |of: fn(&Stat) -> u64| outside.each_ref().map(|(own, stat)| (own.as_str(), of(stat).to_string()));
+        let help = "Bytes taken past the allocator: of the device, managed, and page-locked on the host.";
+        figure("outside_bytes", help, "gauge", &values(|stat| stat.current));
+        figure("outside_bytes_peak", &format!("Highest so far. {help}"), "gauge", &values(|stat| stat.peak));
         for (name, help, count) in self.counters() {
             figure(name, help, "counter", &[("", count.to_string())]);
         }

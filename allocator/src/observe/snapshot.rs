@@ -117,6 +117,7 @@ impl<D: Device> AllocatorState<D> {
         if shared.callbacks.wants(action) {
             shared.callbacks.event(&TraceEvent { action, address: 0, bytes, stream: StreamRef::DEFAULT, pool });
         }
+        building.add_outside(&shared.outside.stats());
         building.end(settings(&shared.settings.config()), source)
     }
 }

@@ -80,6 +80,9 @@ impl<D: Device> Neighbour for AllocatorState<D> {
         figures.received = totals.reclaimed.load(Relaxed);
         figures.given = totals.given.load(Relaxed);
         figures.received_ago = self.reclaim.received_ago();
+        let outside = self.shared.outside.stats();
+        figures.outside = (!outside.is_empty()).then_some(outside.device.current);
+        (figures.outside_managed, figures.outside_host) = (outside.managed.current, outside.host.current);
         figures
     }
 

@@ -1,4 +1,4 @@
-//! Releases a part of the idle memory, as much as others ask for.
+//! Releases a part of the idle memory, as much as others ask for, or a call past the cache lacks.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use crate::heap::Heap;
 
 impl<D: Device> AllocatorState<D> {
     /// The heaps with memory that may be released for others.
-    pub(super) fn givers(&self) -> Vec<Arc<Heap<D>>> {
+    pub(crate) fn givers(&self) -> Vec<Arc<Heap<D>>> {
         self.heaps.iter().filter(|heap| heap.has_memory() && heap.may_release()).cloned().collect()
     }
 
     /// Releases idle segments and chunks of `bytes`, or all if there is less. Returns the bytes.
     ///
     /// Streams without work come first, since a busy one must be waited for.
-    pub(super) fn release_for_others(&self, bytes: u64) -> u64 {
+    pub(crate) fn release_for_others(&self, bytes: u64) -> u64 {
         let mut givers = self.givers();
         for heap in &givers {
             // The heap itself reports a failure to its users.
@@ -48,6 +48,7 @@ impl<D: Device> AllocatorState<D> {
 
 impl<D: Device> Heap<D> {
     /// The segments or chunks that can be released now: a number that identifies each in this heap, and its bytes.
+    #[cfg(feature = "ipc")]
     pub(super) fn idle_memory(&self) -> Vec<(u64, u64)> {
         let mut state = self.state.lock();
         if state.asleep || !self.permits_release() {

@@ -55,6 +55,7 @@ impl<D: Device> Retry<'_, D> {
             total: memory.map(|memory| memory.total),
             free,
             elsewhere: memory.map(|m| m.total.saturating_sub(m.free).saturating_sub(ours)),
+            outside: shared.outside.stats().device.current,
             limit: shared.settings.limit(),
             host: shared.host_figures(),
             // A pool can fall asleep or wake between the two figures.

@@ -155,7 +155,7 @@ impl<D: Device> Retry<'_, D> {
 }
 
 /// Releases all unused memory of a heap, after a wait for its stream.
-pub(super) fn release_whole<D: Device>(heap: &Heap<D>) -> hal::Result<()> {
+pub(crate) fn release_whole<D: Device>(heap: &Heap<D>) -> hal::Result<()> {
     heap.release_idle()?;
     if heap.stream_state.ask_capturing()? {
         return Ok(());

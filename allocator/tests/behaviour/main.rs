@@ -54,6 +54,7 @@ mod lifetimes;
 mod limits;
 mod metrics;
 mod out_of_memory;
+mod outside;
 mod oversize;
 mod pinned;
 mod pinned_blocks;

@@ -30,6 +30,24 @@ fn idle_memory_of_one_process_serves_another() {
 }
 
 #[test]
+fn a_call_past_the_cache_gets_idle_memory_of_others_and_evicts_their_pools() {
+    let card = Card::new(64);
+    let mut one = idle(&card, RECLAIM, 48);
+    let mut two = card.process(RECLAIM);
+    two.done("take 40");
+    one.comes_to(24);
+    assert_eq!((two.figure("asks") > 0, two.figure("ooms")), (true, 0));
+    // It counts a little later than it releases.
+    assert!(soon(|| one.figure("given") == 24 * MIB));
+    one.done("pool weights 1 20");
+    two.done("take 16");
+    assert_eq!((one.ask("asleep weights").as_deref(), two.figure("ooms")), (Ok("true"), 0));
+    two.ask("take 16").unwrap_err();
+    assert_eq!(two.figure("ooms"), 1);
+    two.done("take 8");
+}
+
+#[test]
 fn a_process_without_the_key_neither_asks_nor_gives() {
     let card = Card::new(64);
     for [first, second] in [["", RECLAIM], [RECLAIM, ""], [RECLAIM, "reclaim:False"]] {

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use std::{env, fs, iter, ptr, thread};
 
 use cachette::evict::{Priority, Resident};
-use cachette::{Allocation, Allocator, Backends, Notice, Pool, PoolOptions, Stream};
+use cachette::hal::Device;
+use cachette::{Allocation, Allocator, Backends, Notice, OutsideKind, Pool, PoolOptions, Stream};
 use cachette_ipc::reclaim::{Figures, Give, Holder, Neighbour, Place, Registration, register};
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -227,6 +228,11 @@ impl State {
                 let answers = Some((&Place::of_environment(), &device));
                 let registration = register(answers, None, Arc::downgrade(&neighbour)).map_err(|it| it.to_string())?;
                 self.pretended.push((registration, neighbour));
+            }
+            ["take", mib] => {
+                let (device, bytes) = (self.allocator.device(), number(mib) * MIB);
+                let take = || device.allocate(bytes).map(drop);
+                self.allocator.take_outside(OutsideKind::Device, bytes, take).map_err(|error| error.to_string())?;
             }
             ["free", name] => drop(self.memory.remove(name)),
             ["pool", name, priority, mib] => {

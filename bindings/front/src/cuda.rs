@@ -17,9 +17,11 @@ use crate::driver::{self, Common, Driver, Handle};
 use crate::driver_pools::{self, Properties, Right};
 use crate::entry::{Thread, front};
 use crate::library::{Behind, Vendor};
-use crate::memory;
+use crate::outside::MemoryProperties;
+use crate::outside::calls::counted;
 use crate::served::{self, Served};
 use crate::status::{INVALID_HANDLE, NOT_SUPPORTED, Refusal, SUCCESS, Status};
+use crate::{memory, outside};
 
 static CUDA: Behind<Calls> = Behind::new(Vendor {
     backend: "cuda",
@@ -90,6 +92,15 @@ impl Driver for Calls {
         device_of(self, context(self)?)
     }
 
+    /// Without the attribute, managed memory lies on the device until it is freed.
+    fn pages_managed(&self, device: u32) -> bool {
+        const CONCURRENT_MANAGED_ACCESS: c_int = 89;
+        let (mut value, number) = (0, c_int::try_from(device).unwrap_or(c_int::MAX));
+        // SAFETY: the driver writes one number.
+        let asked = unsafe { self.cuDeviceGetAttribute(&raw mut value, CONCURRENT_MANAGED_ACCESS, number) };
+        asked == SUCCESS && value != 0
+    }
+
     fn find(&self, thread: &Thread, stream: StreamRef) -> Result<&'static Served, Refusal> {
         let mut own = ptr::null_mut();
         // SAFETY: the stream is the caller's, and the driver writes one handle.
@@ -117,7 +128,13 @@ fn per_thread(stream: Handle) -> Handle {
     if stream.is_null() { ptr::without_provenance_mut(PER_THREAD) } else { stream }
 }
 
-front! {
+counted! {
+    front;
+    counted {
+        cuMemCreate, cuMemRelease, cuMemMap, cuMemUnmap, cuMemRetainAllocationHandle, cuMemImportFromShareableHandle,
+        cuMemAllocPitch_v2, cuMemAllocManaged, cuMemHostAlloc, cuMemAllocHost_v2, cuMemFreeHost, cuMemHostRegister_v2,
+        cuMemHostUnregister; free: cuMemFree_v2
+    }
     "cu";
     shared {
         cuMemAlloc_v2, cuMemFree_v2, cuMemAllocAsync, cuMemAllocFromPoolAsync, cuMemFreeAsync, cuMemGetAddressRange_v2,
@@ -192,7 +209,11 @@ front! {
         fn cuDevicePrimaryCtxReset_v2(device: c_int) |_, calls| {
             // SAFETY: the arguments are the caller's.
             let reset = || unsafe { calls.cuDevicePrimaryCtxReset_v2(device) };
-            served::reset_by(u32::try_from(device).unwrap_or(u32::MAX), reset)
+            let device = u32::try_from(device).unwrap_or(u32::MAX);
+            served::reset_by(device, reset)?;
+            // Physical memory is of no context.
+            outside::forget(device, false);
+            Ok(())
         }
 
         /// Functions by name; those of the front for the calls that it answers.
@@ -218,6 +239,7 @@ front! {
     called {
         fn cuCtxGetCurrent(context: *mut Handle);
         fn cuCtxGetDevice(device: *mut c_int);
+        fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int);
         fn cuCtxPopCurrent_v2(context: *mut Handle);
         fn cuCtxPushCurrent_v2(context: Handle);
         fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int);

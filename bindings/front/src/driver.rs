@@ -23,6 +23,7 @@ pub(crate) type Answer = Result<(), Refusal>;
 functions! {
     /// Functions that both drivers have: their names differ by the prefix alone.
     Common {
+        fn DeviceGet(device: *mut c_int, ordinal: c_int);
         fn DeviceGetDefaultMemPool(pool: *mut Handle, device: c_int);
         fn GraphDestroy(graph: Handle);
         fn GraphRetainUserObject(graph: Handle, object: Handle, count: c_uint, flags: c_uint);
@@ -54,6 +55,16 @@ pub(crate) trait Driver: Sized + 'static {
 
     /// What serves a stream that is not the default one, and may be of another device than the current one.
     fn find(&self, thread: &Thread, stream: StreamRef) -> Result<&'static Served, Refusal>;
+
+    /// Whether the driver can move managed memory of a device to the host.
+    fn pages_managed(&self, _device: u32) -> bool {
+        true
+    }
+
+    /// The device of physical memory that names a device.
+    fn physical_device(&self, named: u32) -> Result<u32, Refusal> {
+        Ok(named)
+    }
 
     /// Makes a call that the program did not make. Its failure is not the program's.
     #[inline]

@@ -110,8 +110,11 @@ macro_rules! front {
                 }
 
                 /// Waits for the device, then frees.
-                fn $free(address: u64) |thread, _| {
-                    memory::free(thread, address)
+                fn $free(address: u64) |thread, calls| {
+                    memory::free(thread, address).or_else(|refusal| {
+                        // SAFETY: the arguments are the caller's.
+                        outside::free(refusal, address, || unsafe { calls.$free(address) })
+                    })
                 }
 
                 fn $allocate_async(out: *mut u64, bytes: usize, stream: Handle) |thread, calls| {

@@ -6,6 +6,7 @@ use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::Arc;
 use std::{ptr, slice};
 
+use cachette::OutsideKind;
 use cachette_hal::load::Candidate;
 use cachette_hal::{Backend, LoadError, StreamRef};
 use cachette_hal_hip::HipBackend;
@@ -15,14 +16,35 @@ use crate::driver::{self, Common, Driver, Handle};
 use crate::driver_pools::{self, Properties, Right};
 use crate::entry::{End, Thread, front};
 use crate::library::{Behind, Vendor};
+use crate::outside::MemoryProperties;
+use crate::outside::calls::counted;
 use crate::served::{self, Served};
 use crate::status::{INVALID_HANDLE, NOT_SUPPORTED, Refusal, SUCCESS, Status};
-use crate::{captures, last_error, memory};
+use crate::{captures, last_error, memory, outside};
 
 /// HIP's status for a stream that does not exist.
 const CONTEXT_IS_DESTROYED: Status = 709;
 /// The state of a stream that is captured.
 const ACTIVE: c_uint = 1;
+
+/// `hipPitchedPtr`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PitchedPointer {
+    address: u64,
+    pitch: usize,
+    width: usize,
+    height: usize,
+}
+
+/// `hipExtent`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    width: usize,
+    height: usize,
+    depth: usize,
+}
 
 static HIP: Behind<Calls> = Behind::new(Vendor {
     backend: "hip",
@@ -71,6 +93,11 @@ impl Driver for Calls {
             SUCCESS => u32::try_from(device).map_err(|_| Refusal::Driver),
             _ => Err(Refusal::Driver),
         }
+    }
+
+    /// Since 7.0 the driver makes physical memory on the current device, whatever device is named.
+    fn physical_device(&self, named: u32) -> Result<u32, Refusal> {
+        if last_error::version(self) < last_error::LAST_REAL_ERROR { Ok(named) } else { self.device() }
     }
 
     fn find(&self, thread: &Thread, stream: StreamRef) -> Result<&'static Served, Refusal> {
@@ -126,7 +153,13 @@ impl Driver for Calls {
     }
 }
 
-front! {
+counted! {
+    front;
+    counted {
+        hipMemCreate, hipMemRelease, hipMemMap, hipMemUnmap, hipMemRetainAllocationHandle,
+        hipMemImportFromShareableHandle, hipMemAllocPitch, hipMallocManaged, hipHostMalloc, hipMallocHost, hipHostFree,
+        hipHostRegister, hipHostUnregister; free: hipFree
+    }
     "hip";
     shared {
         hipMalloc, hipFree, hipMallocAsync, hipMallocFromPoolAsync, hipFreeAsync, hipMemGetAddressRange, hipMemGetInfo,
@@ -153,7 +186,71 @@ front! {
         /// Leaves the device to the driver.
         fn hipDeviceReset() |_, calls| {
             // SAFETY: the caller's promise.
-            served::reset_by(calls.device()?, || unsafe { calls.hipDeviceReset() })
+            let (device, reset) = (calls.device()?, || unsafe { calls.hipDeviceReset() });
+            served::reset_by(device, reset)?;
+            outside::forget(device, true);
+            Ok(())
+        }
+
+        /// Memory of the device with flags.
+        fn hipExtMallocWithFlags(out: *mut u64, bytes: usize, flags: c_uint) |thread, calls| {
+            // SAFETY: the arguments are the caller's.
+            let call = || unsafe { calls.hipExtMallocWithFlags(out, bytes, flags) };
+            let call = ("hipExtMallocWithFlags", call);
+            // SAFETY: 1. the driver has written it.
+            unsafe { outside::allocate(thread, calls, OutsideKind::Device, out, bytes, call) }
+        }
+
+        /// Rows of memory.
+        fn hipMallocPitch(out: *mut u64, pitch: *mut usize, width: usize, rows: usize) |thread, calls| {
+            // SAFETY: the arguments are the caller's.
+            let call = || unsafe { calls.hipMallocPitch(out, pitch, width, rows) };
+            // SAFETY: the driver has just given it.
+            let free = |address| unsafe { calls.hipFree(address) };
+            let call = ("hipMallocPitch", call);
+            // SAFETY: 1. the driver has written them.
+            unsafe { outside::allocate_pitched(thread, calls, (out, pitch), (width, rows), call, free) }
+        }
+
+        /// Layers of rows.
+        fn hipMalloc3D(out: *mut PitchedPointer, extent: Extent) |thread, calls| {
+            if out.is_null() {
+                return Err(Refusal::Driver);
+            }
+            // SAFETY: the arguments are the caller's.
+            let call = || unsafe { calls.hipMalloc3D(out, extent) };
+            // SAFETY: the driver has just given it.
+            let free = |address| unsafe { calls.hipFree(address) };
+            // SAFETY: it is not null, and otherwise valid.
+            let address = unsafe { &raw mut (*out).address };
+            // SAFETY: as above.
+            let pitch = unsafe { &raw mut (*out).pitch };
+            let rows = extent.height.checked_mul(extent.depth).ok_or(Refusal::Driver)?;
+            let call = ("hipMalloc3D", call);
+            // SAFETY: 1. the driver has written them.
+            unsafe { outside::allocate_pitched(thread, calls, (address, pitch), (extent.width, rows), call, free) }
+        }
+
+        /// Another name of `hipHostMalloc`.
+        fn hipHostAlloc(out: *mut *mut c_void, bytes: usize, flags: c_uint) |thread, calls| {
+            // SAFETY: the arguments are the caller's.
+            let call = || unsafe { calls.hipHostAlloc(out, bytes, flags) };
+            // SAFETY: 1. the driver has written it.
+            unsafe { outside::allocate_host(thread, calls, out, bytes, ("hipHostAlloc", call)) }
+        }
+
+        /// Another name of `hipMallocHost`.
+        fn hipMemAllocHost(out: *mut *mut c_void, bytes: usize) |thread, calls| {
+            // SAFETY: the arguments are the caller's.
+            let call = || unsafe { calls.hipMemAllocHost(out, bytes) };
+            // SAFETY: 1. the driver has written it.
+            unsafe { outside::allocate_host(thread, calls, out, bytes, ("hipMemAllocHost", call)) }
+        }
+
+        /// Another name of `hipHostFree`.
+        fn hipFreeHost(at: *mut c_void) |_, calls| {
+            // SAFETY: the arguments are the caller's.
+            outside::free(Refusal::Driver, at.addr() as u64, || unsafe { calls.hipFreeHost(at) })
         }
 
         /// The last error, taken away.

@@ -21,7 +21,7 @@ use crate::hip::Calls;
 use crate::status::{DEINITIALIZED, SUCCESS, Status};
 
 /// The first version whose last error is not the status of the last call.
-const LAST_REAL_ERROR: c_int = 70_000_000;
+pub(crate) const LAST_REAL_ERROR: c_int = 70_000_000;
 /// No device.
 const NOWHERE: c_int = -1;
 
@@ -129,7 +129,7 @@ pub(crate) fn get_of_last_call(calls: &Calls) -> Status {
 
 /// The driver's version, as it numbers them.
 #[inline]
-fn version(calls: &Calls) -> c_int {
+pub(crate) fn version(calls: &Calls) -> c_int {
     /// Zero if it was not asked for. Relaxed: every thread would read the same.
     static VERSION: AtomicI32 = AtomicI32::new(0);
     match VERSION.load(Relaxed) {

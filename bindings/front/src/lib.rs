@@ -18,6 +18,7 @@
 //! | `library.rs` | the driver's library behind the front |
 //! | `served.rs` | the devices that Cachette serves |
 //! | `memory.rs` | allocations, frees and questions about addresses |
+//! | `outside.rs` | memory that the driver serves and the front counts |
 //! | `captures.rs` | a pool for each captured graph |
 //! | `driver_pools.rs` | which of the driver's pools are served |
 //! | `streams.rs` | streams that the program destroyed, kept for their memory |
@@ -37,6 +38,7 @@ mod hip;
 mod last_error;
 mod library;
 mod memory;
+mod outside;
 mod served;
 mod signals;
 mod status;

@@ -222,7 +222,8 @@ pub(crate) unsafe fn write_info(served: &Served, free: *mut usize, total: *mut u
     let memory = allocator.device().memory_info()?;
     let allocated = allocator.allocated_bytes();
     let idle = allocator.reserved_bytes().saturating_sub(allocated);
-    let allowed = allocator.memory_limit().map_or(u64::MAX, |limit| limit.saturating_sub(allocated));
+    let held = allocated + allocator.outside().device.current;
+    let allowed = allocator.memory_limit().map_or(u64::MAX, |limit| limit.saturating_sub(held));
     // SAFETY: it is not null, and otherwise promise 1.
     unsafe { free.write(host_size((memory.free + idle).min(allowed).min(memory.total))) };
     // SAFETY: it is not null, and otherwise promise 1.

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::{env, fmt, fs, process as this};
 
-use cachette::Metrics;
 use cachette::history::HistoryOptions;
 use cachette::human::Bytes;
 use cachette::snapshot::{BlockState, Snapshot, SnapshotOptions, save as save_to};
+use cachette::{Metrics, OutsideStats};
 use cachette_process::{self as process, write_line};
 use cachette_snapshot::replace_file;
 
@@ -144,7 +144,7 @@ extern "C" fn report_none() {
             None => "it loaded neither libcuda nor libamdhip64. Its child processes report for themselves".to_owned(),
             Some(path) => format!(
                 "it loaded {} and made no request there, or the driver refused it. Memory of other calls, such as \
-                 managed memory, is the driver's; so is that of a library which opens the driver by its full path",
+                 arrays, is the driver's; so is that of a library which opens the driver by its full path",
                 path.display()
             ),
         };
@@ -183,14 +183,28 @@ fn tell_all() {
         let calls = stats.num_device_alloc + stats.num_device_free;
         write_line(format_args!(
             "{}, device {device}: peak {}, reserved {}, requests {requests}, hits {}, driver calls {calls}, out of memory \
-             {}{}",
+             {}{}{}",
             program(),
             Bytes(stats.allocated_bytes.all.peak),
             Bytes(stats.reserved_bytes.all.peak),
             requests.saturating_sub(stats.num_device_alloc),
             stats.num_ooms,
+            Outside(allocator.outside()),
             Unfreed(&process::snapshot(Some(device), SnapshotOptions::new().traces(false))),
         ));
+    }
+}
+
+/// The most that the program held past the cache, and what it has not given back.
+struct Outside(OutsideStats);
+
+impl fmt::Display for Outside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = ["outside", "outside managed", "outside pinned"].into_iter().zip(self.0.by_kind());
+        let named = named.map(|(name, (_, stat))| (name, stat)).filter(|(_, stat)| stat.peak > 0);
+        named.clone().try_for_each(|(name, stat)| write!(f, ", {name} {}", Bytes(stat.peak)))?;
+        let mut kept = named.filter(|(_, stat)| stat.current > 0);
+        kept.try_for_each(|(name, stat)| write!(f, ", not freed {name}: {}", Bytes(stat.current)))
     }
 }
 

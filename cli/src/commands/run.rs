@@ -41,7 +41,7 @@ pub(crate) struct Run {
     /// The configuration, such as `expandable_segments:True`
     #[arg(long, value_name = "TEXT")]
     config: Option<String>,
-    /// The most memory that Cachette may hold on each device, such as 40G
+    /// The most memory that the program may hold on each device, such as 40G: the cache, and calls past it
     #[arg(long, value_name = "SIZE", value_parser = size::bytes)]
     limit: Option<u64>,
     /// Records a history, and writes a snapshot with it at the end and on SIGUSR1, as .json or .pickle

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod bed;
+mod outside;
 #[path = "../program/mod.rs"]
 mod program;
 mod programs;

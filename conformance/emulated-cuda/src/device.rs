@@ -28,6 +28,16 @@ pub(crate) fn unit_of_stream(stream: *mut c_void) -> Answer<&'static Unit> {
     driver()?.units.iter().find(has).ok_or(INVALID_HANDLE)
 }
 
+/// Allocates memory of the current device.
+fn allocate(bytes: usize) -> Answer<u64> {
+    let unit = current()?;
+    let bytes = bytes as u64;
+    let start = unit.device.allocate(bytes).map_err(told)?.address();
+    let range = Range { bytes, backing: None, unit: unit.index };
+    driver()?.ledger.ranges.lock().insert(start, range);
+    Ok(start)
+}
+
 abi! {
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) => total {
         let memory = current()?.device.memory_info().map_err(told)?;
@@ -38,13 +48,24 @@ abi! {
     }
 
     fn cuMemAlloc_v2(at: *mut u64, bytes: usize) => at {
-        let unit = current()?;
         refuse_if(at.is_null(), INVALID_VALUE)?;
-        let bytes = bytes as u64;
-        let start = unit.device.allocate(bytes).map_err(told)?.address();
-        let range = Range { bytes, backing: None, unit: unit.index };
-        driver()?.ledger.ranges.lock().insert(start, range);
+        allocate(bytes)
+    }
+
+    /// Rows of memory; each begins at a multiple of what `settings` say.
+    fn cuMemAllocPitch_v2(at: *mut u64, pitch: *mut usize, width: usize, rows: usize, element: c_uint) => at {
+        refuse_if(at.is_null() || pitch.is_null() || ![4, 8, 16].contains(&element), INVALID_VALUE)?;
+        let row = width.checked_next_multiple_of(settings().pitch).ok_or(INVALID_VALUE)?;
+        let start = allocate(row.checked_mul(rows).ok_or(INVALID_VALUE)?)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(pitch, row) }?;
         Ok(start)
+    }
+
+    /// Managed memory is device memory here, whether or not the device says that it pages.
+    fn cuMemAllocManaged(at: *mut u64, bytes: usize, flags: c_uint) => at {
+        refuse_if(at.is_null() || ![1, 2].contains(&flags), INVALID_VALUE)?;
+        allocate(bytes)
     }
 
     /// Gives memory back, whichever device it is of.

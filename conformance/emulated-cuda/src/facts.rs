@@ -21,6 +21,8 @@ fn attribute(device: &dyn Device, number: c_int) -> c_int {
         19 => has(Feature::HostMemory),
         // UNIFIED_ADDRESSING
         41 => 1,
+        // CONCURRENT_MANAGED_ACCESS
+        89 => settings().pages,
         // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
         102 | 103 => has(Feature::VirtualMemory),
         // GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED

@@ -27,6 +27,12 @@ abi! {
         Ok(pinned.as_ptr().cast())
     }
 
+    /// The same without flags.
+    fn cuMemAllocHost_v2(ptr: *mut *mut c_void, bytes: usize) => ptr {
+        refuse_if(ptr.is_null(), INVALID_VALUE)?;
+        Ok(memory()?.allocate_pinned(bytes).map_err(told)?.as_ptr().cast())
+    }
+
     fn cuMemFreeHost(ptr: *mut c_void) {
         // SAFETY: 1. and 2. are the caller's promises.
         unsafe { memory()?.free_pinned(host_ptr(ptr)?) }.map_err(told)

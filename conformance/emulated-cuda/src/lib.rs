@@ -15,6 +15,8 @@
 //! | `CACHETTE_EMULATED_RDMA` | 1: network cards reach memory made for them, and no other can be made |
 //! | `CACHETTE_EMULATED_COPIES_WAIT` | 1: copies from and to host memory have ended when they return |
 //! | `CACHETTE_EMULATED_FABRIC` | `0`: the devices have no fabric; `closed`: the process may not use it (there is one) |
+//! | `CACHETTE_EMULATED_PITCH` | of what the distance between rows of memory is a multiple (512) |
+//! | `CACHETTE_EMULATED_PAGES` | `0`: the devices do not page managed memory (they do) |
 //! | `CUDA_VISIBLE_DEVICES` | which devices are shown, by number, up to the first that is wrong |
 //!
 //! Variables are read once, by the first call. The functions are named and typed as in `cuda.h`; each file

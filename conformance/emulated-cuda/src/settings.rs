@@ -20,6 +20,10 @@ pub(crate) struct Settings {
     /// Whether the devices share their memory with the host.
     pub(crate) integrated: bool,
     pub(crate) fabric: Fabric,
+    /// Of what the distance between rows of memory is a multiple.
+    pub(crate) pitch: usize,
+    /// 1 if the devices say that they page managed memory.
+    pub(crate) pages: c_int,
     /// The file by which processes share the devices.
     pub(crate) shared: Option<OsString>,
     /// Numbers of the devices that are shown, in order.
@@ -61,6 +65,8 @@ impl Settings {
             refuses_aliases: number("CACHETTE_EMULATED_ALIASES") == Some(0),
             integrated: number("CACHETTE_EMULATED_INTEGRATED") == Some(1),
             fabric: Fabric::read(env::var("CACHETTE_EMULATED_FABRIC").ok().as_deref()),
+            pitch: number("CACHETTE_EMULATED_PITCH").unwrap_or(512),
+            pages: number("CACHETTE_EMULATED_PAGES").unwrap_or(1),
             shared: env::var_os("CACHETTE_EMULATED_SHARED"),
             visible: visible_devices(visible.as_deref(), devices),
         }

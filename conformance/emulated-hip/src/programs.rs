@@ -12,6 +12,7 @@ use crate::device::hipRuntimeGetVersion;
 use crate::events::hipEventCreateWithFlags;
 use crate::host_calls::hipLaunchHostFunc;
 use crate::host_memory::{hipHostFree, hipHostMalloc};
+use crate::memory::hipMemAllocPitch;
 use crate::prelude::*;
 use crate::streams::hipStreamCreateWithFlags;
 
@@ -115,7 +116,11 @@ short_forms! {
     hipStreamCreate(stream: *mut StreamHandle) => hipStreamCreateWithFlags(stream, 0);
     hipHostAlloc(at: *mut *mut c_void, bytes: usize, flags: c_uint) => hipHostMalloc(at, bytes, flags);
     hipMallocHost(at: *mut *mut c_void, bytes: usize) => hipHostMalloc(at, bytes, 0);
+    hipMemAllocHost(at: *mut *mut c_void, bytes: usize) => hipHostMalloc(at, bytes, 0);
     hipFreeHost(at: *mut c_void) => hipHostFree(at);
+    hipMallocPitch(
+        address: *mut Address, pitch: *mut usize, width: usize, rows: usize
+    ) => hipMemAllocPitch(address, pitch, width, rows, 4);
     hipGraphInstantiate(
         exec: *mut GraphExecHandle, graph: GraphHandle, _failed: *mut NodeHandle, _text: *mut c_char, _room: usize
     ) => hipGraphInstantiateWithFlags(exec, graph, 0);

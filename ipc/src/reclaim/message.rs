@@ -132,13 +132,20 @@ pub struct Figures {
     pub received_ago: Option<u64>,
     /// Whether a release is in progress, whose bytes are no longer idle and not yet free.
     pub is_releasing: bool,
+    /// Bytes of the device that the program took past the allocator; `None` if that is not counted.
+    pub outside: Option<u64>,
+    /// Such bytes of memory that the driver moves.
+    pub outside_managed: u64,
+    /// Such bytes of page-locked memory of the host.
+    pub outside_host: u64,
 }
 
 impl Figures {
     /// Bytes above the share. Without a share, the idle bytes: who uses all that it holds is above no share.
     #[must_use]
     pub fn above_share(&self) -> u64 {
-        self.share.map_or(self.idle, |share| self.reserved.saturating_sub(share))
+        let held = self.reserved.saturating_add(self.outside.unwrap_or(0));
+        self.share.map_or(self.idle, |share| held.saturating_sub(share))
     }
 }
 
@@ -238,6 +245,9 @@ impl Figures {
         }
         out.optional(self.received_ago);
         out.number(self.is_releasing.into());
+        out.optional(self.outside);
+        out.number(self.outside_managed);
+        out.number(self.outside_host);
     }
 
     fn decode(rest: &mut Reader<'_>) -> Option<Self> {
@@ -261,6 +271,9 @@ impl Figures {
             given: rest.number()?,
             received_ago: rest.number()?.checked_sub(1),
             is_releasing: rest.number()? != 0,
+            outside: rest.number()?.checked_sub(1),
+            outside_managed: rest.number()?,
+            outside_host: rest.number()?,
         })
     }
 }
@@ -361,6 +374,9 @@ mod tests {
             given: 13,
             received_ago: Some(0),
             is_releasing: true,
+            outside: Some(14),
+            outside_managed: 15,
+            outside_host: 16,
         }
     }
 
@@ -429,7 +445,9 @@ mod tests {
 
     #[test]
     fn without_a_share_the_idle_bytes_count() {
-        let own = |share| Figures { reserved: 100, idle: 30, share, ..figures() }.above_share();
+        let own = |share| Figures { reserved: 100, idle: 30, share, outside: None, ..figures() }.above_share();
         assert_eq!([own(None), own(Some(40)), own(Some(200))], [30, 60, 0]);
+        let outside = Figures { reserved: 100, outside: Some(150), share: Some(200), ..figures() };
+        assert_eq!(outside.above_share(), 50, "what was taken past the allocator counts");
     }
 }

@@ -7,8 +7,8 @@ use super::setting::read_table;
 use super::{FORMAT, VERSION};
 use crate::budget::Budget;
 use crate::{
-    Annotation, Frame, PoolId, Segment, Setting, Snapshot, SnapshotProblem, StackId, Stacks, Stage, TextId, Texts,
-    Trace,
+    Annotation, Frame, OutsideMemory, PoolId, Segment, Setting, Snapshot, SnapshotProblem, StackId, Stacks, Stage,
+    TextId, Texts, Trace,
 };
 
 /// The file, with its keys in any order.
@@ -37,6 +37,8 @@ pub(super) struct Input {
     segments: Vec<Segment>,
     #[serde(default)]
     traces: Vec<Trace>,
+    #[serde(default)]
+    outside: Vec<OutsideMemory>,
 }
 
 fn format<'de, D: Deserializer<'de>>(input: D) -> Result<(), D::Error> {
@@ -68,13 +70,14 @@ impl Input {
             pools: self.pools,
             stacks: tables.stacks,
             texts: tables.texts,
+            outside: self.outside,
         })
     }
 
     fn items(&self) -> usize {
         let blocks: usize = self.segments.iter().map(|segment| segment.blocks.len()).sum();
         let events: usize = self.traces.iter().map(|trace| trace.events.len()).sum();
-        events + blocks + self.segments.len() + self.annotations.len()
+        events + blocks + self.segments.len() + self.annotations.len() + self.outside.len()
     }
 }
 

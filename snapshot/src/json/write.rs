@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer};
 
 use super::{FORMAT, VERSION};
 use crate::setting::write_table;
-use crate::{Annotation, PoolId, Segment, Setting, Snapshot, Stacks, Stage, Trace};
+use crate::{Annotation, OutsideMemory, PoolId, Segment, Setting, Snapshot, Stacks, Stage, Trace};
 
 /// The file, in the order of writing.
 #[derive(Debug, Serialize)]
@@ -23,6 +23,8 @@ pub(super) struct Output<'a> {
     annotations: &'a [Annotation],
     segments: &'a [Segment],
     traces: &'a [Trace],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    outside: &'a [OutsideMemory],
 }
 
 impl<'a> Output<'a> {
@@ -38,6 +40,7 @@ impl<'a> Output<'a> {
             annotations: &snapshot.annotations,
             segments: &snapshot.segments,
             traces: &snapshot.traces,
+            outside: &snapshot.outside,
         }
     }
 }

@@ -3,6 +3,10 @@
 pub(super) const SEGMENTS: &str = "segments";
 pub(super) const TRACES: &str = "device_traces";
 pub(super) const SETTINGS: &str = "allocator_settings";
+/// What was taken past the allocators. PyTorch's snapshots do not have it, and its viewers ignore it.
+pub(super) const OUTSIDE: &str = "outside";
+pub(super) const MANAGED: &str = "managed";
+pub(super) const HOST: &str = "host";
 pub(super) const ANNOTATIONS: &str = "external_annotations";
 
 pub(super) const DEVICE: &str = "device";

@@ -85,6 +85,7 @@ impl<'t, 'a> Builder<'t, 'a> {
                 key::TRACES => made.traces = self.traces(value)?,
                 key::SETTINGS => made.settings = self.settings(value)?,
                 key::ANNOTATIONS => made.annotations = self.annotations(value)?,
+                key::OUTSIDE => made.outside = self.outside(value)?,
                 _ => (),
             }
         }

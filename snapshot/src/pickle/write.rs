@@ -7,8 +7,8 @@ use super::key;
 use super::opcode as op;
 use super::writer::{BATCH, Memo, Writer, invalid};
 use crate::{
-    Annotation, Block, BlockState, Event, Frame, PoolId, Segment, SegmentKind, Setting, Snapshot, StackId, Stage,
-    TextId, TraceAction,
+    Annotation, Block, BlockState, Event, Frame, OutsideMemory, PoolId, Segment, SegmentKind, Setting, Snapshot,
+    StackId, Stage, TextId, TraceAction,
 };
 
 /// The limit on devices: there is one list of events for each device up to the last.
@@ -64,6 +64,9 @@ impl<'a, W: Write> Pickler<'a, W> {
         self.entry(key::SEGMENTS, |pickler| pickler.list(&snapshot.segments, Self::segment))?;
         self.entry(key::SETTINGS, |pickler| pickler.settings(&snapshot.settings))?;
         self.entry(key::ANNOTATIONS, |pickler| pickler.list(&snapshot.annotations, Self::annotation))?;
+        if !snapshot.outside.is_empty() {
+            self.entry(key::OUTSIDE, |pickler| pickler.list(&snapshot.outside, Self::outside))?;
+        }
         self.out.close_dict()
     }
 
@@ -164,6 +167,15 @@ impl<'a, W: Write> Pickler<'a, W> {
         })?;
         self.number(key::DEVICE, annotation.device.into())?;
         self.entry(key::TIME, |pickler| pickler.out.signed(annotation.time_us))?;
+        self.out.close_dict()
+    }
+
+    fn outside(&mut self, outside: &OutsideMemory) -> io::Result<()> {
+        self.out.open_dict()?;
+        self.number(key::DEVICE, outside.device.into())?;
+        self.number(key::SIZE, outside.bytes)?;
+        self.number(key::MANAGED, outside.managed)?;
+        self.number(key::HOST, outside.host)?;
         self.out.close_dict()
     }
 

@@ -1,13 +1,15 @@
 //! Snapshots to write and read.
 
 use cachette_snapshot::{
-    Annotation, Block, BlockState, Event, Frame, PoolId, Segment, SegmentKind, Setting, Snapshot, StackId, Stage,
-    TextId, Trace, TraceAction,
+    Annotation, Block, BlockState, Event, Frame, OutsideMemory, PoolId, Segment, SegmentKind, Setting, Snapshot,
+    StackId, Stage, TextId, Trace, TraceAction,
 };
 
 /// A small snapshot that has one of everything.
 pub(crate) fn small() -> Snapshot {
-    let mut snapshot = Snapshot { pools: vec![PoolId(0, 0), PoolId(1, 7)], ..Snapshot::default() };
+    let outside = [(0, 1 << 40), (3, 5)].map(|(device, bytes)| OutsideMemory { device, bytes, managed: 6, host: 7 });
+    let mut snapshot =
+        Snapshot { pools: vec![PoolId(0, 0), PoolId(1, 7)], outside: outside.to_vec(), ..Snapshot::default() };
     let frame = |name: &str, line| Frame { name: name.to_owned(), file: "train.py".to_owned(), line };
     let stack = snapshot.stacks.add([frame("step", 10), frame("main", 3)]);
     let forward = snapshot.stacks.add([frame("forward", 20), frame("main", 3)]);

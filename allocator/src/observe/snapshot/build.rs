@@ -3,13 +3,14 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use cachette_snapshot::{Block, BlockState, PoolId, Segment, Setting, Snapshot, StackId, TextId, Trace};
+use cachette_snapshot::{Block, BlockState, OutsideMemory, PoolId, Segment, Setting, Snapshot, StackId, TextId, Trace};
 
 use crate::blocks::{self, BlockId};
 use crate::config::Config;
 use crate::heap::HeapCopy;
 use crate::observe::history::{self, PoolNumbers, RawStack, Recording, Scale, StackSource};
 use crate::pool;
+use crate::stats::OutsideStats;
 
 /// An unfinished snapshot, whose stacks still have the numbers of their source.
 pub(super) struct SnapshotBuilder {
@@ -71,6 +72,13 @@ impl SnapshotBuilder {
             stack: StackId(if is_free { 0 } else { heap.stacks.of(id) }),
             label: label.map_or(TextId::NONE, |name| self.snapshot.texts.add(name)),
         }
+    }
+
+    /// Adds what was taken past the allocator, if that is counted.
+    pub(super) fn add_outside(&mut self, OutsideStats { device, managed, host, .. }: &OutsideStats) {
+        let [bytes, managed, host] = [device, managed, host].map(|stat| stat.current);
+        let outside = OutsideMemory { device: self.device, bytes, managed, host };
+        self.snapshot.outside.extend((bytes + managed + host > 0).then_some(outside));
     }
 
     pub(super) fn used_bytes(&self) -> u64 {

@@ -124,6 +124,10 @@ fn compare(snapshots: &[Snapshot; 2]) -> Vec<DeviceChange> {
     for (index, snapshot) in snapshots.iter().enumerate() {
         for (device, parts) in snapshot.by_device() {
             let owners = devices.entry(device).or_default();
+            let outside = parts.outside.bytes;
+            if outside > 0 {
+                owners.entry("the program, past the cache".to_owned()).or_default()[index].add(outside, 1);
+            }
             let blocks = parts.segments.into_iter().flat_map(|segment| &segment.blocks);
             for block in blocks.filter(|block| block.state != BlockState::Free) {
                 owners.entry(owner(snapshot, block)).or_default()[index].add(block.bytes, 1);

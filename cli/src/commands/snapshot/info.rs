@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use cachette::human::Bytes;
 use cachette_replay::table::Table;
-use cachette_snapshot::{Frame, PoolId, Setting, Snapshot, StackId, TraceAction};
+use cachette_snapshot::{Frame, OutsideMemory, PoolId, Setting, Snapshot, StackId, TraceAction};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -70,10 +70,12 @@ impl Page<'_> {
             json!({ "bytes": holder.bytes, "blocks": holder.blocks, "stack": stack })
         });
         let pools = summary.pools.iter().map(|(pool, memory)| json!({ "pool": [pool.0, pool.1], "memory": memory }));
+        let outside = &summary.outside;
         let events = summary.actions().map(|(action, count)| (action.name().to_owned(), count.into()));
         json!({
             "device": summary.device,
             "memory": summary.memory,
+            "outside": { "bytes": outside.bytes, "managed": outside.managed, "host": outside.host },
             "pools": pools.collect::<Vec<_>>(),
             "holders": holders.collect::<Vec<_>>(),
             "events": events.collect::<serde_json::Map<_, _>>(),
@@ -83,6 +85,7 @@ impl Page<'_> {
     fn device(&self, out: &mut dyn Write, summary: &Summary<'_>) -> io::Result<()> {
         writeln!(out, "device {}", summary.device)?;
         write_memory(out, &summary.memory)?;
+        write_outside(out, &summary.outside)?;
         write_pools(out, summary)?;
         self.holders(out, summary)?;
         self.events(out, summary)?;
@@ -169,6 +172,19 @@ fn write_memory(out: &mut dyn Write, memory: &Memory) -> io::Result<()> {
     }
     for (name, part) in [("fragmentation", memory.fragmentation()), ("rounding", memory.rounding())] {
         writeln!(out, "  {name:<14} {:>12}", percent(part))?;
+    }
+    Ok(())
+}
+
+fn write_outside(out: &mut dyn Write, outside: &OutsideMemory) -> io::Result<()> {
+    for (name, bytes, what) in [
+        ("outside", outside.bytes, "of the device, by calls of the program past the cache"),
+        ("managed", outside.managed, "past the cache, where the driver moves it"),
+        ("pinned", outside.host, "past the cache, page-locked on the host"),
+    ] {
+        if bytes > 0 {
+            writeln!(out, "  {name:<14} {:>12}  {what}", Bytes(bytes))?;
+        }
     }
     Ok(())
 }

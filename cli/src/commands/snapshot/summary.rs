@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use cachette_snapshot::{
-    Block, BlockState, DeviceParts, Event, Frame, PoolId, Segment, Snapshot, StackId, TraceAction,
+    Block, BlockState, DeviceParts, Event, Frame, OutsideMemory, PoolId, Segment, Snapshot, StackId, TraceAction,
 };
 use serde::Serialize;
 
@@ -85,6 +85,8 @@ pub(super) struct Summary<'a> {
     /// The allocation sites, largest first.
     pub(super) holders: Vec<Holder>,
     pub(super) events: Vec<&'a Event>,
+    /// What was taken past the allocators.
+    pub(super) outside: OutsideMemory,
 }
 
 impl<'a> Summary<'a> {
@@ -107,11 +109,12 @@ impl<'a> Summary<'a> {
                 *blocks += 1;
             }
         }
+        let outside = parts.outside;
         let events = parts.traces.into_iter().flat_map(|trace| &trace.events).collect();
         if pools.keys().eq([&PoolId::default()]) {
             pools.clear();
         }
-        Self { device, memory, pools, holders: holders(snapshot, stacks), events }
+        Self { device, memory, pools, holders: holders(snapshot, stacks), events, outside }
     }
 
     /// The number of events by action, without zeros.

@@ -47,7 +47,8 @@ pub(super) struct Process {
     pub(super) silent: bool,
     /// What the vendor says that the process has; `None` if it does not tell.
     pub(super) driver: Option<u64>,
-    /// The rest: contexts, libraries and memory that the program took past Cachette.
+    /// The rest: contexts, libraries and memory that the program took past Cachette. Where the vendor does not tell, only
+    /// what the process counts.
     pub(super) outside: Option<u64>,
     /// The labels and pools that hold most; only in `--json`.
     pub(super) holders: Vec<HeldBy>,
@@ -83,6 +84,10 @@ pub(super) struct AllocatorFigures {
     pub(super) asked: u64,
     pub(super) received: u64,
     pub(super) given: u64,
+    /// What the program took past the allocator; `None` if that is not counted.
+    pub(super) outside: Option<u64>,
+    pub(super) outside_managed: u64,
+    pub(super) outside_host: u64,
 }
 
 impl AllocatorFigures {
@@ -108,6 +113,9 @@ impl AllocatorFigures {
             asked: figures.asks,
             received: figures.received,
             given: figures.given,
+            outside: figures.outside,
+            outside_managed: figures.outside_managed,
+            outside_host: figures.outside_host,
         }
     }
 }
@@ -193,7 +201,8 @@ impl Sampler {
 /// Puts the answers beside what the vendors tell: devices of vendors first.
 fn join(cards: Vec<Card>, answered: Vec<([u8; 16], Process)>) -> Sample {
     let mut by_device: BTreeMap<[u8; 16], Vec<Process>> = BTreeMap::new();
-    for (device, process) in answered {
+    for (device, mut process) in answered {
+        process.outside = process.cachette.as_ref().and_then(|held| held.outside);
         by_device.entry(device).or_default().push(process);
     }
     let mut devices: Vec<_> = cards
@@ -217,7 +226,9 @@ fn device_of(card: Card, mut processes: Vec<Process>) -> Device {
         process.driver = card.processes.get(&process.pid).copied().flatten();
         // A process with several allocators has the rest in its first row.
         let own = reserved.remove(&process.pid);
-        process.outside = process.driver.zip(own).map(|(driver, own)| driver.saturating_sub(own));
+        if let Some(driver) = process.driver {
+            process.outside = own.map(|own| driver.saturating_sub(own));
+        }
     }
     let known: Vec<u32> = processes.iter().map(|process| process.pid).collect();
     let others = card.processes.iter().filter(|(pid, _)| !known.contains(pid));
@@ -268,6 +279,26 @@ mod tests {
         );
         // 100 of the first, 5 of the ninth and 50 of the second are listed.
         assert_eq!(device.card.as_ref().map(|card| card.unattributed), Some(45 * MIB));
+    }
+
+    #[test]
+    fn what_the_process_counts_is_outside_where_no_vendor_tells() {
+        let counts = |mut of: ([u8; 16], Process), outside| {
+            of.1.cachette.as_mut().unwrap().outside = outside;
+            of
+        };
+        let card = Card {
+            id: [1; 16],
+            used: 100 * MIB,
+            processes: BTreeMap::from([(1, Some(90 * MIB)), (2, None)]),
+            ..Card::default()
+        };
+        let answered =
+            vec![counts(ours(1, 60 * MIB), Some(5 * MIB)), counts(ours(2, 3 * MIB), Some(4 * MIB)), ours(3, MIB)];
+        let sample = join(vec![card], answered);
+        let outside: Vec<_> = sample.devices[0].processes.iter().map(|it| it.outside.map(|it| it / MIB)).collect();
+        assert_eq!(outside, [Some(30), Some(4), None], "the vendor sees contexts too");
+        assert_eq!(sample.devices[0].card.as_ref().map(|card| card.unattributed), Some(2 * MIB));
     }
 
     #[test]

@@ -14,6 +14,10 @@
 typedef uint64_t address;
 typedef void *handle;
 
+/* Memory in rows and layers, as HIP describes it. */
+struct pitched { address at; size_t pitch, width, height; };
+struct extent { size_t width, height, depth; };
+
 #define CHECK(promise)                                                                       \
     do {                                                                                     \
         if (!(promise)) {                                                                    \
@@ -65,7 +69,23 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, N
     call(priority, cuStreamGetPriority, "cuStreamGetPriority", (handle, int *))              \
     call(copy_graph, cuGraphClone, "cuGraphClone", (handle *, handle))                       \
     call(host, cuLaunchHostFunc, "cuLaunchHostFunc", (handle, void (*)(void *), void *))     \
-    call(wait_for_all, cuCtxSynchronize, "cuCtxSynchronize", (void))
+    call(wait_for_all, cuCtxSynchronize, "cuCtxSynchronize", (void))                         \
+    call(create_memory, cuMemCreate, "cuMemCreate", (uint64_t *, size_t, const void *, unsigned long long)) \
+    call(release_memory, cuMemRelease, "cuMemRelease", (uint64_t))                           \
+    call(map, cuMemMap, "cuMemMap", (address, size_t, size_t, uint64_t, unsigned long long)) \
+    call(unmap, cuMemUnmap, "cuMemUnmap", (address, size_t))                                 \
+    call(reserve, cuMemAddressReserve, "cuMemAddressReserve", (address *, size_t, size_t, address, unsigned long long)) \
+    call(set_access, cuMemSetAccess, "cuMemSetAccess", (address, size_t, const void *, size_t)) \
+    call(retain_memory, cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", (uint64_t *, void *)) \
+    call(export_memory, cuMemExportToShareableHandle, "cuMemExportToShareableHandle", (void *, uint64_t, int, unsigned long long)) \
+    call(import_memory, cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle", (uint64_t *, void *, int)) \
+    call(allocate_rows, cuMemAllocPitch_v2, "cuMemAllocPitch", (address *, size_t *, size_t, size_t, unsigned)) \
+    call(allocate_managed, cuMemAllocManaged, "cuMemAllocManaged", (address *, size_t, unsigned)) \
+    call(allocate_host, cuMemHostAlloc, "cuMemHostAlloc", (void **, size_t, unsigned))       \
+    call(allocate_plain_host, cuMemAllocHost_v2, "cuMemAllocHost", (void **, size_t))        \
+    call(release_host, cuMemFreeHost, "cuMemFreeHost", (void *))                             \
+    call(lock_pages, cuMemHostRegister_v2, "cuMemHostRegister", (void *, size_t, unsigned))  \
+    call(unlock_pages, cuMemHostUnregister, "cuMemHostUnregister", (void *))
 #else
 #define LIBRARY "libamdhip64.so"
 #define ASK "hipGetProcAddress"
@@ -103,7 +123,29 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, N
     call(wait_for, hipStreamWaitEvent, NULL, (handle, handle, unsigned))                     \
     call(last_error, hipGetLastError, NULL, (void))                                          \
     call(peek_error, hipPeekAtLastError, NULL, (void))                                       \
-    call(last_call, hipExtGetLastError, NULL, (void))
+    call(last_call, hipExtGetLastError, NULL, (void))                                        \
+    call(create_memory, hipMemCreate, NULL, (uint64_t *, size_t, const void *, unsigned long long)) \
+    call(release_memory, hipMemRelease, NULL, (uint64_t))                                    \
+    call(map, hipMemMap, NULL, (address, size_t, size_t, uint64_t, unsigned long long))      \
+    call(unmap, hipMemUnmap, NULL, (address, size_t))                                        \
+    call(reserve, hipMemAddressReserve, NULL, (address *, size_t, size_t, address, unsigned long long)) \
+    call(set_access, hipMemSetAccess, NULL, (address, size_t, const void *, size_t))         \
+    call(retain_memory, hipMemRetainAllocationHandle, NULL, (uint64_t *, void *))            \
+    call(export_memory, hipMemExportToShareableHandle, NULL, (void *, uint64_t, int, unsigned long long)) \
+    call(import_memory, hipMemImportFromShareableHandle, NULL, (uint64_t *, void *, int))    \
+    call(allocate_rows, hipMemAllocPitch, NULL, (address *, size_t *, size_t, size_t, unsigned)) \
+    call(allocate_plain_rows, hipMallocPitch, NULL, (address *, size_t *, size_t, size_t))   \
+    call(allocate_layers, hipMalloc3D, NULL, (struct pitched *, struct extent))              \
+    call(allocate_flagged, hipExtMallocWithFlags, NULL, (address *, size_t, unsigned))       \
+    call(allocate_managed, hipMallocManaged, NULL, (address *, size_t, unsigned))            \
+    call(allocate_host, hipHostMalloc, NULL, (void **, size_t, unsigned))                    \
+    call(allocate_other_host, hipHostAlloc, NULL, (void **, size_t, unsigned))               \
+    call(allocate_plain_host, hipMallocHost, NULL, (void **, size_t))                        \
+    call(allocate_other_plain_host, hipMemAllocHost, NULL, (void **, size_t))                \
+    call(release_host, hipHostFree, NULL, (void *))                                          \
+    call(release_other_host, hipFreeHost, NULL, (void *))                                    \
+    call(lock_pages, hipHostRegister, NULL, (void *, size_t, unsigned))                      \
+    call(unlock_pages, hipHostUnregister, NULL, (void *))
 #endif
 
 #define FIELD(name, symbol, plain, arguments) int(*name) arguments;

@@ -266,6 +266,8 @@ static void children(const char *self)
     CHECK(waitpid(child, &how, 0) == child && how == 0);
 }
 
+#include "outside.h"
+
 int main(int count, char **arguments)
 {
     const char *what = count > 1 ? arguments[1] : "";
@@ -328,7 +330,7 @@ int main(int count, char **arguments)
         per_thread();
 #endif
 #endif
-    else
+    else if (!outside(what, count > 2 ? arguments[2] : ""))
         return 64;
     puts("kept");
     return 0;

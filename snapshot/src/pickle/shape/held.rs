@@ -3,7 +3,7 @@
 use super::super::key;
 use super::super::tree::{Node, Value};
 use super::{Builder, Made, holds};
-use crate::{Block, BlockState, Segment, SegmentKind, StackId, TextId};
+use crate::{Block, BlockState, OutsideMemory, Segment, SegmentKind, StackId, TextId};
 
 impl Builder<'_, '_> {
     pub(super) fn segments(&mut self, value: Value) -> Made<Vec<Segment>> {
@@ -56,6 +56,22 @@ impl Builder<'_, '_> {
     }
 
     /// Reads a block. One without an address begins at the end of the previous one.
+    pub(super) fn outside(&mut self, value: Value) -> Made<Vec<OutsideMemory>> {
+        self.each(value, "'outside'", "memory outside", |builder, node| {
+            let mut outside = OutsideMemory::default();
+            for (name, value) in builder.tree.entries(node) {
+                match builder.word(name) {
+                    key::DEVICE => outside.device = builder.device(value, node)?,
+                    key::SIZE => outside.bytes = builder.whole_number(value, node, key::SIZE)?,
+                    key::MANAGED => outside.managed = builder.whole_number(value, node, key::MANAGED)?,
+                    key::HOST => outside.host = builder.whole_number(value, node, key::HOST)?,
+                    _ => (),
+                }
+            }
+            Ok(outside)
+        })
+    }
+
     fn block(&mut self, node: Node, address: u64) -> Made<Block> {
         let (mut bytes, mut requested, mut state) = (None, None, None);
         let (mut address, mut stack, mut label) = (address, StackId::NONE, TextId::NONE);
