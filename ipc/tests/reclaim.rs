@@ -193,7 +193,7 @@ fn a_release_that_frees_nothing_costs_one_window_and_a_patient_asker_its_patienc
     let device = new_device();
     let _stuck = stuck(&device);
     let peers = peers_of(&device);
-    let patience = Duration::from_millis(400);
+    let patience = Duration::from_secs(2);
     let took = |patient| {
         let mut asker = asker().with_patience(patience);
         let begun = Instant::now();

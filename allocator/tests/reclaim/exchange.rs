@@ -48,6 +48,27 @@ fn a_call_past_the_cache_gets_idle_memory_of_others_and_evicts_their_pools() {
 }
 
 #[test]
+fn a_request_of_all_that_the_limit_allows_asks_the_others() {
+    let card = Card::new(64);
+    let mut one = idle(&card, RECLAIM, 48);
+    let mut two = card.process(&format!("{RECLAIM},memory_limit:40M"));
+    two.done("allocate it 40");
+    one.comes_to(24);
+}
+
+#[test]
+fn a_pool_evicts_others_of_a_lower_priority_alone() {
+    let card = Card::new(64);
+    let mut one = card.process(RECLAIM);
+    one.done("pool theirs 1 40");
+    let mut two = card.process(RECLAIM);
+    assert!(two.ask("pool equal 1 40").is_err());
+    assert_eq!(one.ask("asleep theirs").unwrap(), "false");
+    two.done("pool higher 2 40");
+    assert!(soon(|| one.ask("asleep theirs").unwrap() == "true"));
+}
+
+#[test]
 fn a_process_without_the_key_neither_asks_nor_gives() {
     let card = Card::new(64);
     for [first, second] in [["", RECLAIM], [RECLAIM, ""], [RECLAIM, "reclaim:False"]] {

@@ -28,9 +28,9 @@ fn a_request_waits_no_longer_than_it_may() {
     let took = begun.elapsed();
     assert!(took >= Duration::from_millis(400) && took < Duration::from_secs(20), "{took:?}");
     assert_eq!(two.figure("ooms"), 1);
-    let begun = Instant::now();
-    assert!(two.ask("allocate it 100").is_err(), "the card never has so much");
-    assert!(begun.elapsed() < Duration::from_millis(400), "so nothing is waited for");
+    // What the card never has is not waited for: the test would take an hour.
+    let mut patient = card.process(&format!("{RECLAIM},reclaim_wait:3600"));
+    assert!(patient.ask("allocate it 100").is_err());
 }
 
 #[test]
