@@ -87,7 +87,7 @@ impl ReclaimState {
     /// Begins a sample if the last one began an interval ago. A tick may come a little early.
     pub(super) fn begin_sample(&self, interval: Duration) -> bool {
         let mut sampled = self.sampled.lock();
-        let is_due = sampled.is_none_or(|last| last.elapsed() >= interval - interval / 16);
+        let is_due = sampled.is_none_or(|last| last.elapsed() >= interval * 15 / 16);
         if is_due {
             *sampled = Some(Instant::now());
         }

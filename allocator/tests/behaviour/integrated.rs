@@ -40,9 +40,9 @@ fn a_request_leaves_the_host_its_reserve_although_the_driver_has_more() {
         let HostFigures { available, reserve, .. } = report.host.expect("it shares its memory");
         assert_eq!((available, reserve), (20 * MIB, 8 * MIB));
         assert_eq!(report.hints(), [OomHint::Host], "{report}");
-        let text = report.to_string();
-        assert!(text.contains("; the host has 20.00 MiB available and keeps 8.00 MiB; "), "{text}");
-        assert!(text.ends_with("end other programs, or lower host_reserve"), "{text}");
+        let shown = report.to_string();
+        assert!(shown.contains("; the host has 20.00 MiB available and keeps 8.00 MiB; "), "{shown}");
+        assert!(shown.ends_with("end other programs, or lower host_reserve"), "{shown}");
         assert_eq!(test.allocator.largest_available().unwrap(), 12 * MIB);
         // What the host can spare is served, and the cache serves without a look at the host.
         let more = test.allocate(12 * MIB, &stream);

@@ -5,6 +5,7 @@ use std::ffi::{OsString, c_int};
 use std::str::FromStr;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a variable of its own")]
 pub(crate) struct Settings {
     pub(crate) devices: u32,
     pub(crate) capacity: u64,
