@@ -119,11 +119,11 @@ fn items_in_json_are_counted_over_all_tables() {
     }
     let file = as_json(&small());
     let items = |items| Limits { items, ..Limits::DEFAULT };
-    assert!(Snapshot::read_json_within(&*file, &items(8)).is_ok());
-    assert!(Snapshot::read_json_within(&*file, &items(7)).is_err());
+    assert!(Snapshot::read_json_within(&*file, &items(10)).is_ok());
+    assert!(Snapshot::read_json_within(&*file, &items(9)).is_err());
     let file = as_pickle(&small());
-    assert!(Snapshot::read_pickle_within(&*file, &items(8)).is_ok());
-    assert!(Snapshot::read_pickle_within(&*file, &items(7)).is_err());
+    assert!(Snapshot::read_pickle_within(&*file, &items(10)).is_ok());
+    assert!(Snapshot::read_pickle_within(&*file, &items(9)).is_err());
 }
 
 #[test]
