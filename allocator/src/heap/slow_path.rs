@@ -121,6 +121,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Hands out a block, and keeps the heap alive while the block is allocated.
+    #[inline(always)]
     pub(crate) fn mark_allocated_slow(
         self: &Arc<Self>,
         state: &mut HeapState<D>,
