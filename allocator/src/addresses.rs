@@ -31,6 +31,8 @@ pub(crate) mod problem;
 mod restore;
 mod text;
 
+use std::collections::HashMap;
+
 use cachette_hal::{Device, DeviceInfo};
 
 use crate::blocks::BlockState;
@@ -162,20 +164,15 @@ impl<D: Device> Pool<D> {
         inner.shared.origin.check()?;
         self.state.check_awake()?;
         let page = elastic::page(inner.shared.device.virtual_memory()?);
-        let (mut segments, mut blocks, mut streams) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut segments, mut blocks, mut streams) = (Vec::new(), Vec::new(), HashMap::new());
         for heap in inner.heaps_of(&self.state) {
             heap.process_events()?;
             if heap.elastic.is_none() && heap.counters.now(Row::All, Counted::ReservedBytes) > 0 {
                 return Err(PoolProblem::NotElastic.of(self.id()));
             }
-            let number = heap.stream_state.number;
-            let known = streams.iter().position(|known| *known == number);
-            let stream = known.unwrap_or_else(|| {
-                streams.push(number);
-                streams.len() - 1
-            });
-            heap.save_places(u32::try_from(stream).unwrap_or(u32::MAX), &mut segments, &mut blocks)
-                .map_err(|why| why.of(self.id()))?;
+            let next = u32::try_from(streams.len()).unwrap_or(u32::MAX);
+            let stream = *streams.entry(heap.stream_state.number).or_insert(next);
+            heap.save_places(stream, &mut segments, &mut blocks).map_err(|why| why.of(self.id()))?;
         }
         segments.sort_unstable_by_key(|segment| segment.base);
         blocks.sort_unstable_by_key(|block| block.address);
