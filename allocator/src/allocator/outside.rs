@@ -135,8 +135,7 @@ impl<'a, D: Device> Room<'a, D> {
             shared.callbacks.waiting(|| shared.in_flight.wait(tried));
             return true;
         }
-        let evict = || shared.callbacks.waiting(|| inner.evict(PoolId::DEFAULT, None, shortage)) > 0;
-        if self.others.idle() || evict() || self.others.last(true) {
+        if inner.obtain(&self.others, PoolId::DEFAULT, true, shortage) {
             return true;
         }
         let has_waited = self.others.wait();

@@ -59,8 +59,8 @@ impl<D: Device> Heap<D> {
         self.allocate_block(state, request, |blocks, policy| blocks.allocate(policy, policy.round(request.requested)))
     }
 
-    /// Allocates exactly the bytes at an address of a segment, after it frees the pending blocks whose events have passed. Returns
-    /// `None` if they are not free.
+    /// Allocates exactly the bytes at an address of a segment, after it frees the pending blocks whose events have passed.
+    /// Returns `None` if they are not free.
     pub(crate) fn allocate_at(
         self: &Arc<Self>,
         request: Request,

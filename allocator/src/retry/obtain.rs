@@ -5,7 +5,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::{self as hal, Device};
 
+use crate::allocator::allocator_state::AllocatorState;
 use crate::error::Error;
+use crate::pool::PoolId;
+use crate::reclaim::Reclaim;
 use crate::retry::Retry;
 use crate::retry::wait::release_whole;
 
@@ -17,8 +20,11 @@ impl<D: Device> Retry<'_, D> {
         if self.shared.settings.never_block.load(Relaxed) {
             return false;
         }
-        let (others, may_wait) = (&self.others, self.may_wait());
-        others.idle() || (may_wait && self.evict() > 0) || others.last(may_wait) || (may_wait && others.wait())
+        // A request for a decided place can also fail because the place is taken for now.
+        let least = u64::from(self.wanted.place.is_none());
+        let shortage = || self.inner.shortage(self.segment).max(least);
+        let may_wait = self.may_wait();
+        self.inner.obtain(&self.others, self.heap.pool_id(), may_wait, shortage) || (may_wait && self.others.wait())
     }
 
     /// Calls `fill` until it returns `true`, and obtains memory in between. It returns `false` if memory is short.
@@ -51,12 +57,19 @@ impl<D: Device> Retry<'_, D> {
         let released = self.donors().iter().map(|heap| release_whole(heap)).fold(settled, hal::Result::and);
         Ok(released?)
     }
+}
 
-    /// Evicts pools for the request. Returns the released bytes.
-    fn evict(&self) -> u64 {
-        // A request for a decided place can also fail because the place is taken for now.
-        let least = u64::from(self.wanted.place.is_none());
-        let shortage = || self.inner.shortage(self.segment).max(least);
-        self.shared.callbacks.waiting(|| self.inner.evict(self.heap.pool_id(), None, shortage))
+impl<D: Device> AllocatorState<D> {
+    /// Obtains memory: idle memory of `others`, then evictable pools but `own`, then all that the others release. Returns
+    /// whether to try again. It evicts, here and elsewhere, only if the request `may_wait`.
+    pub(crate) fn obtain(
+        &self,
+        others: &Reclaim<'_, D>,
+        own: PoolId,
+        may_wait: bool,
+        shortage: impl FnOnce() -> u64,
+    ) -> bool {
+        let evict = || self.shared.callbacks.waiting(|| self.evict(own, None, shortage)) > 0;
+        others.idle() || (may_wait && evict()) || others.last(may_wait)
     }
 }
