@@ -29,6 +29,34 @@ pub type Bytes = u64;
 /// `hipHostFn_t`.
 pub type HostFn = unsafe extern "C" fn(data: *mut c_void);
 
+/// Rows of memory.
+#[doc(alias = "hipPitchedPtr")]
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct PitchedPointer {
+    /// The first row.
+    pub address: Address,
+    /// The bytes from one row to the next.
+    pub pitch: usize,
+    /// The bytes of a row that the caller asked for.
+    pub width: usize,
+    /// The rows of a layer.
+    pub height: usize,
+}
+
+/// The size of a box of memory.
+#[doc(alias = "hipExtent")]
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Extent {
+    /// Bytes of a row.
+    pub width: usize,
+    /// Rows of a layer.
+    pub height: usize,
+    /// Layers.
+    pub depth: usize,
+}
+
 /// The location of memory.
 #[doc(alias = "hipMemLocation")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

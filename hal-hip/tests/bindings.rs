@@ -8,7 +8,8 @@ use cachette_hal_hip::symbols::{
     StreamOrderedCalls, TransferCalls, VersionCalls, VirtualMemoryCalls,
 };
 use cachette_hal_hip::types::{
-    CONSTANTS, DeviceProp, IpcMemHandle, MemAccessDesc, MemAllocationProp, MemLocation, PointerAttribute,
+    CONSTANTS, DeviceProp, Extent, IpcMemHandle, MemAccessDesc, MemAllocationProp, MemLocation, PitchedPointer,
+    PointerAttribute,
 };
 
 /// Constants of the bindings, by name.
@@ -125,6 +126,8 @@ macro_rules! same_layout {
 
 #[test]
 fn structures_are_laid_out_as_in_the_headers() {
+    same_layout!(PitchedPointer, hipPitchedPtr { address = ptr, pitch = pitch, width = xsize, height = ysize });
+    same_layout!(Extent, hipExtent { width = width, height = height, depth = depth });
     same_layout!(MemLocation, hipMemLocation { kind = type_ });
     same_layout!(MemAccessDesc, hipMemAccessDesc { location = location, flags = flags });
     same_layout!(MemAllocationProp, hipMemAllocationProp {

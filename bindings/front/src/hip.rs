@@ -10,6 +10,7 @@ use cachette::OutsideKind;
 use cachette_hal::load::Candidate;
 use cachette_hal::{Backend, LoadError, StreamRef};
 use cachette_hal_hip::HipBackend;
+use cachette_hal_hip::types::{Extent, PitchedPointer};
 use cachette_process::write_line;
 
 use crate::driver::{self, Common, Driver, Handle};
@@ -26,25 +27,6 @@ use crate::{captures, last_error, memory, outside};
 const CONTEXT_IS_DESTROYED: Status = 709;
 /// The state of a stream that is captured.
 const ACTIVE: c_uint = 1;
-
-/// `hipPitchedPtr`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PitchedPointer {
-    address: u64,
-    pitch: usize,
-    width: usize,
-    height: usize,
-}
-
-/// `hipExtent`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Extent {
-    width: usize,
-    height: usize,
-    depth: usize,
-}
 
 static HIP: Behind<Calls> = Behind::new(Vendor {
     backend: "hip",

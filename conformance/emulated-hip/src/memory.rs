@@ -3,30 +3,12 @@
 use std::ffi::c_uint;
 
 use cachette_hal::{Device, DevicePtr};
+use cachette_hal_hip::types::{Extent, PitchedPointer};
 
 use crate::prelude::*;
 
 /// Of what the distance between rows is a multiple.
 const ROW: usize = 256;
-
-/// `hipPitchedPtr`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PitchedPointer {
-    address: Address,
-    pitch: usize,
-    width: usize,
-    height: usize,
-}
-
-/// `hipExtent`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Extent {
-    width: usize,
-    height: usize,
-    depth: usize,
-}
 
 fn allocate(machine: &Machine, bytes: Bytes) -> Answer<Address> {
     if bytes == 0 {
