@@ -84,26 +84,34 @@ fn take(counted: Counted, name: &'static str, mut call: impl FnMut() -> Status) 
     });
     taken.map_err(|error| {
         if error.status().is_none() {
-            tell_limit(counted, name);
+            tell_refusal(counted, name);
         }
         error.into()
     })
 }
 
-/// Says once that the limit refuses a call: programs that try smaller sizes would fill the screen.
+/// Says once that the limit refuses a call, or the host, whose memory an integrated device shares: programs that try
+/// smaller sizes would fill the screen.
 #[cold]
-fn tell_limit(Counted { served, bytes, .. }: Counted, name: &str) {
+fn tell_refusal(Counted { served, bytes, .. }: Counted, name: &str) {
     static TOLD: FirstOnly = FirstOnly::new();
     let allocator = served.allocator;
-    let limit = allocator.memory_limit().unwrap_or(u64::MAX);
     let (reserved, outside) = (allocator.reserved_bytes(), allocator.outside().device.current);
-    TOLD.tell(format_args!(
-        "{name} of {} answers out of memory: of the limit of {} the cache holds {}, and calls past the cache {}",
-        Bytes(bytes),
-        Bytes(limit),
-        Bytes(reserved),
-        Bytes(outside),
-    ));
+    let is_of_host = allocator.device().host_available().is_some();
+    let is_beyond = |limit: &u64| !is_of_host || (reserved + outside).saturating_add(bytes) > *limit;
+    match allocator.memory_limit().filter(is_beyond).map(Bytes) {
+        Some(limit) => TOLD.tell(format_args!(
+            "{name} of {} answers out of memory: of the limit of {limit} the cache holds {}, and calls past the cache {}",
+            Bytes(bytes),
+            Bytes(reserved),
+            Bytes(outside),
+        )),
+        None => TOLD.tell(format_args!(
+            "{name} of {} answers out of memory: the device shares the memory of the host, which needs the rest; end other \
+             programs, or lower host_reserve",
+            Bytes(bytes),
+        )),
+    }
 }
 
 /// Takes memory that has an address for its whole life.

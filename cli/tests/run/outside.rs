@@ -70,6 +70,23 @@ fn the_limit_holds_for_the_cache_and_everything_else_together() {
     }
 }
 
+/// The program expects to get its memory, and stops with the first refusal.
+#[test]
+fn a_host_that_needs_its_memory_is_named_and_no_limit() {
+    for vendor in VENDORS {
+        for options in
+            [&["--config", "host_reserve:1000TiB"][..], &["--config", "host_reserve:1000TiB", "--limit", "1G"]]
+        {
+            let mut command = bed::cachette_run(vendor, options);
+            command.arg("--").arg(bed::program(vendor, Way::Opened)).arg("references");
+            let ran = Ran::of(&command.env("CACHETTE_EMULATED_INTEGRATED", "1").output().expect("the program starts"));
+            assert_ne!(ran.code, Some(0), "{ran:?}");
+            assert!(ran.stderr.contains("which needs the rest; end other programs, or lower host_reserve"), "{ran:?}");
+            assert!(!ran.stderr.contains("of the limit of"), "{ran:?}");
+        }
+    }
+}
+
 #[test]
 fn a_program_that_grows_as_xla_does_keeps_the_limit() {
     for options in [&LIMITED[..], &["--limit", "128M", "--config", "expandable_segments:True"]] {
