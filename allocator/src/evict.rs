@@ -114,8 +114,11 @@ impl<D: Device> Allocator<D> {
 
 impl<D: Device> AllocatorState<D> {
     pub(crate) fn evictable_bytes(&self) -> u64 {
-        let reserved = |state: &Arc<PoolState>| self.heaps_of(state).iter().map(|heap| heap.reserved()).sum::<u64>();
-        self.pools.select(|state| self.gains_from(state)).iter().map(reserved).sum()
+        self.pools.select(|state| self.gains_from(state)).iter().map(|state| self.reserved_in(state)).sum()
+    }
+
+    fn reserved_in(&self, state: &PoolState) -> u64 {
+        self.heaps_of(state).iter().map(|heap| heap.reserved()).sum()
     }
 
     /// Whether an eviction may take the pool, and gains memory by it. Only true for certain under the pool's turn.
@@ -152,7 +155,8 @@ impl<D: Device> AllocatorState<D> {
         // A thread that already turns a pool must not wait for the turn of another one.
         let turn = state.try_turn();
         let evicted = match turn {
-            Some(_turn) if self.gains_from(state) => {
+            // A pool without memory stays awake for its first requests.
+            Some(_turn) if self.gains_from(state) && self.reserved_in(state) > 0 => {
                 let contents = if state.reload.is_some() { Contents::Discard } else { Contents::Keep };
                 self.sleep_in_turn(state, contents, &mut |_| {}).map(|slept| slept.released)
             }
