@@ -62,6 +62,7 @@ impl<D: Device> Pool<D> {
     /// the pool's [reload](crate::PoolOptions::reload) callback, before any thread gets a guard. After a failure the
     /// pool sleeps, or its contents are still missing, and the next call tries again.
     pub fn make_resident(&self) -> Result<Resident<D>, Error> {
+        self.allocator().inner().shared.origin.check()?;
         let pool = self.allocator().open_pool(self.id())?;
         pool.state.guards.fetch_add(1, Relaxed);
         // From here on no eviction of the pool begins, and a failure ends the guard.
