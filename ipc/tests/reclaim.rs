@@ -198,7 +198,9 @@ fn a_release_that_frees_nothing_costs_one_window_and_a_patient_asker_its_patienc
         let mut asker = asker().with_patience(patience);
         let begun = Instant::now();
         assert_eq!(asker.give(&peers[0], IDLE_ONLY, patient, || Gained::Nothing).unwrap(), 0);
-        begun.elapsed()
+        let (took, datagrams) = (begun.elapsed(), asker.datagrams());
+        assert!(u128::from(datagrams) <= took.as_millis() / 10 + 1, "{datagrams} questions in {took:?}");
+        took
     };
     // The first release says that it works. It goes on, so the neighbour is busy for those that follow.
     let first = took(false);
@@ -207,6 +209,26 @@ fn a_release_that_frees_nothing_costs_one_window_and_a_patient_asker_its_patienc
     assert!(busy > 2 * WINDOW && busy < 20 * patience, "{busy:?}");
     let figures = asker().figures(&peers).unwrap();
     assert!(figures[0].as_ref().unwrap().is_releasing);
+}
+
+#[test]
+fn a_release_in_progress_says_so_at_intervals_however_many_ask() {
+    let _turn = turn();
+    let device = new_device();
+    let _stuck = stuck(&device);
+    let peers = peers_of(&device);
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None).unwrap();
+    let name = format!("cachette-test-intervals-{}", std::process::id());
+    rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
+    let begun = Instant::now();
+    send_raw(&socket, &peers[0], &Message { request: 5, body: Body::Give(IDLE_ONLY) }.encode());
+    let (mut other, mut answers) = (asker(), 0);
+    for _ in 0..200 {
+        other.figures(&peers).unwrap();
+        answers += u128::from(rustix::io::read(&socket, &mut [0_u8; LENGTH]).is_ok());
+    }
+    assert!(answers <= begun.elapsed().as_millis() / 20 + 2, "{answers} in {:?}", begun.elapsed());
 }
 
 #[test]

@@ -28,6 +28,8 @@ const OPEN: usize = 8;
 const SILENCE: Duration = Duration::from_millis(5);
 /// The datagrams that are read before the time is looked at again.
 const BURST: usize = 64;
+/// When a process that serves another asker is asked again.
+const BUSY: Duration = Duration::from_millis(10);
 /// How often free memory and full queues are looked at again.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -129,11 +131,11 @@ impl Asker {
         mut gained: impl FnMut() -> Gained,
     ) -> io::Result<u64> {
         let request = u64::from_le_bytes(random()?);
-        let (mut end, mut asks) = (Instant::now() + WINDOW, true);
+        let (mut end, mut due) = (Instant::now() + WINDOW, Some(Instant::now()));
         while Instant::now() < end {
-            if asks {
+            if due.is_some_and(|due| Instant::now() >= due) {
                 match self.send(peer, request, Body::Give(give)) {
-                    Ok(()) => asks = false,
+                    Ok(()) => due = None,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     // It has ended since it was asked for its figures.
                     Err(_) => return Ok(0),
@@ -144,7 +146,7 @@ impl Asker {
                 match message.body {
                     _ if message.request != request => continue,
                     Body::Given(bytes) => return Ok(bytes),
-                    Body::Busy => asks = true,
+                    Body::Busy => due = Some(Instant::now() + BUSY),
                     Body::Working => {}
                     _ => continue,
                 }
