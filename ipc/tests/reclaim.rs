@@ -101,7 +101,12 @@ fn soon(is_true: impl Fn() -> bool) -> bool {
 /// A process has one release at a time, so tests that ask for one take turns.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    // The release of the test before may not have ended.
+    let device = new_device();
+    let _idle = neighbour(&device, 0);
+    asker().give(&peers_of(&device)[0], IDLE_ONLY, false, || Gained::More).unwrap();
+    turn
 }
 
 const IDLE_ONLY: Give = Give { bytes: 10, evict: false, below: None };
@@ -242,6 +247,24 @@ fn a_release_that_says_so_has_longer_and_not_for_ever() {
     let given = asker().with_patience(patience).give(&peers[0], IDLE_ONLY, true, || Gained::Nothing).unwrap();
     let took = begun.elapsed();
     assert!(given == 0 && took > 2 * WINDOW && took < 20 * patience, "{took:?}");
+}
+
+#[test]
+fn what_arrived_while_the_asker_slept_is_read() {
+    let _turn = turn();
+    let device = new_device();
+    let (_idle, _registered, open) = stuck(&device);
+    let peers = peers_of(&device);
+    let mut looks = 0;
+    let slow_look = || {
+        looks += 1;
+        thread::sleep(3 * WINDOW / 2);
+        if looks == 4 {
+            open.send(()).unwrap();
+        }
+        Gained::Nothing
+    };
+    assert_eq!(asker().give(&peers[0], IDLE_ONLY, true, slow_look).unwrap(), 10);
 }
 
 #[test]

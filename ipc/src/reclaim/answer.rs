@@ -228,8 +228,8 @@ impl Process {
     fn poll(&self, entries: &[Arc<Answering>]) -> io::Result<Vec<bool>> {
         let now = Instant::now();
         let ticks = entries.iter().filter_map(|entry| entry.until_tick(now));
-        let working = lock(&self.job).as_ref().filter(|job| job.asker.is_some()).map(|job| job.next);
-        let working = working.map(|next| next.saturating_duration_since(now));
+        let next = |job: &Job| job.asker.map(|_| job.next.saturating_duration_since(now));
+        let working = lock(&self.job).as_ref().and_then(next);
         let limit = ticks.chain(working).min();
         let mut polled = vec![PollFd::new(&self.wake, PollFlags::IN)];
         let sockets = entries.iter().filter_map(|entry| entry.named.as_ref());
