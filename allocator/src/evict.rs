@@ -33,7 +33,6 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
