@@ -11,6 +11,7 @@ use cachette::{Error, Growable};
 use cachette_hal_host::HostConfig;
 
 use crate::fixture::memory::Range;
+use crate::fixture::threads::{PATIENCE, is_waiting, start};
 use crate::fixture::{MIB, Stream, TestAllocator, begin_capture, fail_call, launch, let_pass};
 
 const PAGE: u64 = 2 * MIB;
@@ -146,6 +147,45 @@ fn g3_memory_leaves_after_the_work_of_its_stream_and_of_recorded_streams() {
         }
         test.allocator.allocate(PAGE, &other).expect("the work is done");
     }
+}
+
+#[test]
+fn g3_each_part_of_a_range_waits_for_the_streams_that_used_the_whole() {
+    let (test, [stream, side]) = TestAllocator::elastic("").with_streams();
+    let cache = growable(&test, 8, &stream);
+    cache.commit(pages(0..8)).expect("there is memory");
+    let hold = test.hold(&side);
+    test.fill(&Part(&cache, pages(0..8)), 1, &side);
+    cache.record_stream(&side);
+    for part in [3..4, 4..8, 0..3] {
+        cache.decommit(pages(part.clone())).expect("it is committed");
+        cache.commit(pages(part.clone())).expect("the stream waits on the device");
+        test.fill(&Part(&cache, pages(part)), 2, &stream);
+    }
+    let_pass(hold, &side);
+    stream.synchronize().expect("its work has memory");
+    assert_eq!(test.content(&Part(&cache, pages(0..8)), &stream), Some(2));
+}
+
+#[test]
+fn g3_a_commit_waits_for_memory_that_leaves_its_addresses() {
+    let (test, [stream, side, other]) = TestAllocator::of(32 * PAGE, "expandable_segments:True").with_streams();
+    let cache = growable(&test, 8, &stream);
+    cache.commit(pages(0..8)).expect("there is memory");
+    let hold = test.hold(&side);
+    test.fill(&Part(&cache, pages(0..8)), 1, &side);
+    cache.record_stream(&side);
+    cache.decommit(pages(0..8)).expect("it is committed");
+    test.allocator.set_memory_limit(Some(8 * PAGE));
+    let _moved = test.allocator.allocate(PAGE, &other).expect("idle memory moves");
+    // There is memory, and only the place is taken.
+    test.allocator.set_memory_limit(None);
+    let committing = start(move || cache.commit(pages(0..8)).map(|()| cache));
+    assert!(is_waiting(&committing));
+    let_pass(hold, &side);
+    let cache = committing.recv_timeout(PATIENCE).expect("it ends").expect("the memory has left");
+    test.fill(&Part(&cache, pages(0..8)), 2, &stream);
+    assert_eq!(test.content(&Part(&cache, pages(0..8)), &stream), Some(2));
 }
 
 #[test]
