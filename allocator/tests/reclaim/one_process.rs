@@ -1,5 +1,6 @@
 //! Two allocators of one process on one device, which are neighbours like any others.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -62,6 +63,27 @@ fn figures_count_memory_that_bypasses_the_cache() {
     let figures = asker.figures(&peers).unwrap().remove(0).expect("it answers");
     assert_eq!((figures.reserved, figures.allocated, figures.idle), (10 * MIB, 10 * MIB, 0));
     drop((cached, uncached));
+}
+
+#[test]
+#[cfg(feature = "history")]
+fn a_snapshot_for_others_follows_no_link_of_another_user() {
+    let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
+    let card = Card::new(64);
+    let device = device(&card);
+    let (allocator, stream) = allocator(&device, RECLAIM);
+    let _memory = allocator.allocate(4 * MIB, &stream).unwrap();
+    let temporary = |name: String| std::env::temp_dir().join(name);
+    let kept = temporary(format!("cachette-kept-{}", std::process::id()));
+    std::fs::write(&kept, b"kept").unwrap();
+    let links = [0, 1].map(|nth| temporary(format!("cachette-{}-{nth}.json", std::process::id())));
+    links.iter().for_each(|link| std::os::unix::fs::symlink(&kept, link).unwrap());
+    let mut asker = Asker::new(&Place::of_environment()).unwrap();
+    let peers = asker.peers(Some(&device.info().uuid), None).unwrap();
+    let written = [(); 2].map(|()| asker.snapshot(&peers[0]).unwrap().expect("it is written"));
+    assert_eq!((std::fs::read(&kept).unwrap(), written[0] == written[1]), (b"kept".to_vec(), false));
+    let files = written.iter().map(PathBuf::from).chain(links).chain([kept]);
+    files.for_each(|file| std::fs::remove_file(file).unwrap());
 }
 
 #[test]

@@ -176,19 +176,15 @@ impl Neighbour for Claims {
         figures.is_ending = self.is_ending;
         figures
     }
-
     fn give(&self, _: Give) -> u64 {
         0
     }
-
     fn holders(&self) -> Vec<Holder> {
         Vec::new()
     }
-
     fn write_snapshot(&self) -> String {
         String::new()
     }
-
     fn tick(&self) {}
 }
 
