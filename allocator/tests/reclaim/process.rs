@@ -52,10 +52,16 @@ impl Card {
 
     /// Starts a process.
     pub(crate) fn process(&self, config: &str) -> Process {
+        self.process_with(config, |_| {})
+    }
+
+    /// Starts a process that is prepared.
+    pub(crate) fn process_with(&self, config: &str, prepare: impl FnOnce(&mut Command)) -> Process {
         let mut command = Command::new(env::current_exe().expect("a program knows where it is"));
         command.args(["process::reclaim_process", "--exact", "--nocapture"]).env(CONFIG, config);
         command.env("CACHETTE_HOST_SHARED", &self.file).env("CACHETTE_HOST_CAPACITY", format!("{}MiB", self.mib));
         command.envs(self.folder.iter().map(|folder| ("CACHETTE_RECLAIM_DIR", folder)));
+        prepare(&mut command);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program starts again");
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let mut process = Process { child, input, output };
