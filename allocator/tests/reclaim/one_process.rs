@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cachette::hal::{AnyDevice, CaptureMode, Device, Ordinal};
-use cachette::{Allocator, Error, Stream};
+use cachette::{Allocator, Error, Notice, Stream};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
 use cachette_ipc::reclaim::{Asker, Place};
 
@@ -167,6 +167,32 @@ fn a_release_behind_work_that_does_not_end_is_waited_for_some_seconds() {
 }
 
 #[test]
+fn memory_that_another_frees_during_any_step_serves_the_request() {
+    let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
+    for nth in 0..20 {
+        let card = Card::new(64);
+        let device = device(&card);
+        let (one, of_one) = allocator(&device, RECLAIM);
+        let (two, of_two) = allocator(&device, &format!("{RECLAIM},expandable_segments:False"));
+        let held = Arc::new(Mutex::new(Some(one.allocate(40 * MIB, &of_one).unwrap())));
+        let (waits, freed) = (AtomicU64::new(0), Arc::clone(&held));
+        two.on_notice(move |notice| {
+            if matches!(notice, Notice::Waited { .. }) && waits.fetch_add(1, SeqCst) == nth {
+                freed.lock().unwrap().take();
+                one.empty_cache().unwrap();
+            }
+        });
+        let served = two.allocate(40 * MIB, &of_two).is_ok();
+        let is_free = held.lock().unwrap().is_none();
+        assert_eq!(served, is_free, "it is freed after wait {nth}");
+        if !is_free {
+            assert!(nth > 2, "the request waited {nth} times");
+            return;
+        }
+    }
+}
+
+#[test]
 fn a_dropped_allocator_is_not_asked() {
     let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
     let card = Card::new(64);
@@ -179,26 +205,6 @@ fn a_dropped_allocator_is_not_asked() {
     let memory = two.allocate(60 * MIB, &of_two).unwrap();
     assert!(soon(|| two.allocate(40 * MIB, &of_two).is_err()));
     drop(memory);
-}
-
-#[test]
-fn an_observer_may_allocate_while_others_are_asked() {
-    let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
-    let card = Card::new(64);
-    let device = device(&card);
-    let (one, of_one) = allocator(&device, RECLAIM);
-    let (two, of_two) = allocator(&device, &format!("{RECLAIM},memory_limit:1G"));
-    drop(one.allocate(48 * MIB, &of_one).unwrap());
-    let calls = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&calls);
-    let reader = one.clone();
-    // A callback of the asker that needs the neighbour's locks.
-    two.on_pressure(move || {
-        count.fetch_add(reader.stats().reserved_bytes.all.current, SeqCst);
-        false
-    });
-    drop(two.allocate(40 * MIB, &of_two).unwrap());
-    assert_eq!(calls.load(SeqCst), 48 * MIB);
 }
 
 #[test]

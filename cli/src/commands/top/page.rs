@@ -131,10 +131,10 @@ impl TopPage {
         self.view.message = match wish {
             Wish::Give { evict } => format!("{pid} has given back {}", Bytes(self.sampler.give(&peer, evict)?)),
             Wish::Holders => {
-                self.sampler.holders(&peer)?.map_or_else(silent, |holders| format!("{pid}: {}", listed(&holders)))
+                self.sampler.asker.holders(&peer)?.map_or_else(silent, |holders| format!("{pid}: {}", listed(&holders)))
             }
             Wish::Snapshot => {
-                self.sampler.snapshot(&peer)?.map_or_else(silent, |path| format!("{pid} has written {path}"))
+                self.sampler.asker.snapshot(&peer)?.map_or_else(silent, |path| format!("{pid} has written {path}"))
             }
             Wish::Quit | Wish::Nothing => return Ok(()),
         };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::time::Instant;
 
-use cachette_ipc::reclaim::{Asker, Figures, Gained, Give, Holder, NeighbourAddress, Place};
+use cachette_ipc::reclaim::{Asker, Figures, Gained, Give, NeighbourAddress, Place};
 use nvml_wrapper::Nvml;
 use serde::Serialize;
 
@@ -129,7 +129,7 @@ struct Seen {
 
 /// Looks again and again.
 pub(super) struct Sampler {
-    asker: Asker,
+    pub(super) asker: Asker,
     place: Place,
     nvml: Option<Nvml>,
     /// By the name of the socket.
@@ -169,21 +169,11 @@ impl Sampler {
         Asker::new(&self.place)?.give(peer, Give { bytes: u64::MAX, evict, below: None }, true, || Gained::Nothing)
     }
 
-    /// The labels and pools that hold the memory of a process; `None` if it does not answer.
-    pub(super) fn holders(&mut self, peer: &NeighbourAddress) -> io::Result<Option<Vec<Holder>>> {
-        self.asker.holders(peer)
-    }
-
-    /// Makes a process write a snapshot. Returns its file; `None` if it does not answer.
-    pub(super) fn snapshot(&mut self, peer: &NeighbourAddress) -> io::Result<Option<String>> {
-        self.asker.snapshot(peer)
-    }
-
     /// Adds the labels and pools of every process that answers.
     pub(super) fn add_holders(&mut self, sample: &mut Sample) -> io::Result<()> {
         for process in sample.devices.iter_mut().flat_map(|device| &mut device.processes) {
             let Some(peer) = process.peer.clone().filter(|_| !process.silent) else { continue };
-            let holders = self.holders(&peer)?.unwrap_or_default();
+            let holders = self.asker.holders(&peer)?.unwrap_or_default();
             let listed = holders.into_iter().map(|it| HeldBy { name: it.name, is_pool: it.is_pool, bytes: it.bytes });
             process.holders = listed.collect();
         }
@@ -249,7 +239,7 @@ fn digits(id: &[u8; 16]) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use cachette_ipc::reclaim::{Neighbour, register};
+    use cachette_ipc::reclaim::{Holder, Neighbour, register};
 
     use super::*;
 
