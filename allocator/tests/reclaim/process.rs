@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Write, stdin};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use std::{env, fs, iter, ptr, thread};
 
@@ -169,20 +169,25 @@ fn reclaim_process() {
     }
 }
 
-/// A process that claims idle memory and releases none: it lies, or its driver is shutting down.
+/// A process that claims idle memory and releases none: it lies, its driver is shutting down, or it dies when it is asked.
 struct Claims {
     bytes: u64,
-    is_ending: bool,
+    state: String,
+    was_asked: AtomicBool,
 }
 
 impl Neighbour for Claims {
     fn figures(&self) -> Figures {
+        if self.state == "dying" && self.was_asked.load(Relaxed) {
+            thread::park();
+        }
         let mut figures = Figures::default();
         (figures.pid, figures.reserved, figures.idle) = (std::process::id(), self.bytes, self.bytes);
-        figures.is_ending = self.is_ending;
+        figures.is_ending = self.state == "ending";
         figures
     }
     fn give(&self, _: Give) -> u64 {
+        self.was_asked.store(true, Relaxed);
         0
     }
     fn holders(&self) -> Vec<Holder> {
@@ -229,8 +234,9 @@ impl State {
                 self.memory.insert(name.to_owned(), memory);
             }
             ["claim", mib, state] => {
-                let is_ending = state == "ending";
-                let neighbour: Arc<dyn Neighbour> = Arc::new(Claims { bytes: number(mib) * MIB, is_ending });
+                let (bytes, state) = (number(mib) * MIB, state.to_owned());
+                let neighbour: Arc<dyn Neighbour> =
+                    Arc::new(Claims { bytes, state, was_asked: AtomicBool::new(false) });
                 let device = self.allocator.device_info().uuid;
                 let answers = Some((&Place::of_environment(), &device));
                 let registration = register(answers, None, Arc::downgrade(&neighbour)).map_err(|it| it.to_string())?;
