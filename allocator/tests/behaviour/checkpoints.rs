@@ -100,9 +100,8 @@ fn p14_blocks_that_wait_are_not_saved() {
     let first = pool.allocate(KIB, &stream).unwrap();
     let owned = pool.allocate(KIB, &stream).unwrap();
     let address = owned.address();
-    let hold = test.hold(&other);
-    owned.record_stream(&other);
-    drop((first, owned));
+    drop(first);
+    let hold = test.free_in_use(owned, &other);
     assert_eq!(problem(pool.checkpoint()), PoolProblem::Waiting { address });
     let_pass(hold, &other);
     assert!(pool.checkpoint().unwrap().addresses().is_empty());

@@ -43,8 +43,7 @@ fn n3_memory_in_use_serves_after_the_stream_has_passed() {
         test.device.run_until_idle();
         stream.synchronize().expect("it runs dry");
         assert_eq!(test.pin(WHOLE).ptr().addr().get(), used);
-        drop((other, stream));
-        test.assert_returns_everything();
+        test.assert_returns_everything_after((other, stream));
     }
 }
 
@@ -66,8 +65,7 @@ fn n3_memory_waits_for_every_stream_with_one_event_each() {
     let both = [(); 2].map(|()| test.pin(WHOLE));
     assert!(both.iter().any(|memory| memory.ptr() == at));
     drop(both);
-    drop((left, right));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((left, right));
 }
 
 #[test]
@@ -109,8 +107,7 @@ fn n3_a_use_of_memory_that_another_thread_frees_meanwhile_is_dropped() {
     unsafe { pinned.record_stream_raw(raw, stream.handle()) }.expect("it was allocated");
     assert_eq!(freed.result(), Ok(()));
     test.allocator.check().expect("every invariant holds");
-    drop(stream);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(stream);
 }
 
 #[test]
