@@ -6,9 +6,6 @@
 //! A block is filled with one byte at its start, its middle and its end, and read there before it is freed. With
 //! `--whole` it is filled and read everywhere.
 //!
-//! With `--moving` each thread also has memory whose chunks leave it: a growable allocation, parts of which are committed
-//! and decommitted, and evictable pools. Both are filled and read everywhere.
-//!
 //! The ratio is the peak of reserved bytes over the peak of bytes that the threads held. A block that other streams
 //! still use after its free does not count as held, so the second ratio is over the peak of active bytes.
 
@@ -16,9 +13,7 @@ use std::error::Error;
 use std::thread;
 use std::time::Instant;
 
-use cachette::evict::Priority;
-use cachette::hal::DevicePtr;
-use cachette::{Allocation, Allocator, Backends, Config, Growable, PinnedAllocation, Pool, PoolOptions, Stream};
+use cachette::{Allocation, Allocator, Backends, Config, PinnedAllocation, Stream};
 use cachette_benches::random::{LogUniform, SplitMix64};
 use cachette_hal::owned::OwnedEvent;
 use cachette_hal::{AnyDevice, Device, Ordinal};
@@ -30,10 +25,6 @@ use clap::Parser;
 const BATCH: usize = 64;
 /// Where a block is filled and read.
 const PLACES: usize = 3;
-/// Parts of a growable allocation, and evictable pools, of each thread.
-const PARTS: u64 = 8;
-/// Their bytes, which are no whole pages.
-const PART_BYTES: u64 = 5 << 20;
 /// The host device's memory. It is real, because its contents are checked.
 const HOST_CAPACITY: u64 = 64 << 30;
 
@@ -66,9 +57,6 @@ struct Options {
     /// Fills and checks every byte of a block
     #[arg(long)]
     whole: bool,
-    /// Also uses growable memory and evictable pools
-    #[arg(long, requires = "whole")]
-    moving: bool,
     /// The seed of all draws
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -102,9 +90,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         let [reserved, held, active] =
             [&stats.reserved_bytes, &stats.allocated_bytes, &stats.active_bytes].map(|stat| stat.all.peak);
         let ratio = of(reserved, held);
-        if options.moving && stats.num_evictions == 0 {
-            return Err("no pool was evicted; raise --steps".into());
-        }
         failed |= options.most.is_some_and(|most| ratio > most);
         println!(
             "{text}: {ratio:.3} of the held peak, {:.3} of the active peak; {} MiB reserved, {} chunks created, {} \
@@ -165,31 +150,6 @@ fn places(memory: &Allocation) -> [u64; PLACES] {
     [0, memory.requested() / 2, memory.requested() - 1]
 }
 
-/// Memory of one thread whose chunks leave it.
-struct Moving {
-    growable: Growable,
-    /// The byte that each committed part is filled with.
-    parts: Vec<Option<u8>>,
-    /// Evictable pools with one block, and its byte.
-    layers: Vec<(Pool, Allocation, Option<u8>)>,
-}
-
-impl Moving {
-    fn new(allocator: &Allocator, stream: &Stream) -> Result<Self, Stopped> {
-        let layer = |number: u32| {
-            let options = PoolOptions::new().evictable(Priority(number % 2));
-            let pool = allocator.create_pool_with(options)?;
-            let memory = pool.allocate(PART_BYTES, stream)?;
-            Ok((pool, memory, None))
-        };
-        Ok(Self {
-            growable: allocator.allocate_growable(PARTS * PART_BYTES, stream)?,
-            parts: (0..PARTS).map(|_| None).collect(),
-            layers: (0..4).map(layer).collect::<Result<_, cachette::Error>>()?,
-        })
-    }
-}
-
 /// One thread.
 struct Worker<'a> {
     allocator: &'a Allocator,
@@ -200,7 +160,6 @@ struct Worker<'a> {
     whole: bool,
     random: SplitMix64,
     slots: Vec<Option<Filled>>,
-    moving: Option<Moving>,
     /// What was read, and the bytes that were expected.
     read: PinnedAllocation,
     expected: Vec<u8>,
@@ -217,9 +176,8 @@ impl<'a> Worker<'a> {
             whole: options.whole,
             random: SplitMix64::new(options.seed.wrapping_add(thread as u64 * 1_000_003)),
             slots: (0..options.slots).map(|_| None).collect(),
-            moving: None,
             read: allocator.pinned().allocate(if options.whole {
-                largest(options).max(PART_BYTES)
+                largest(options)
             } else {
                 (BATCH * PLACES) as u64
             })?,
@@ -228,13 +186,7 @@ impl<'a> Worker<'a> {
     }
 
     fn run(mut self, options: &Options) -> Result<(), Stopped> {
-        if options.moving {
-            self.moving = Some(Moving::new(self.allocator, &self.streams[0])?);
-        }
         for step in 0..options.steps {
-            if self.moving.is_some() && step % 8 == 0 {
-                self.turn(step)?;
-            }
             let slot = self.random.below(self.slots.len());
             match self.slots[slot].take() {
                 None => self.slots[slot] = Some(self.fill(step)?),
@@ -244,54 +196,6 @@ impl<'a> Worker<'a> {
         for filled in std::mem::take(&mut self.slots).into_iter().flatten() {
             self.free(filled)?;
         }
-        self.check()
-    }
-
-    /// Changes a part of the growable allocation and an evictable pool.
-    fn turn(&mut self, step: usize) -> Result<(), Stopped> {
-        let Some(mut moving) = self.moving.take() else { return Ok(()) };
-        let (byte, part) = (u8::try_from(step % 251)?, self.random.below(moving.parts.len()));
-        let start = part as u64 * PART_BYTES;
-        let at = DevicePtr::new(moving.growable.address() + start).ok_or("it has addresses")?;
-        moving.parts[part] = if let Some(expected) = moving.parts[part] {
-            self.read_whole(at, expected)?;
-            moving.growable.decommit(start..start + PART_BYTES)?;
-            None
-        } else {
-            moving.growable.commit(start..start + PART_BYTES)?;
-            self.fill_whole(at, byte)?;
-            Some(byte)
-        };
-        let layer = self.random.below(moving.layers.len());
-        let (pool, memory, expected) = &mut moving.layers[layer];
-        let here = pool.make_resident()?;
-        let at = memory.ptr().ok_or("it has an address")?;
-        if let Some(expected) = *expected {
-            self.read_whole(at, expected)?;
-        }
-        self.fill_whole(at, byte)?;
-        *expected = Some(byte);
-        // The work is queued, and has not ended.
-        drop(here);
-        if step.is_multiple_of(32) {
-            self.allocator.evict(2 * PART_BYTES)?;
-        }
-        self.moving = Some(moving);
-        Ok(())
-    }
-
-    fn fill_whole(&self, at: DevicePtr, byte: u8) -> Result<(), Stopped> {
-        // SAFETY: 1. the stream is live. 3. the memory is committed or resident, and is of this stream.
-        unsafe { self.allocator.device().transfer()?.fill(at, byte, PART_BYTES, self.streams[0].handle()) }?;
-        Ok(())
-    }
-
-    fn read_whole(&mut self, at: DevicePtr, byte: u8) -> Result<(), Stopped> {
-        let (to, bytes) = (self.read.ptr().as_ptr(), usize::try_from(PART_BYTES)?);
-        // SAFETY: 1. the stream is live. 3. the memory is committed or resident. 4. the pinned memory has room for a
-        // part, and is not touched before the stream was waited for.
-        unsafe { self.allocator.device().transfer()?.download(to, at, bytes, self.streams[0].handle()) }?;
-        self.expected.resize(bytes, byte);
         self.check()
     }
 
