@@ -125,7 +125,6 @@
 //! | `ipc` | memory that several processes use; on by default |
 //! | `history` | stacks of native callers in histories, and snapshots as files; on by default |
 //! | `cudarc` | streams of the crate cudarc are accepted by NVIDIA's devices |
-//! | `tracing` | rare events go to the subscriber of the crate tracing |
 //!
 //! `ARCHITECTURE.md` lists the functions that an allocation and a free pass through, under "The walk of an allocation".
 
