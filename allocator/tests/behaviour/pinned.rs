@@ -208,7 +208,7 @@ fn an_address_that_cannot_be_freed_is_named_for_what_it_is() {
     drop(owned);
     assert_eq!(why(raw), PointerProblem::FreedTwice);
     // SAFETY: 1. 2. the stream is the allocator's own.
-    let error = unsafe { pinned.record_stream_raw(raw, stream.handle()) };
+    let error = unsafe { pinned.record_stream_raw(raw, &test.allocator, stream.handle()) };
     assert!(matches!(error, Err(Error::InvalidPinnedPointer { .. })));
     drop(held);
     assert_eq!(why(std::ptr::dangling_mut()), PointerProblem::Foreign);

@@ -173,7 +173,7 @@ impl TestAllocator {
         match pinned.allocate_raw(WHOLE) {
             Ok(raw) => {
                 // SAFETY: 1. 2. the stream is the allocator's own.
-                errors.extend(unsafe { pinned.record_stream_raw(raw, stream.handle()) }.err());
+                errors.extend(unsafe { pinned.record_stream_raw(raw, &self.allocator, stream.handle()) }.err());
                 errors.extend(pinned.free_raw(raw).err());
             }
             Err(error) => errors.push(error),

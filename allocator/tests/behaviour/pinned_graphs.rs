@@ -88,7 +88,7 @@ fn n6_a_graph_of_another_device_keeps_memory_while_it_lives() {
     let raw = pinned.allocate_raw(WHOLE).expect("there is room");
     let capture = begin_capture(&pool, &stream);
     // SAFETY: the stream lives until the end of the test.
-    unsafe { pinned.record_stream_raw_of(raw, &there.allocator, stream.handle()) }.expect("it is allocated");
+    unsafe { pinned.record_stream_raw(raw, &there.allocator, stream.handle()) }.expect("it is allocated");
     let graph = capture.end().expect("it is whole");
     assert_eq!(pinned.free_raw(raw), Ok(()));
     assert_ne!(here.pin(WHOLE).ptr().as_ptr(), raw);

@@ -85,7 +85,7 @@ fn n3_uses_can_be_recorded_by_address() {
     let raw = pinned.allocate_raw(WHOLE).expect("there is room");
     let held = test.hold(&stream);
     // SAFETY: 1. 2. the stream is the allocator's own.
-    unsafe { pinned.record_stream_raw(raw, stream.handle()) }.expect("it is allocated");
+    unsafe { pinned.record_stream_raw(raw, &test.allocator, stream.handle()) }.expect("it is allocated");
     assert_eq!(pinned.free_raw(raw), Ok(()));
     assert_ne!(test.pin(WHOLE).ptr().as_ptr(), raw);
     drop(held);
@@ -104,7 +104,7 @@ fn n3_a_use_of_memory_that_another_thread_frees_meanwhile_is_dropped() {
         allocator.pinned().free_raw(std::ptr::with_exposed_provenance_mut(address))
     });
     // SAFETY: 1. 2. the stream is the allocator's own.
-    unsafe { pinned.record_stream_raw(raw, stream.handle()) }.expect("it was allocated");
+    unsafe { pinned.record_stream_raw(raw, &test.allocator, stream.handle()) }.expect("it was allocated");
     assert_eq!(freed.result(), Ok(()));
     test.allocator.check().expect("every invariant holds");
     test.assert_returns_everything_after(stream);
@@ -132,7 +132,7 @@ fn n3_raw_memory_waits_for_streams_of_other_devices() {
     let held = there.hold(&stream);
     let raw = pinned.allocate_raw(WHOLE).expect("there is room");
     // SAFETY: the stream lives until the end of the test.
-    unsafe { pinned.record_stream_raw_of(raw, &there.allocator, stream.handle()) }.expect("it is allocated");
+    unsafe { pinned.record_stream_raw(raw, &there.allocator, stream.handle()) }.expect("it is allocated");
     assert_eq!(pinned.free_raw(raw), Ok(()));
     assert_ne!(here.pin(WHOLE).ptr().as_ptr(), raw);
     let_pass(held, &stream);
