@@ -54,6 +54,7 @@ use crate::stream::Stream;
 use pool_state::PoolState;
 
 pub use capture::{Capture, Graph};
+pub(crate) use checkpoint::{SavedBlock, settled};
 pub use checkpoint::{Checkpoint, Restored};
 pub use options::{PoolId, PoolOptions, Priority};
 pub use problem::PoolProblem;
