@@ -147,7 +147,6 @@ mod heap_policy;
 pub mod human;
 mod in_flight;
 mod integrated;
-#[cfg(feature = "ipc")]
 pub mod ipc;
 mod label;
 mod observe;
@@ -177,7 +176,6 @@ use cachette_sync as sync;
 pub use config::Config;
 pub use error::{AddressProblem, Error, PointerProblem};
 pub use growable::Growable;
-#[cfg(feature = "ipc")]
 pub use ipc::{ImportedMemory, IpcError, SharedMemory};
 pub use label::{Label, LabelScope};
 pub use observe::{MemoryHolders, Metrics, Notice, TraceAction, TraceEvent, history, snapshot};
