@@ -122,7 +122,6 @@
 //! |---|---|
 //! | `host` | a device made of host memory; on by default |
 //! | `cuda`, `hip` | devices of NVIDIA and AMD; the build needs no files of either vendor |
-//! | `ipc` | memory that several processes use; on by default |
 //! | `history` | stacks of native callers in histories, and snapshots as files; on by default |
 //! | `cudarc` | streams of the crate cudarc are accepted by NVIDIA's devices |
 //!
