@@ -316,6 +316,8 @@ pub(crate) struct Heaps<D: Device> {
     parts: [OnceLock<HeapPage<D>>; PARTS],
     /// The number of heaps. The lock is held while one is added.
     count: Mutex<u32>,
+    /// The number of the first heap of every stream.
+    streams: Mutex<Vec<u32>>,
 }
 
 type HeapPage<D> = Box<[OnceLock<Arc<Heap<D>>>]>;
@@ -326,6 +328,7 @@ impl<D: Device> Default for Heaps<D> {
             first: [const { OnceLock::new() }; FIRST],
             parts: [const { OnceLock::new() }; PARTS],
             count: Mutex::new(0),
+            streams: Mutex::default(),
         }
     }
 }
@@ -346,7 +349,19 @@ impl<D: Device> Heaps<D> {
         let number = *count;
         let heap = self.slot(number)?.get_or_init(|| Arc::new(make(number)));
         *count += 1;
+        drop(count);
+        let mut of_stream = heap.stream_state.heaps.lock();
+        if of_stream.is_empty() {
+            self.streams.lock().push(number);
+        }
+        of_stream.push(number);
         Some(heap)
+    }
+
+    /// Every stream, without a walk of the heaps.
+    pub(crate) fn streams(&self) -> Vec<Arc<StreamState<D>>> {
+        let numbers = self.streams.lock();
+        numbers.iter().filter_map(|number| self.get(*number)).map(|heap| Arc::clone(&heap.stream_state)).collect()
     }
 
     /// The slot of a heap, created on demand.

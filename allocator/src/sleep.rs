@@ -304,10 +304,10 @@ impl<D: Device> AllocatorState<D> {
         if !self.settle_launches(state, true)? {
             return Err(PoolProblem::Captured.of(state.id));
         }
-        let own = self.heaps.all().into_iter().map(|heap| Arc::clone(&heap.stream_state));
-        let users = self.heaps_of(state).into_iter().flat_map(|heap| heap.users());
+        let mut streams = self.heaps.streams();
+        streams.extend(self.heaps_of(state).into_iter().flat_map(|heap| heap.users()));
         let mut done = HashSet::new();
-        for stream_state in &own.chain(users).collect::<Vec<_>>() {
+        for stream_state in &streams {
             if !done.insert(stream_state.number) {
                 continue;
             }

@@ -104,7 +104,6 @@ impl<D: Device> AllocatorState<D> {
     ) -> Option<&Arc<Heap<D>>> {
         let policy = HeapPolicy::of(&self.shared.settings.config());
         let heap = self.heaps.add(|number| Heap::new(Arc::clone(stream_state), &policy, number, elastic, listed))?;
-        stream_state.heaps.lock().push(heap.number);
         self.park_surplus();
         Some(heap)
     }

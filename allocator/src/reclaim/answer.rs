@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
-use cachette_hal::Device;
+use cachette_hal::{Device, ErrorKind};
 use cachette_ipc::reclaim::{Figures, Give, Holder, Neighbour, Place, register};
 
 use crate::allocator::allocator_state::AllocatorState;
@@ -83,6 +83,8 @@ impl<D: Device> Neighbour for AllocatorState<D> {
         let outside = self.shared.outside.stats();
         figures.outside = (!outside.is_empty()).then_some(outside.device.current);
         (figures.outside_managed, figures.outside_host) = (outside.managed.current, outside.host.current);
+        let refused = self.shared.device.memory_info().err();
+        figures.is_ending = refused.is_some_and(|error| error.kind() == ErrorKind::ShuttingDown);
         figures
     }
 

@@ -10,6 +10,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -53,21 +54,23 @@ pub(crate) struct Reclaim<'a, D: Device> {
     /// The priority of the request's pool. Evicted pools of others have a lower one.
     below: Option<Priority>,
     rounds: Cell<u32>,
-    /// Whether it has waited for processes that end.
-    has_waited: Cell<bool>,
+    /// The end of the wait for processes that end, once it has begun.
+    ends: Cell<Option<Instant>>,
     /// The end of the wait, once it has begun.
     until: Cell<Option<Instant>>,
     /// The figures of the last round.
     seen: RefCell<Vec<NeighbourFigures>>,
+    /// The idle bytes that each process had when it answered last, by the name of its socket.
+    claims: RefCell<HashMap<String, u64>>,
 }
 
 impl<'a, D: Device> Reclaim<'a, D> {
     /// A request for `bytes` of a pool with this priority; without one it is above all evictable pools.
     ///
     /// The thread that uses it holds no lock of the allocator.
-    pub(crate) const fn new(inner: &'a AllocatorState<D>, bytes: u64, below: Option<Priority>) -> Self {
-        let seen = RefCell::new(Vec::new());
-        Self { inner, bytes, below, rounds: Cell::new(0), has_waited: Cell::new(false), until: Cell::new(None), seen }
+    pub(crate) fn new(inner: &'a AllocatorState<D>, bytes: u64, below: Option<Priority>) -> Self {
+        let (rounds, ends, until, seen, claims) = Default::default();
+        Self { inner, bytes, below, rounds, ends, until, seen, claims }
     }
 
     /// Asks for idle memory. Returns whether the device has enough now.
@@ -80,27 +83,34 @@ impl<'a, D: Device> Reclaim<'a, D> {
         self.round(Part::All { evict }) || self.wait_for_ends()
     }
 
-    /// Waits once for processes that hold enough idle memory and did not release it.
+    /// Waits while processes that hold enough idle memory are ending, for at most some seconds in all.
     ///
-    /// A process that is ending answers until the system stops its threads, but its driver serves it no more. Its memory
+    /// The driver of a process that ends serves it no more, but its threads answer until the system stops them. Its memory
     /// is free a moment later.
     fn wait_for_ends(&self) -> bool {
-        let idle: u64 = self.seen.borrow().iter().map(|of| of.idle).sum();
-        if idle == 0 || self.has_waited.get() {
-            return false;
-        }
-        let Some(goal) = self.goal().filter(|goal| idle.saturating_add(self.free()) >= *goal) else { return false };
-        self.has_waited.set(true);
+        let Some(goal) = self.goal() else { return false };
+        let end = self.ends.get().unwrap_or_else(|| Instant::now() + ENDING);
         self.inner.shared.callbacks.waiting(|| {
-            let end = Instant::now() + ENDING;
-            while Instant::now() < end {
-                thread::sleep(LOOK);
-                if self.free() >= goal {
+            while Instant::now() < end && self.ending_bytes().saturating_add(self.free()) >= goal {
+                self.ends.set(Some(end));
+                if self.is_free_within(AGAIN, goal) {
                     return true;
                 }
             }
-            false
+            self.free() >= goal
         })
+    }
+
+    /// The idle bytes of processes that are ending, or no longer answer.
+    fn ending_bytes(&self) -> u64 {
+        let mut claims = self.claims.borrow().clone();
+        claims.retain(|_, idle| *idle > 0);
+        let Some(device) = identity(self.inner.shared.device.info()).filter(|_| !claims.is_empty()) else { return 0 };
+        let Ok((_, answered)) = self.ask_all(&device) else { return 0 };
+        for (peer, _) in answered.iter().filter(|(_, of)| !of.is_ending) {
+            claims.remove(peer.name());
+        }
+        claims.into_values().fold(0, u64::saturating_add)
     }
 
     /// Waits for a while, if the configuration lets the request wait for others. Returns `false` at the end of that time.
@@ -110,17 +120,18 @@ impl<'a, D: Device> Reclaim<'a, D> {
         let until = self.until.get().unwrap_or_else(|| Instant::now() + Duration::from_secs_f64(seconds));
         self.until.set(Some(until));
         self.rounds.set(0);
-        self.inner.shared.callbacks.waiting(|| {
-            let again = Instant::now() + AGAIN;
-            while Instant::now() < until {
-                thread::sleep(LOOK);
-                // Memory of this process may have become free, too. The steps before this one look for that.
-                if self.free() >= goal || Instant::now() >= again {
-                    return true;
-                }
-            }
-            false
-        })
+        let left = until.saturating_duration_since(Instant::now());
+        // Memory of this process may have become free, too. The steps before this one look for that.
+        self.inner.shared.callbacks.waiting(|| self.is_free_within(left.min(AGAIN), goal)) || left > AGAIN
+    }
+
+    /// Waits until the device has enough memory, or the time is over.
+    fn is_free_within(&self, time: Duration, goal: u64) -> bool {
+        let end = Instant::now() + time;
+        while self.free() < goal && Instant::now() < end {
+            thread::sleep(LOOK);
+        }
+        self.free() >= goal
     }
 
     /// The processes that answered in the last round.
@@ -164,16 +175,17 @@ impl<'a, D: Device> Reclaim<'a, D> {
         after >= goal
     }
 
-    fn ask(&self, device: &[u8; 16], goal: u64, part: Part) -> io::Result<()> {
+    /// The figures of all others that answer.
+    fn ask_all(&self, device: &[u8; 16]) -> io::Result<(Asker, Vec<(NeighbourAddress, Figures)>)> {
         let mut asker = Asker::new(&Place::of_environment())?;
         let peers = asker.peers(Some(device), self.inner.reclaim.registration.lock().as_ref())?;
-        if peers.is_empty() {
-            self.seen.borrow_mut().clear();
-            return Ok(());
-        }
-        self.inner.shared.totals.reclaims.fetch_add(1, Relaxed);
         let figures = asker.figures(&peers)?;
-        let mut answered: Vec<_> = peers.iter().zip(figures).filter_map(|(peer, of)| Some((peer, of?))).collect();
+        Ok((asker, peers.into_iter().zip(figures).filter_map(|(peer, of)| Some((peer, of?))).collect()))
+    }
+
+    fn ask(&self, device: &[u8; 16], goal: u64, part: Part) -> io::Result<()> {
+        let (mut asker, mut answered) = self.ask_all(device)?;
+        self.inner.shared.totals.reclaims.fetch_add(u64::from(asker.datagrams() > 0), Relaxed);
         self.note(&answered);
         answered.sort_by_key(|(_, figures)| order(figures));
         let patient = part != Part::Idle;
@@ -194,7 +206,7 @@ impl<'a, D: Device> Reclaim<'a, D> {
         asker: &mut Asker,
         goal: u64,
         (evict, patient): (bool, bool),
-        peers: impl Iterator<Item = &'b (&'b NeighbourAddress, Figures)>,
+        peers: impl Iterator<Item = &'b (NeighbourAddress, Figures)>,
     ) -> io::Result<()> {
         let below = self.below.map(|Priority(priority)| priority);
         for (peer, _) in peers {
@@ -216,7 +228,7 @@ impl<'a, D: Device> Reclaim<'a, D> {
         Ok(())
     }
 
-    fn note(&self, answered: &[(&NeighbourAddress, Figures)]) {
+    fn note(&self, answered: &[(NeighbourAddress, Figures)]) {
         let figures = answered.iter().map(|(_, of)| NeighbourFigures {
             pid: of.pid,
             program: of.program.clone(),
@@ -224,6 +236,7 @@ impl<'a, D: Device> Reclaim<'a, D> {
             idle: of.idle,
         });
         *self.seen.borrow_mut() = figures.collect();
+        self.claims.borrow_mut().extend(answered.iter().map(|(peer, of)| (peer.name().to_owned(), of.idle)));
     }
 }
 

@@ -1,6 +1,8 @@
 //! Growable allocations: memory comes to addresses and leaves them when the program says so.
 
 use std::ops::Range as Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cachette::growable::GrowableProblem;
 use cachette::hal::{Call, CaptureMode, ErrorKind, Feature};
@@ -257,6 +259,29 @@ fn g4_a_failing_call_loses_no_memory_and_no_addresses() {
             }
         }
     }
+}
+
+#[test]
+fn g4_a_callback_of_a_commit_may_use_other_parts_and_is_refused_its_own() {
+    let (test, [stream]) = TestAllocator::elastic("memory_limit:16MiB").with_streams();
+    let cache = Arc::new(growable(&test, 16, &stream));
+    cache.commit(pages(0..6)).expect("there is memory");
+    let (inside, calls) = (Arc::downgrade(&cache), Arc::new(AtomicU64::new(0)));
+    let called = Arc::clone(&calls);
+    test.allocator.on_pressure(move || {
+        called.fetch_add(1, Relaxed);
+        let inside = inside.upgrade().expect("the commit uses it");
+        assert_eq!(inside.committed(), 6 * PAGE, "the commit has not ended");
+        assert_eq!(problem(inside.commit(pages(12..13))), GrowableProblem::Changing);
+        assert_eq!(problem(inside.decommit(pages(9..10))), GrowableProblem::Changing);
+        inside.decommit(pages(0..4)).is_ok()
+    });
+    cache.commit(pages(8..14)).expect("the callback gives memory back");
+    assert_eq!((cache.committed(), calls.load(Relaxed)), (8 * PAGE, 1));
+    test.fill(&Part(&cache, pages(8..14)), 3, &stream);
+    assert_eq!(test.content(&Part(&cache, pages(8..14)), &stream), Some(3));
+    drop((cache, stream));
+    test.assert_returns_everything();
 }
 
 /// A random program: growable allocations of two streams beside ordinary requests on a small device, with failing calls.

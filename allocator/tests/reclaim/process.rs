@@ -163,13 +163,17 @@ fn reclaim_process() {
     }
 }
 
-/// What a process that is ending answers: it holds idle memory, and cannot release it.
-struct Ending(u64);
+/// A process that claims idle memory and releases none: it lies, or its driver is shutting down.
+struct Claims {
+    bytes: u64,
+    is_ending: bool,
+}
 
-impl Neighbour for Ending {
+impl Neighbour for Claims {
     fn figures(&self) -> Figures {
         let mut figures = Figures::default();
-        (figures.pid, figures.reserved, figures.idle) = (std::process::id(), self.0, self.0);
+        (figures.pid, figures.reserved, figures.idle) = (std::process::id(), self.bytes, self.bytes);
+        figures.is_ending = self.is_ending;
         figures
     }
 
@@ -195,7 +199,7 @@ struct State {
     memory: BTreeMap<String, Allocation>,
     pools: BTreeMap<String, Pool>,
     guards: BTreeMap<String, Resident>,
-    pretended: Vec<(Registration, Arc<dyn Neighbour>)>,
+    claims: Vec<(Registration, Arc<dyn Neighbour>)>,
 }
 
 impl State {
@@ -210,7 +214,7 @@ impl State {
         });
         let stream = allocator.create_stream().unwrap();
         let (memory, pools, guards) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { allocator, stream, alone, memory, pools, guards, pretended: Vec::new() }
+        Self { allocator, stream, alone, memory, pools, guards, claims: Vec::new() }
     }
 
     fn execute(&mut self, line: &str) -> Result<String, String> {
@@ -222,12 +226,13 @@ impl State {
                 let memory = self.allocator.allocate(number(mib) * MIB, &self.stream).map_err(|e| e.to_string())?;
                 self.memory.insert(name.to_owned(), memory);
             }
-            ["pretend", mib] => {
-                let neighbour: Arc<dyn Neighbour> = Arc::new(Ending(number(mib) * MIB));
+            ["claim", mib, state] => {
+                let is_ending = state == "ending";
+                let neighbour: Arc<dyn Neighbour> = Arc::new(Claims { bytes: number(mib) * MIB, is_ending });
                 let device = self.allocator.device_info().uuid;
                 let answers = Some((&Place::of_environment(), &device));
                 let registration = register(answers, None, Arc::downgrade(&neighbour)).map_err(|it| it.to_string())?;
-                self.pretended.push((registration, neighbour));
+                self.claims.push((registration, neighbour));
             }
             ["take", mib] => {
                 let (device, bytes) = (self.allocator.device(), number(mib) * MIB);

@@ -6,14 +6,22 @@
 //! A block is filled with one byte at its start, its middle and its end, and read there before it is freed. With
 //! `--whole` it is filled and read everywhere.
 //!
+//! With `--moving` each thread also has memory whose chunks leave it: a growable allocation, parts of which are committed
+//! and decommitted, evictable pools, and a pool that sleeps with its contents in a file. A registered pool beside them
+//! refuses to sleep. All of them are filled and read everywhere.
+//!
 //! The ratio is the peak of reserved bytes over the peak of bytes that the threads held. A block that other streams
 //! still use after its free does not count as held, so the second ratio is over the peak of active bytes.
 
+use std::env;
 use std::error::Error;
 use std::thread;
 use std::time::Instant;
 
-use cachette::{Allocation, Allocator, Backends, Config, PinnedAllocation, Stream};
+use cachette::evict::Priority;
+use cachette::hal::DevicePtr;
+use cachette::sleep::Contents;
+use cachette::{Allocation, Allocator, Backends, Config, Growable, PinnedAllocation, Pool, PoolOptions, Stream};
 use cachette_benches::random::{LogUniform, SplitMix64};
 use cachette_hal::owned::OwnedEvent;
 use cachette_hal::{AnyDevice, Device, Ordinal};
@@ -25,6 +33,10 @@ use clap::Parser;
 const BATCH: usize = 64;
 /// Where a block is filled and read.
 const PLACES: usize = 3;
+/// Parts of a growable allocation, and evictable pools, of each thread.
+const PARTS: u64 = 8;
+/// Their bytes, which are no whole pages.
+const PART_BYTES: u64 = 5 << 20;
 /// The host device's memory. It is real, because its contents are checked.
 const HOST_CAPACITY: u64 = 64 << 30;
 
@@ -57,6 +69,9 @@ struct Options {
     /// Fills and checks every byte of a block
     #[arg(long)]
     whole: bool,
+    /// Also uses growable memory, and pools that are evicted, sleep, or are registered
+    #[arg(long, requires = "whole")]
+    moving: bool,
     /// The seed of all draws
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -90,6 +105,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let [reserved, held, active] =
             [&stats.reserved_bytes, &stats.allocated_bytes, &stats.active_bytes].map(|stat| stat.all.peak);
         let ratio = of(reserved, held);
+        if options.moving && stats.num_evictions == 0 {
+            return Err("no pool was evicted; raise --steps".into());
+        }
         failed |= options.most.is_some_and(|most| ratio > most);
         println!(
             "{text}: {ratio:.3} of the held peak, {:.3} of the active peak; {} MiB reserved, {} chunks created, {} \
@@ -150,6 +168,47 @@ fn places(memory: &Allocation) -> [u64; PLACES] {
     [0, memory.requested() / 2, memory.requested() - 1]
 }
 
+/// Memory of one thread whose chunks leave it.
+struct Moving {
+    growable: Growable,
+    /// The byte that each committed part is filled with.
+    parts: Vec<Option<u8>>,
+    /// Evictable pools.
+    layers: Vec<Layer>,
+    /// A pool that sleeps between turns, and one that must not sleep.
+    sleeping: Layer,
+    registered: Layer,
+}
+
+/// A pool with one block, and the byte that it is filled with.
+struct Layer {
+    pool: Pool,
+    memory: Allocation,
+    byte: Option<u8>,
+}
+
+impl Layer {
+    fn new(allocator: &Allocator, options: PoolOptions, stream: &Stream) -> Result<Self, cachette::Error> {
+        let pool = allocator.create_pool_with(options)?;
+        let memory = pool.allocate(PART_BYTES, stream)?;
+        Ok(Self { pool, memory, byte: None })
+    }
+}
+
+impl Moving {
+    fn new(allocator: &Allocator, stream: &Stream) -> Result<Self, Stopped> {
+        let layer = |options| Layer::new(allocator, options, stream);
+        let evictable = (0..4).map(|number| layer(PoolOptions::new().evictable(Priority(number % 2))));
+        Ok(Self {
+            growable: allocator.allocate_growable(PARTS * PART_BYTES, stream)?,
+            parts: (0..PARTS).map(|_| None).collect(),
+            layers: evictable.collect::<Result<_, _>>()?,
+            sleeping: layer(PoolOptions::new())?,
+            registered: layer(PoolOptions::new().registered(true))?,
+        })
+    }
+}
+
 /// One thread.
 struct Worker<'a> {
     allocator: &'a Allocator,
@@ -160,6 +219,7 @@ struct Worker<'a> {
     whole: bool,
     random: SplitMix64,
     slots: Vec<Option<Filled>>,
+    moving: Option<Moving>,
     /// What was read, and the bytes that were expected.
     read: PinnedAllocation,
     expected: Vec<u8>,
@@ -176,8 +236,9 @@ impl<'a> Worker<'a> {
             whole: options.whole,
             random: SplitMix64::new(options.seed.wrapping_add(thread as u64 * 1_000_003)),
             slots: (0..options.slots).map(|_| None).collect(),
+            moving: None,
             read: allocator.pinned().allocate(if options.whole {
-                largest(options)
+                largest(options).max(PART_BYTES)
             } else {
                 (BATCH * PLACES) as u64
             })?,
@@ -186,7 +247,13 @@ impl<'a> Worker<'a> {
     }
 
     fn run(mut self, options: &Options) -> Result<(), Stopped> {
+        if options.moving {
+            self.moving = Some(Moving::new(self.allocator, &self.streams[0])?);
+        }
         for step in 0..options.steps {
+            if self.moving.is_some() && step % 8 == 0 {
+                self.turn(step)?;
+            }
             let slot = self.random.below(self.slots.len());
             match self.slots[slot].take() {
                 None => self.slots[slot] = Some(self.fill(step)?),
@@ -196,6 +263,73 @@ impl<'a> Worker<'a> {
         for filled in std::mem::take(&mut self.slots).into_iter().flatten() {
             self.free(filled)?;
         }
+        self.check()
+    }
+
+    /// Changes a part of the growable allocation, and every kind of pool.
+    fn turn(&mut self, step: usize) -> Result<(), Stopped> {
+        let Some(mut moving) = self.moving.take() else { return Ok(()) };
+        let (byte, part) = (u8::try_from(step % 251)?, self.random.below(moving.parts.len()));
+        let start = part as u64 * PART_BYTES;
+        let at = DevicePtr::new(moving.growable.address() + start).ok_or("it has addresses")?;
+        moving.parts[part] = if let Some(expected) = moving.parts[part] {
+            self.read_whole(at, expected)?;
+            moving.growable.decommit(start..start + PART_BYTES)?;
+            None
+        } else {
+            moving.growable.commit(start..start + PART_BYTES)?;
+            self.fill_whole(at, byte)?;
+            Some(byte)
+        };
+        let layer = self.random.below(moving.layers.len());
+        let here = moving.layers[layer].pool.make_resident()?;
+        self.refill(&mut moving.layers[layer], byte)?;
+        // The work is queued, and has not ended.
+        drop(here);
+        self.refill(&mut moving.registered, byte)?;
+        if !self.allocator.is_stable(moving.registered.memory.address())
+            || moving.registered.pool.sleep(Contents::Keep).is_ok()
+        {
+            return Err("registered memory may move".into());
+        }
+        moving.sleeping.pool.wake()?;
+        self.refill(&mut moving.sleeping, byte)?;
+        match moving.sleeping.pool.sleep(Contents::Keep) {
+            Ok(_) => drop(moving.sleeping.pool.spill_contents(&env::temp_dir())?),
+            // The driver refuses a call. That is undone, and no byte is lost.
+            Err(cachette::Error::Device(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if step.is_multiple_of(32) {
+            self.allocator.evict(2 * PART_BYTES)?;
+        }
+        self.moving = Some(moving);
+        Ok(())
+    }
+
+    /// Checks what a pool that is awake holds, and queues other contents.
+    fn refill(&mut self, layer: &mut Layer, byte: u8) -> Result<(), Stopped> {
+        let at = layer.memory.ptr().ok_or("it has an address")?;
+        if let Some(expected) = layer.byte {
+            self.read_whole(at, expected)?;
+        }
+        self.fill_whole(at, byte)?;
+        layer.byte = Some(byte);
+        Ok(())
+    }
+
+    fn fill_whole(&self, at: DevicePtr, byte: u8) -> Result<(), Stopped> {
+        // SAFETY: 1. the stream is live. 3. the memory is committed or resident, and is of this stream.
+        unsafe { self.allocator.device().transfer()?.fill(at, byte, PART_BYTES, self.streams[0].handle()) }?;
+        Ok(())
+    }
+
+    fn read_whole(&mut self, at: DevicePtr, byte: u8) -> Result<(), Stopped> {
+        let (to, bytes) = (self.read.ptr().as_ptr(), usize::try_from(PART_BYTES)?);
+        // SAFETY: 1. the stream is live. 3. the memory is committed or resident. 4. the pinned memory has room for a
+        // part, and is not touched before the stream was waited for.
+        unsafe { self.allocator.device().transfer()?.download(to, at, bytes, self.streams[0].handle()) }?;
+        self.expected.resize(bytes, byte);
         self.check()
     }
 
