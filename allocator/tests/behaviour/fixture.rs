@@ -163,6 +163,7 @@ impl TestAllocator {
     pub(crate) fn free_in_use(&self, memory: Allocation, side: &Stream) -> Hold {
         let hold = self.hold(side);
         memory.record_stream(side);
+        drop(memory);
         hold
     }
 
