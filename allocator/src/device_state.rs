@@ -67,7 +67,7 @@ impl<D: Device> DeviceState<D> {
             origin: ProcessGuard::here(),
             peaks: PeakTracker::default(),
             index: Index::default(),
-            callbacks: Callbacks::new(),
+            callbacks: Callbacks::default(),
             history: History::default(),
             totals: Totals { max_split: HeapPolicy::of(config).max_split, ..Totals::default() },
             settings: Settings::new(config, total),

@@ -110,7 +110,7 @@ impl<D: Device> Heap<D> {
 
     /// Whether the memory behind the heap's addresses never changes while its pool has users.
     pub(crate) fn is_registered(&self) -> bool {
-        self.pool.read().as_ref().is_some_and(|pool| pool.registered)
+        self.pool.read().as_ref().is_some_and(|pool| pool.options.registered)
     }
 
     /// Assigns an empty heap to a pool.

@@ -38,7 +38,6 @@ impl<D: Device> Allocator<D> {
         }
         let heaps = inner.heaps.all();
         let granted = heaps.iter().filter(|heap| heap.elastic.is_some()).try_for_each(|heap| inner.grant(heap));
-        #[cfg(feature = "ipc")]
         let granted = granted.and_then(|()| Ok(inner.ipc.grant()?));
         inner.shared.end_grant(other.ordinal, granted.is_ok());
         granted

@@ -105,7 +105,7 @@ impl<'a, D: Device> Retry<'a, D> {
             _ => policy.segment_bytes(rounded),
         };
         let kind = kind_of(rounded);
-        let others = Reclaim::new(inner, segment, heap.pool().and_then(|pool| pool.priority));
+        let others = Reclaim::new(inner, segment, heap.pool().and_then(|pool| pool.options.priority));
         Self {
             inner,
             shared: &inner.shared,
@@ -123,15 +123,21 @@ impl<'a, D: Device> Retry<'a, D> {
     #[cold]
     pub(crate) fn run(&self) -> Result<FoundBlock<D>, Error> {
         self.inner.join_neighbours();
-        let report = match self.run_all() {
-            Err(StepEnd::Found(found)) => return Ok(found),
-            Err(StepEnd::Failed(error)) => return Err(error),
-            Ok(report) => report,
-        };
-        AllocatorState::check_awake(self.heap)?;
+        match self.run_all() {
+            Err(StepEnd::Found(found)) => Ok(found),
+            Err(StepEnd::Failed(error)) => Err(error),
+            Ok(report) => {
+                AllocatorState::check_awake(self.heap)?;
+                Err(self.fail(report))
+            }
+        }
+    }
+
+    /// The error of a request without memory, after the observers have heard of it.
+    fn fail(&self, report: OutOfMemory) -> Error {
         self.shared.totals.ooms.fetch_add(1, Relaxed);
         self.shared.callbacks.report_oom(&report);
-        Err(report.into())
+        report.into()
     }
 
     fn run_all(&self) -> Result<OutOfMemory, StepEnd<D>> {
@@ -164,7 +170,7 @@ impl<'a, D: Device> Retry<'a, D> {
     /// Rejects a request to a source from inside a call of that source, since the request would wait for itself.
     fn check_nested(&self) -> Result<(), Error> {
         if let Some(pool) = self.heap.pool().filter(|pool| pool.is_in_source())
-            && let Some(source) = &pool.source
+            && let Some(source) = &pool.options.source
         {
             let text = format!("pool {} needs memory of {} inside a call of that source", pool.id, source.name());
             return Err(SourceError::other(text, "allocate from the default pool or from another pool there").into());

@@ -107,7 +107,7 @@ impl<D: Device> Pool<D> {
                 in_flight.wait(tried);
                 continue;
             }
-            let others = others.get_or_insert_with(|| Reclaim::new(inner, bytes, self.state.priority));
+            let others = others.get_or_insert_with(|| Reclaim::new(inner, bytes, self.state.options.priority));
             let evicted = || inner.evict(self.id(), None, || inner.shortage(bytes).max(1)) > 0;
             if !(others.idle() || evicted() || others.last(true) || others.wait()) {
                 return woken;
@@ -179,11 +179,11 @@ impl<D: Device> AllocatorState<D> {
         }
         let _relaxed = self.shared.relax_capture();
         self.check_can_sleep(state)?;
-        match &state.before_sleep {
+        match &state.options.before_sleep {
             Some(agree) => {
                 agree.call(state.id).map_err(|error| Error::PoolCallback { pool: state.id, error })?;
             }
-            None if state.registered => return Err(PoolProblem::Registered.of(state.id)),
+            None if state.options.registered => return Err(PoolProblem::Registered.of(state.id)),
             None => {}
         }
         self.drain(state)?;

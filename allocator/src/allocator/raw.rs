@@ -189,7 +189,7 @@ impl<D: Device> Allocator<D> {
         if !self.inner().shared.origin.is_inherited()
             && let Ok((heap, id)) = self.find(address)
         {
-            heap.note_use(id, &self.inner().heap_of_raw(stream)?.stream_state, true);
+            heap.record_use(id, &self.inner().heap_of_raw(stream)?.stream_state, true);
         }
         self.free_raw_slow(address)
     }
@@ -225,7 +225,7 @@ impl<D: Device> Allocator<D> {
             return Ok(());
         }
         let (heap, id) = self.find(address)?;
-        heap.record_use(id, &self.inner().heap_of_raw(stream)?.stream_state);
+        heap.record_use(id, &self.inner().heap_of_raw(stream)?.stream_state, false);
         Ok(())
     }
 

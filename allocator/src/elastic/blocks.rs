@@ -331,7 +331,6 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 
 impl<G> HeapBlocks<G> {
     /// The chunks under the addresses from `start` to `end`, by address.
-    #[cfg(feature = "ipc")]
     pub(crate) fn chunks_under(&self, start: u64, end: u64) -> Vec<Chunk> {
         let Some(chunk_map) = &self.chunk_map else { return Vec::new() };
         // Only the last chunk that begins before `start` can reach beyond it.

@@ -85,15 +85,13 @@ impl<D: Device> Heap<D> {
 
     /// The start of the block that contains an address, and its state.
     pub(crate) fn around(&self, address: u64) -> Option<(u64, BlockState)> {
-        let mut state = self.state.lock();
-        state.blocks.coalesce();
+        let state = self.lock_coalesced();
         state.blocks.around(address).map(|(_, block)| (block.address, block.state))
     }
 
     /// Returns why `bytes` cannot be allocated at an address in a segment of the heap.
     pub(crate) fn why_not_free(&self, address: u64, bytes: u64) -> AddressProblem {
-        let mut state = self.state.lock();
-        state.blocks.coalesce();
+        let state = self.lock_coalesced();
         let of_kind = state.blocks.is_of_kind(address, state.policy.round(bytes));
         let around = state.blocks.around(address).filter(|_| !state.asleep);
         around.map_or(AddressProblem::Unmapped, |(_, block)| match block.state {

@@ -18,7 +18,6 @@ use crate::observe::history::Level;
 use crate::pool::PoolId;
 use crate::pool::pool_state::{Launches, PoolState};
 use crate::pool::route;
-use crate::source::SourceEvent;
 use crate::stream::Stream;
 use crate::stream_state::StreamState;
 
@@ -110,7 +109,6 @@ impl<D: Device> AllocatorState<D> {
             return;
         }
         state.use_on_oom.store(false, Relaxed);
-        state.notify(SourceEvent::Released(self.shared.device.info().ordinal, state.id.pair()));
         // A destructor cannot return a failure. The next call that empties the cache retries.
         let _ = self.empty_pool(state);
         self.forget_pools(state.id, EXAMINED);

@@ -48,7 +48,6 @@ impl<D: Device> AllocatorState<D> {
 
 impl<D: Device> Heap<D> {
     /// The segments or chunks that can be released now: a number that identifies each in this heap, and its bytes.
-    #[cfg(feature = "ipc")]
     pub(super) fn idle_memory(&self) -> Vec<(u64, u64)> {
         let mut state = self.state.lock();
         if state.asleep || !self.permits_release() {

@@ -85,7 +85,7 @@ impl<D: Device> Retry<'_, D> {
         let (mut fragmented, mut asleep, mut stacks) = (0, 0, Vec::new());
         for heap in self.inner.heaps.all() {
             let id = heap.pool_id();
-            let pool = pools.entry(id).or_insert(PoolFigures::new(id));
+            let pool = pools.entry(id).or_insert(PoolFigures { id, ..PoolFigures::default() });
             let state = heap.lock_coalesced();
             if state.asleep {
                 asleep += state

@@ -29,8 +29,7 @@ fn x8_s12_a_stream_keeps_its_kind_of_segments() {
         drop(next);
         assert_eq!(test.allocate(40 * MIB, &stream).address(), address);
         assert_consistent(&test.allocator);
-        drop((kept, new, stream, other));
-        test.assert_returns_everything();
+        test.assert_returns_everything_after((kept, new, stream, other));
     }
 }
 
@@ -45,6 +44,5 @@ fn x8_a_stream_that_enters_a_pool_after_a_switch_has_the_new_kind_there() {
     set(&test.allocator, ELASTIC);
     let again = pool.allocate(30 * MIB, &stream).expect("there is room");
     assert_eq!(pool.stats().segments, 2, "the pool is used already");
-    drop((memory, direct, again, pool, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((memory, direct, again, pool, stream));
 }
