@@ -24,7 +24,9 @@ use crate::evict::Priority;
 use crate::out_of_memory::NeighbourFigures;
 use crate::reclaim::state::identity;
 
-/// Drivers may refuse the last of their free memory. A request that fails with so much more free is not short.
+/// Drivers keep a part of the memory that they call free. A request that fails beside so much more is not short.
+const WITHHELD: u64 = 1 << 30;
+/// A request that is refused beside enough free memory needs at least so much more, and twice as much in each round.
 const MARGIN: u64 = 32 << 20;
 /// Smaller growth of the free memory is no reason to wait longer.
 const GROWTH: u64 = 2 << 20;
@@ -95,7 +97,7 @@ impl<'a, D: Device> Reclaim<'a, D> {
     /// is free a moment later.
     fn wait_for_ends(&self) -> bool {
         let is_claimed = self.claims.borrow().values().any(|idle| *idle > 0);
-        let Some(goal) = self.goal().filter(|_| is_claimed) else { return false };
+        let Some(goal) = is_claimed.then(|| self.goal()).flatten() else { return false };
         let end = self.ends.get().unwrap_or_else(|| Instant::now() + ENDING);
         self.inner.shared.callbacks.waiting(|| {
             while Instant::now() < end && self.ending_bytes().saturating_add(self.free()) >= goal {
@@ -153,9 +155,10 @@ impl<'a, D: Device> Reclaim<'a, D> {
     /// The free memory that the request needs; `None` if the device is not what it lacks.
     fn goal(&self) -> Option<u64> {
         let free = self.free();
-        let goal = if free < self.bytes { self.bytes } else { self.bytes.saturating_add(MARGIN) };
+        let more = self.bytes.max(MARGIN << self.rounds.get());
+        let goal = if free < self.bytes { self.bytes } else { free.saturating_add(more) };
         let is_possible = self.is_within_limit() && self.bytes <= self.inner.shared.device.info().total_memory;
-        (free < goal && is_possible).then_some(goal)
+        (free < self.bytes.saturating_add(WITHHELD) && is_possible).then_some(goal)
     }
 
     fn is_within_limit(&self) -> bool {
@@ -171,7 +174,10 @@ impl<'a, D: Device> Reclaim<'a, D> {
 
     fn round(&self, part: Part) -> bool {
         let Some(device) = self.joined().filter(|_| self.rounds.get() < ROUNDS) else { return false };
-        let Some(goal) = self.goal() else { return self.is_free_now() };
+        if self.is_free_now() {
+            return true;
+        }
+        let Some(goal) = self.goal() else { return false };
         self.rounds.set(self.rounds.get() + 1);
         let before = self.free();
         if let Err(error) = self.inner.shared.callbacks.waiting(|| self.ask(&device, goal, part)) {
