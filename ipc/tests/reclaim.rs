@@ -204,7 +204,7 @@ fn a_release_that_frees_nothing_costs_one_window_and_a_patient_asker_its_patienc
         let begun = Instant::now();
         assert_eq!(asker.give(&peers[0], IDLE_ONLY, patient, || Gained::Nothing).unwrap(), 0);
         let (took, datagrams) = (begun.elapsed(), asker.datagrams());
-        assert!(u128::from(datagrams) <= took.as_millis() / 10 + 1, "{datagrams} questions in {took:?}");
+        assert!(u128::from(datagrams) <= took.as_millis() / 10 + 10, "{datagrams} questions in {took:?}");
         took
     };
     // The first release says that it works. It goes on, so the neighbour is busy for those that follow.
