@@ -85,8 +85,7 @@ impl<D: Device> Neighbour for AllocatorState<D> {
         let outside = self.shared.outside.stats();
         figures.outside = (!outside.is_empty()).then_some(outside.device.current);
         (figures.outside_managed, figures.outside_host) = (outside.managed.current, outside.host.current);
-        let refused = self.shared.device.memory_info().err();
-        figures.is_ending = refused.is_some_and(|error| error.kind() == ErrorKind::ShuttingDown);
+        figures.is_ending = self.reclaim.is_ending.load(Relaxed);
         figures
     }
 
@@ -101,6 +100,11 @@ impl<D: Device> Neighbour for AllocatorState<D> {
             if bytes > 0 {
                 given += self.evict(PoolId::DEFAULT, give.below.map(Priority), || bytes);
             }
+        }
+        // The thread that answers makes no call that may wait for the driver, so this one looks.
+        let failed = if given == 0 { self.shared.device.memory_info().err() } else { None };
+        if failed.is_some_and(|error| error.kind() == ErrorKind::ShuttingDown) {
+            self.reclaim.is_ending.store(true, Relaxed);
         }
         self.shared.totals.given.fetch_add(given, Relaxed);
         given

@@ -28,10 +28,11 @@ use crate::evict::Priority;
 use crate::out_of_memory::NeighbourFigures;
 use crate::reclaim::state::{KEPT, identity};
 
-/// Drivers may refuse the last of their free memory. A request that fails with so much more free is not short: this, or
-/// [`MARGIN_PART`] of the device.
+/// Drivers keep a part of the memory that they call free. A request that fails beside so much more is not short, and neither
+/// is one beside [`AHEAD_PART`] of a large device.
+const WITHHELD: u64 = 1 << 30;
+/// A request that is refused beside enough free memory needs at least so much more, and twice as much in each round.
 const MARGIN: u64 = 32 << 20;
-const MARGIN_PART: u64 = 64;
 /// At most this part of the device is asked for ahead of the need.
 const AHEAD_PART: u64 = 16;
 /// The part of its memory in use that a process keeps idle while others can wait.
@@ -103,7 +104,7 @@ impl<'a, D: Device> Reclaim<'a, D> {
     /// is free a moment later.
     fn wait_for_ends(&self) -> bool {
         let is_claimed = self.claims.borrow().values().any(|idle| *idle > 0);
-        let Some(goal) = self.goal().filter(|_| is_claimed) else { return false };
+        let Some(goal) = is_claimed.then(|| self.goal()).flatten() else { return false };
         let end = self.ends.get().unwrap_or_else(|| Instant::now() + ENDING);
         self.inner.shared.callbacks.waiting(|| {
             while Instant::now() < end && self.ending_bytes().saturating_add(self.free()) >= goal {
@@ -171,9 +172,10 @@ impl<'a, D: Device> Reclaim<'a, D> {
     /// The free memory that the request needs; `None` if the device is not what it lacks.
     fn goal(&self) -> Option<u64> {
         let (free, total) = (self.free(), self.inner.shared.device.info().total_memory);
-        let margin = MARGIN.max(total / MARGIN_PART);
-        let goal = if free < self.bytes { self.bytes } else { self.bytes.saturating_add(margin) };
-        (free < goal && self.is_within_limit() && self.bytes <= total).then_some(goal)
+        let more = self.bytes.max(MARGIN << self.rounds.get());
+        let goal = if free < self.bytes { self.bytes } else { free.saturating_add(more) };
+        let is_short = free < self.bytes.saturating_add(WITHHELD.max(total / AHEAD_PART));
+        (is_short && self.is_within_limit() && self.bytes <= total).then_some(goal)
     }
 
     fn is_within_limit(&self) -> bool {

@@ -37,6 +37,8 @@ pub(crate) struct ReclaimState {
     pub(super) registration: Mutex<Option<Registration>>,
     /// Whether [`Notice::Alone`] was sent.
     told: AtomicBool,
+    /// Whether the driver is shutting down.
+    pub(super) is_ending: AtomicBool,
     begun: Instant,
     /// When memory was last received, in milliseconds after `begun` and one more; zero for never.
     received: AtomicU64,
@@ -55,6 +57,7 @@ impl ReclaimState {
             joined: AtomicBool::new(false),
             registration: Mutex::default(),
             told: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
             begun: Instant::now(),
             received: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),

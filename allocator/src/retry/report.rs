@@ -99,11 +99,9 @@ impl<D: Device> Retry<'_, D> {
             pool.reserved += heap.reserved();
             for (id, block) in state.blocks.iter() {
                 let bytes = block.bytes();
+                labels.add(block.label, if block.is_in_use() { bytes } else { 0 });
                 match block.state {
-                    BlockState::Allocated => {
-                        pool.allocated += bytes;
-                        labels.add(block.label, bytes);
-                    }
+                    BlockState::Allocated => pool.allocated += bytes,
                     BlockState::Pending => pool.pending += bytes,
                     _ if HeapCopy::is_free(block) => {
                         pool.largest_free = pool.largest_free.max(bytes);

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cachette::hal::{AnyDevice, CaptureMode, Device, Ordinal};
-use cachette::{Allocator, Error, Notice, Stream};
+use cachette::hal::{AnyDevice, Call, CaptureMode, Device, ErrorKind, Ordinal};
+use cachette::{Allocator, Error, Notice, OutsideKind, Stream};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
-use cachette_ipc::reclaim::{Asker, Place};
+use cachette_ipc::reclaim::{Asker, Gained, Give, Place};
 
 use crate::process::{Card, MIB, RECLAIM, soon};
 
@@ -55,14 +55,17 @@ fn figures_count_memory_that_bypasses_the_cache() {
     let card = Card::new(64);
     let device = device(&card);
     let (allocator, stream) = allocator(&device, RECLAIM);
-    let cached = allocator.allocate(4 * MIB, &stream).unwrap();
+    let _cached = allocator.allocate(4 * MIB, &stream).unwrap();
     allocator.set_config(&format!("{RECLAIM},caching:False").parse().unwrap());
-    let uncached = allocator.allocate(6 * MIB, &stream).unwrap();
+    let _uncached = allocator.allocate(6 * MIB, &stream).unwrap();
     let mut asker = Asker::new(&Place::of_environment()).unwrap();
     let peers = asker.peers(Some(&device.info().uuid), None).unwrap();
     let figures = asker.figures(&peers).unwrap().remove(0).expect("it answers");
-    assert_eq!((figures.reserved, figures.allocated, figures.idle), (10 * MIB, 10 * MIB, 0));
-    drop((cached, uncached));
+    let found = (figures.reserved, figures.allocated, figures.idle, figures.is_ending);
+    assert_eq!(found, (10 * MIB, 10 * MIB, 0, false));
+    device.fail_next(Call::MemoryInfo, 1, ErrorKind::ShuttingDown);
+    asker.give(&peers[0], Give::default(), true, || Gained::Nothing).unwrap();
+    assert!(soon(|| asker.figures(&peers).unwrap()[0].as_ref().is_some_and(|figures| figures.is_ending)));
 }
 
 #[test]
@@ -182,14 +185,27 @@ fn memory_that_another_frees_during_any_step_serves_the_request() {
                 one.empty_cache().unwrap();
             }
         });
-        let served = two.allocate(40 * MIB, &of_two).is_ok();
-        let is_free = held.lock().unwrap().is_none();
-        assert_eq!(served, is_free, "it is freed after wait {nth}");
-        if !is_free {
-            assert!(nth > 2, "the request waited {nth} times");
-            return;
+        assert_eq!(two.allocate(40 * MIB, &of_two).is_ok(), held.lock().unwrap().is_none(), "freed after wait {nth}");
+        if held.lock().unwrap().is_some() {
+            return assert!(nth > 2, "the request waited {nth} times");
         }
     }
+}
+
+#[test]
+fn a_driver_that_keeps_a_part_of_its_free_memory_gets_more_of_others() {
+    let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
+    let card = Card::new(512);
+    let config = HostConfig::default().capacity(512 * MIB).shared(card.file());
+    let device = HostBackend::new(config).unwrap().device(Ordinal(0)).unwrap();
+    let (one, of_one) = allocator(&device, RECLAIM);
+    let (two, _of_two) = allocator(&device, RECLAIM);
+    drop(one.allocate(500 * MIB, &of_one).unwrap());
+    let free = || device.memory_info().unwrap().free;
+    let refuses = || if free() < 240 * MIB { Err(ErrorKind::OutOfMemory) } else { Ok(()) };
+    let take = || refuses().map_err(|kind| cachette::hal::Error::new(kind, "allocate"));
+    two.take_outside(OutsideKind::Device, 40 * MIB, take).expect("others gave enough");
+    assert!(one.reserved_bytes() > 0, "and no more");
 }
 
 #[test]
