@@ -26,7 +26,7 @@ impl<D: Device> Heap<D> {
     /// Records that `stream_state` uses an allocated block.
     pub(crate) fn record_use(&self, id: BlockId, stream_state: &Arc<StreamState<D>>) {
         self.note_use(id, stream_state, false);
-        if self.elastic.is_none()
+        if !self.is_elastic()
             && let Some(source) = self.pool().and_then(|pool| pool.source.clone())
         {
             let address = self.state.lock().blocks.blocks[id].address;

@@ -71,7 +71,7 @@ impl<D: Device> Heap<D> {
         self.reuse_in_capture();
         let allocated = self.allocate_block(self.state.lock(), request, |blocks, policy| {
             let rounded = policy.round(request.requested);
-            if self.elastic.is_some() {
+            if self.is_elastic() {
                 return blocks.allocate_in(segment, address, rounded);
             }
             if !blocks.is_of_kind(address, rounded) {
