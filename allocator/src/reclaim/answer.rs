@@ -2,7 +2,9 @@
 
 use std::cmp::Reverse;
 use std::fs;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+#[cfg(feature = "history")]
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
@@ -133,9 +135,9 @@ impl<D: Device> Neighbour for AllocatorState<D> {
 /// Writes a snapshot to a new file for temporary files, and returns its path.
 #[cfg(feature = "history")]
 fn snapshot_file(snapshot: &Snapshot) -> Option<String> {
-    /// Relaxed: only the numbers must differ.
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let name = format!("cachette-{}-{}.json", std::process::id(), NEXT.fetch_add(1, Relaxed));
+    // Nobody can guess it, so no other user has put a link there.
+    let random = RandomState::new().hash_one(());
+    let name = format!("cachette-{}-{random:016x}.json", std::process::id());
     let path = std::env::temp_dir().join(name);
     save(snapshot, &path).ok()?;
     path.into_os_string().into_string().ok()

@@ -58,6 +58,7 @@ pub(crate) struct Reclaim<'a, D: Device> {
     ends: Cell<Option<Instant>>,
     /// The end of the wait, once it has begun.
     until: Cell<Option<Instant>>,
+    has_retried: Cell<bool>,
     /// The figures of the last round.
     seen: RefCell<Vec<NeighbourFigures>>,
     /// The idle bytes that each process had when it answered last, by the name of its socket.
@@ -69,8 +70,8 @@ impl<'a, D: Device> Reclaim<'a, D> {
     ///
     /// The thread that uses it holds no lock of the allocator.
     pub(crate) fn new(inner: &'a AllocatorState<D>, bytes: u64, below: Option<Priority>) -> Self {
-        let (rounds, ends, until, seen, claims) = Default::default();
-        Self { inner, bytes, below, rounds, ends, until, seen, claims }
+        let (rounds, ends, until, has_retried, seen, claims) = Default::default();
+        Self { inner, bytes, below, rounds, ends, until, has_retried, seen, claims }
     }
 
     /// Asks for idle memory. Returns whether the device has enough now.
@@ -80,7 +81,12 @@ impl<'a, D: Device> Reclaim<'a, D> {
 
     /// Asks for all that others may release before the request fails. Returns whether the device has enough now.
     pub(crate) fn last(&self, evict: bool) -> bool {
-        self.round(Part::All { evict }) || self.wait_for_ends()
+        self.round(Part::All { evict }) || self.wait_for_ends() || (self.joined().is_some() && self.is_free_now())
+    }
+
+    /// Returns `true` once if the device has enough: others may have freed memory since the request last tried.
+    fn is_free_now(&self) -> bool {
+        self.is_within_limit() && self.free() >= self.bytes && !self.has_retried.replace(true)
     }
 
     /// Waits while processes that hold enough idle memory are ending, for at most some seconds in all.
@@ -88,7 +94,8 @@ impl<'a, D: Device> Reclaim<'a, D> {
     /// The driver of a process that ends serves it no more, but its threads answer until the system stops them. Its memory
     /// is free a moment later.
     fn wait_for_ends(&self) -> bool {
-        let Some(goal) = self.goal() else { return false };
+        let is_claimed = self.claims.borrow().values().any(|idle| *idle > 0);
+        let Some(goal) = self.goal().filter(|_| is_claimed) else { return false };
         let end = self.ends.get().unwrap_or_else(|| Instant::now() + ENDING);
         self.inner.shared.callbacks.waiting(|| {
             while Instant::now() < end && self.ending_bytes().saturating_add(self.free()) >= goal {
@@ -104,8 +111,7 @@ impl<'a, D: Device> Reclaim<'a, D> {
     /// The idle bytes of processes that are ending, or no longer answer.
     fn ending_bytes(&self) -> u64 {
         let mut claims = self.claims.borrow().clone();
-        claims.retain(|_, idle| *idle > 0);
-        let Some(device) = identity(self.inner.shared.device.info()).filter(|_| !claims.is_empty()) else { return 0 };
+        let Some(device) = self.joined() else { return 0 };
         let Ok((_, answered)) = self.ask_all(&device) else { return 0 };
         for (peer, _) in answered.iter().filter(|(_, of)| !of.is_ending) {
             claims.remove(peer.name());
@@ -116,10 +122,11 @@ impl<'a, D: Device> Reclaim<'a, D> {
     /// Waits for a while, if the configuration lets the request wait for others. Returns `false` at the end of that time.
     pub(crate) fn wait(&self) -> bool {
         let Some(seconds) = self.inner.shared.settings.config().reclaim_wait() else { return false };
-        let Some(goal) = self.goal() else { return false };
+        let Some(goal) = self.goal() else { return self.is_free_now() };
         let until = self.until.get().unwrap_or_else(|| Instant::now() + Duration::from_secs_f64(seconds));
         self.until.set(Some(until));
         self.rounds.set(0);
+        self.has_retried.set(false);
         let left = until.saturating_duration_since(Instant::now());
         // Memory of this process may have become free, too. The steps before this one look for that.
         self.inner.shared.callbacks.waiting(|| self.is_free_within(left.min(AGAIN), goal)) || left > AGAIN
@@ -145,23 +152,26 @@ impl<'a, D: Device> Reclaim<'a, D> {
 
     /// The free memory that the request needs; `None` if the device is not what it lacks.
     fn goal(&self) -> Option<u64> {
-        if self.inner.shared.room(self.bytes) < self.bytes {
-            return None;
-        }
         let free = self.free();
         let goal = if free < self.bytes { self.bytes } else { self.bytes.saturating_add(MARGIN) };
-        (free < goal && self.bytes <= self.inner.shared.device.info().total_memory).then_some(goal)
+        let is_possible = self.is_within_limit() && self.bytes <= self.inner.shared.device.info().total_memory;
+        (free < goal && is_possible).then_some(goal)
+    }
+
+    fn is_within_limit(&self) -> bool {
+        self.inner.shared.room(self.bytes) >= self.bytes
+    }
+
+    /// The device, if other processes may be asked for its memory.
+    fn joined(&self) -> Option<[u8; 16]> {
+        let reclaim = &self.inner.reclaim;
+        let joined = reclaim.registration.lock().is_some() && reclaim.is_on(&self.inner.shared.settings.config());
+        identity(self.inner.shared.device.info()).filter(|_| joined)
     }
 
     fn round(&self, part: Part) -> bool {
-        let registration = self.inner.reclaim.registration.lock();
-        let answers = registration.is_some();
-        drop(registration);
-        let Some(device) = identity(self.inner.shared.device.info()).filter(|_| answers) else { return false };
-        if !self.inner.reclaim.is_on(&self.inner.shared.settings.config()) || self.rounds.get() >= ROUNDS {
-            return false;
-        }
-        let Some(goal) = self.goal() else { return false };
+        let Some(device) = self.joined().filter(|_| self.rounds.get() < ROUNDS) else { return false };
+        let Some(goal) = self.goal() else { return self.is_free_now() };
         self.rounds.set(self.rounds.get() + 1);
         let before = self.free();
         if let Err(error) = self.inner.shared.callbacks.waiting(|| self.ask(&device, goal, part)) {
