@@ -166,7 +166,7 @@ impl<D: Device> Pool<D> {
         let (mut segments, mut blocks, mut streams) = (Vec::new(), Vec::new(), HashMap::new());
         for heap in inner.heaps_of(&self.state) {
             heap.process_events()?;
-            if heap.elastic.is_none() && heap.counters.now(Row::All, Counted::ReservedBytes) > 0 {
+            if !heap.is_elastic() && heap.counters.now(Row::All, Counted::ReservedBytes) > 0 {
                 return Err(PoolProblem::NotElastic.of(self.id()));
             }
             let next = u32::try_from(streams.len()).unwrap_or(u32::MAX);

@@ -87,6 +87,12 @@ impl<D: Device> DeviceState<D> {
         RelaxedCapture::enter(&self.device).ok()
     }
 
+    /// Whether the configuration asks for elastic segments, and the device has them.
+    pub(crate) fn is_elastic(&self) -> bool {
+        let enabled = self.settings.config().expandable_segments() && !self.settings.is_driver_pool();
+        enabled && self.device.virtual_memory().is_ok()
+    }
+
     /// Counts bytes as reserved before the device allocates them. Returns `None` if the limit does not allow them, or a
     /// host that shares its memory needs them.
     pub(crate) fn reserve(&self, bytes: u64) -> Option<Reservation<'_>> {

@@ -196,12 +196,13 @@ impl<D: Device> Pool<D> {
     }
 
     /// Disables splits of blocks, or enables them again. Segments that already contain several blocks do not change.
-    /// Streams that have elastic segments in the pool keep them, and these always split.
+    /// Streams that have memory in elastic segments of the pool keep them, and these always split.
     pub fn set_no_split(&self, on: bool) {
         let _turn = self.inner().config_turn.lock();
         self.state.no_split.store(on, Relaxed);
         for heap in self.inner().heaps_of(&self.state) {
-            heap.state.lock().policy.no_split = on && heap.elastic.is_none();
+            let mut state = heap.state.lock();
+            state.policy.no_split = on && !heap.is_elastic();
         }
     }
 

@@ -213,7 +213,7 @@ impl<D: Device> AllocatorState<D> {
         // The same holds for a thread that moves chunks to another heap or to the device.
         for heap in &heaps {
             drop(heap.growth.lock());
-            drop(heap.elastic.as_ref().map(|elastic| elastic.moves.write()));
+            drop(heap.elastic().map(|elastic| elastic.moves.write()));
         }
         self.check_can_sleep(state)?;
         self.drain(state)?;
@@ -280,7 +280,7 @@ impl<D: Device> AllocatorState<D> {
 
     fn check_can_sleep(&self, state: &PoolState) -> Result<(), Error> {
         for heap in self.heaps_of(state) {
-            if heap.elastic.is_none() && heap.reserved() > 0 {
+            if !heap.is_elastic() && heap.reserved() > 0 {
                 return Err(PoolProblem::NotElastic.of(state.id));
             }
             if heap.is_exporting() {

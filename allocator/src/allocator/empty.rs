@@ -35,7 +35,7 @@ impl<D: Device> Allocator<D> {
             // The calls below retry after a failure, and return it.
             let _ = heap.process_events();
         }
-        let (elastic, direct): (Vec<_>, Vec<_>) = heaps.iter().partition(|heap| heap.elastic.is_some());
+        let (elastic, direct): (Vec<_>, Vec<_>) = heaps.iter().partition(|heap| heap.is_elastic());
         for fence in elastic.iter().flat_map(|heap| heap.all_fences()) {
             if !matches!(fence.passes_soon(), Ok(true)) {
                 break;

@@ -57,8 +57,8 @@ impl<D: Device> Allocator<D> {
 
     /// Replaces the configuration, except for the backend, which is chosen at the start.
     ///
-    /// A stream keeps its kind of segments in each pool: a change of `expandable_segments` applies where it allocates
-    /// for the first time. The memory limit is not part of the configuration; see
+    /// A stream that holds memory keeps its kind of segments in each pool: a change of `expandable_segments` applies to
+    /// the next request that finds none. The memory limit is not part of the configuration; see
     /// [`set_memory_limit`](Self::set_memory_limit) and [`set_memory_fraction`](Self::set_memory_fraction).
     pub fn set_config(&self, config: &Config) {
         let _turn = self.inner.config_turn.lock();

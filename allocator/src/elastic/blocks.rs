@@ -31,8 +31,13 @@ pub(crate) struct ReservedBlock {
 impl<G: ReuseGuard> HeapBlocks<G> {
     pub(crate) fn elastic() -> Self {
         let mut blocks = Self::default();
-        blocks.chunk_map = Some(Box::default());
+        blocks.set_elastic(true);
         blocks
+    }
+
+    /// Sets the kind of the segments that are added from now on. There is none.
+    pub(crate) fn set_elastic(&mut self, elastic: bool) {
+        self.chunk_map = elastic.then(Box::default);
     }
 
     /// Adds an elastic segment as one unmapped block. Returns `None` if the tables are full.

@@ -252,7 +252,7 @@ impl<D: Device> Heap<D> {
 
     /// Returns every idle segment to the device, or every idle chunk. A failure does not stop the others.
     pub(crate) fn release_idle(&self) -> hal::Result<u64> {
-        if self.elastic.is_some() {
+        if self.is_elastic() {
             return self.release_idle_chunks(|_| true);
         }
         sum_all(self.idle_segments()?.into_iter().map(|idle| self.release(idle)))

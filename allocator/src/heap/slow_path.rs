@@ -76,7 +76,7 @@ impl<D: Device> Heap<D> {
     ) -> hal::Result<Option<Allocated>> {
         let choose = |blocks: &mut HeapBlocks<_>, policy: &HeapPolicy| {
             let rounded = policy.round(request.requested);
-            if self.elastic.is_some() {
+            if self.is_elastic() {
                 return blocks.allocate_in(segment, address, rounded);
             }
             if !blocks.is_of_kind(address, rounded) {

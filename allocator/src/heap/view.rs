@@ -41,7 +41,7 @@ impl<D: Device> fmt::Debug for Heap<D> {
             .field("number", &self.number)
             .field("stream", &self.stream_state.handle)
             .field("reserved", &self.reserved())
-            .field("elastic", &self.elastic.is_some())
+            .field("elastic", &self.is_elastic())
             .finish_non_exhaustive()
     }
 }
@@ -138,7 +138,7 @@ impl<D: Device> Heap<D> {
         let state = self.state.lock();
         state.blocks.check()?;
         for kind in [SegmentKind::Small, SegmentKind::Large] {
-            let direct = state.blocks.segments().filter(|segment| segment.kind == kind && self.elastic.is_none());
+            let direct = state.blocks.segments().filter(|segment| segment.kind == kind && !self.is_elastic());
             let (segments, bytes) = direct.fold((0, 0), |(count, bytes), segment| (count + 1, bytes + segment.bytes));
             let mut chunks = state.blocks.chunks();
             chunks.retain(|chunk| chunk.kind == kind && self.shared.chunks.has_memory(chunk.id));

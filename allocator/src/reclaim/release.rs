@@ -63,7 +63,7 @@ impl<D: Device> Heap<D> {
     /// Releases the idle segments or chunks that are `wanted`, by number and bytes, after a wait for their uses. Returns
     /// their bytes.
     pub(super) fn release_wanted(&self, mut wanted: impl FnMut(u64, u64) -> bool) -> hal::Result<u64> {
-        if self.elastic.is_none() {
+        if !self.is_elastic() {
             let idle = self.idle_segments()?.into_iter().filter(|idle| wanted(idle.order.into(), idle.bytes));
             return sum_all(idle.map(|idle| self.release(idle)));
         }

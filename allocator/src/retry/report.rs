@@ -72,7 +72,7 @@ impl<D: Device> Retry<'_, D> {
             never_block: !self.may_wait(),
             capturing: self.heap.stream_state.is_capturing(),
             elastic: (shared.device.virtual_memory().is_ok() && pool.is_none_or(|pool| pool.permits_elastic()))
-                .then(|| self.heap.elastic.is_some()),
+                .then(|| self.heap.is_elastic()),
             neighbours: self.others.neighbours(),
             sites: self.sites(stacks),
         }

@@ -30,6 +30,16 @@ fn exhaustion_gives_free_blocks_back_and_tries_again() {
 }
 
 #[test]
+fn exhaustion_asks_for_the_pages_of_the_block_alone() {
+    let test = TestAllocator::new();
+    exhaust(&test, 1);
+    let memory = test.pin(5000);
+    assert_eq!(test.allocator.pinned().stats().allocated_bytes.current, 8192);
+    drop(memory);
+    test.assert_returns_everything();
+}
+
+#[test]
 fn exhaustion_waits_for_blocks_that_another_thread_gives_back() {
     let (test, hook) = TestAllocator::hooked(HostConfig::default(), "");
     drop([(); 2].map(|()| test.pin(WHOLE)));
