@@ -62,6 +62,7 @@ impl<D: Device> Pool<D> {
     /// the pool's [reload](crate::PoolOptions::reload) callback, before any thread gets a guard. After a failure the
     /// pool sleeps, or its contents are still missing, and the next call tries again.
     pub fn make_resident(&self) -> Result<Resident<D>, Error> {
+        self.allocator().inner().shared.origin.check()?;
         let pool = self.allocator().open_pool(self.id())?;
         pool.state.guards.fetch_add(1, Relaxed);
         // From here on no eviction of the pool begins, and a failure ends the guard.
@@ -108,8 +109,11 @@ impl<D: Device> Allocator<D> {
 
 impl<D: Device> AllocatorState<D> {
     pub(crate) fn evictable_bytes(&self) -> u64 {
-        let reserved = |state: &Arc<PoolState>| self.heaps_of(state).iter().map(|heap| heap.reserved()).sum::<u64>();
-        self.pools.select(|state| self.gains_from(state)).iter().map(reserved).sum()
+        self.pools.select(|state| self.gains_from(state)).iter().map(|state| self.reserved_in(state)).sum()
+    }
+
+    fn reserved_in(&self, state: &PoolState) -> u64 {
+        self.heaps_of(state).iter().map(|heap| heap.reserved()).sum()
     }
 
     /// Whether an eviction may take the pool, and gains memory by it. Only true for certain under the pool's turn.
@@ -146,7 +150,8 @@ impl<D: Device> AllocatorState<D> {
         // A thread that already turns a pool must not wait for the turn of another one.
         let turn = state.try_turn();
         let evicted = match turn {
-            Some(_turn) if self.gains_from(state) => {
+            // A pool without memory stays awake for its first requests.
+            Some(_turn) if self.gains_from(state) && self.reserved_in(state) > 0 => {
                 let contents = if state.options.reload.is_some() { Contents::Discard } else { Contents::Keep };
                 self.sleep_in_turn(state, contents, &mut |_| {}).map(|slept| slept.released)
             }

@@ -63,6 +63,7 @@ impl<D: Device> Pool<D> {
     /// Does the same as [`sleep`](Self::sleep), and reports progress.
     pub fn sleep_with(&self, contents: Contents, mut progress: impl FnMut(Progress)) -> Result<SleepStats, Error> {
         let state = &self.state;
+        self.allocator().inner().shared.origin.check()?;
         let _turn = state.turn()?;
         if state.guards.load(Acquire) > 0 {
             return Err(PoolProblem::Resident.of(state.id));
@@ -81,6 +82,7 @@ impl<D: Device> Pool<D> {
     /// Does the same as [`wake`](Self::wake), and reports progress.
     pub fn wake_with(&self, mut progress: impl FnMut(Progress)) -> Result<u64, Error> {
         let inner = self.allocator().inner();
+        inner.shared.origin.check()?;
         let in_flight = &inner.shared.in_flight;
         let short =
             |woken: &Result<u64, Error>| matches!(woken, Err(Error::Pool { why: PoolProblem::NoMemory { .. }, .. }));

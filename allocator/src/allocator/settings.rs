@@ -88,7 +88,7 @@ impl<D: Device> Allocator<D> {
 
     /// Calls `reliever` when no free block fits. It frees memory, and returns whether it freed any.
     ///
-    /// It may drop allocations, but must not allocate.
+    /// It may drop allocations and decommit growable memory, but must not allocate.
     pub fn on_pressure(&self, reliever: impl Fn() -> bool + Send + Sync + 'static) {
         self.shared().callbacks.free_memory.write().push(Arc::new(reliever));
     }

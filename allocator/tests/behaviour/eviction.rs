@@ -178,6 +178,16 @@ fn a_pool_of_no_priority_is_never_evicted() {
 }
 
 #[test]
+fn a_pool_without_memory_stays_awake_for_its_first_request() {
+    let (test, stream) = limited(64, "");
+    let empty = test.allocator.create_pool_with(PoolOptions::new().evictable(Priority(0))).expect("they are allowed");
+    let _weights = test.allocate(60 * MIB, &stream);
+    out_of_memory(test.allocator.allocate(10 * MIB, &stream));
+    assert_eq!((empty.is_asleep(), test.allocator.stats().num_evictions), (false, 0));
+    assert!(empty.allocate(2 * MIB, &stream).is_ok());
+}
+
+#[test]
 fn a_request_does_not_evict_its_own_pool() {
     let (test, stream) = limited(64, "");
     let (pool, memory) = layer(&test, 0, 7, 40 * MIB, &stream);
@@ -309,6 +319,36 @@ fn an_evicted_pool_that_is_dropped_leaves_nothing() {
 }
 
 /// Pools of twice the limit, used by threads that evict each other's, beside requests of the default pool.
+#[test]
+fn a_pool_with_a_new_guard_is_not_evicted() {
+    let (test, stream) = limited(64, "");
+    let options = PoolOptions::new().evictable(Priority(0)).reload(|_| Ok::<_, &str>(()));
+    let pool = test.allocator.create_pool_with(options).expect("the options are allowed");
+    let _memory = pool.allocate(2 * MIB, &stream).expect("there is room");
+    let (stop, tries) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                test.allocator.evict(1).expect("an eviction never fails");
+                tries.fetch_add(1, Relaxed);
+            }
+        });
+        for _ in 0..100 {
+            let here = resident(&pool);
+            let seen = tries.load(Relaxed);
+            while tries.load(Relaxed) < seen + 2 {
+                std::thread::yield_now();
+            }
+            assert!(!pool.is_asleep());
+            drop(here);
+            while !pool.is_asleep() {
+                std::thread::yield_now();
+            }
+        }
+    });
+}
+
 #[test]
 fn threads_that_evict_each_other_all_progress_and_keep_every_byte() {
     const LAYERS: u8 = 6;

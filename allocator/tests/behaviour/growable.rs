@@ -263,7 +263,7 @@ fn g4_a_failing_call_loses_no_memory_and_no_addresses() {
 
 #[test]
 fn g4_a_callback_of_a_commit_may_use_other_parts_and_is_refused_its_own() {
-    let (test, [stream]) = TestAllocator::elastic("memory_limit:16MiB").with_streams();
+    let (test, [stream]) = TestAllocator::elastic(",memory_limit:16MiB").with_streams();
     let cache = Arc::new(growable(&test, 16, &stream));
     cache.commit(pages(0..6)).expect("there is memory");
     let (inside, calls) = (Arc::downgrade(&cache), Arc::new(AtomicU64::new(0)));
