@@ -2,6 +2,7 @@
 
 import ast
 import ctypes
+import os
 import pathlib
 import types
 
@@ -76,4 +77,29 @@ for backend in (CuMemBackend(), ours):
     backend.discard(("kv_cache",))
     backend.resume()
     assert kept() == {"weights", "runtime", "cudagraph"}, kept()
+
+# The patch: connectors may register memory of `kv_cache`, and no other.
+from vllm.distributed.kv_transfer.kv_connector import stable_memory  # noqa: E402
+
+tree = ast.parse(pathlib.Path("patched/vllm/config/vllm.py").read_text())
+(guard,) = (it for it in ast.walk(tree) if isinstance(it, ast.FunctionDef) and it.name == "_verify_kv_transfer_compat")
+names = {"os": os}
+exec(compile(ast.Module([guard], []), "vllm.py", "exec"), names)
+config = types.SimpleNamespace(kv_transfer_config=types.SimpleNamespace(kv_connector="NixlConnector"), model_config=None)
+os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+refused = []
+for known in (False, True):
+    try:
+        names[guard.name](config)
+    except ValueError as error:
+        refused.append((known, str(error)))
+    stable_memory.set_is_stable(_native.Allocator.shared(0).is_stable)
+assert len(refused) == 1 and not refused[0][0] and "NixlConnector" in refused[0][1], refused
+caches = {tag: types.SimpleNamespace(data_ptr=lambda address=address: address) for tag, address in tensors.items()}
+stable_memory.check_kv_caches({"kv_cache": caches["kv_cache"]})
+try:
+    stable_memory.check_kv_caches(caches)
+    raise AssertionError("memory that may move was accepted")
+except ValueError as error:
+    assert "first: weights" in str(error), error
 print("Cachette's backend keeps what vLLM's does, and has all of its methods")
