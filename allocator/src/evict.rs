@@ -32,7 +32,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -49,6 +48,7 @@ use crate::pool::{Pool, PoolId};
 use crate::sleep::Contents;
 
 /// A guard: while it lives, its pool is awake and is not evicted. It counts as a user of the pool.
+#[derive(Debug)]
 #[must_use = "the pool may be evicted when the guard is dropped"]
 pub struct Resident<D: Device = AnyDevice> {
     pool: Pool<D>,
@@ -90,12 +90,6 @@ impl<D: Device> Drop for Resident<D> {
     }
 }
 
-impl<D: Device> fmt::Debug for Resident<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Resident").field(&self.pool).finish()
-    }
-}
-
 impl<D: Device> Allocator<D> {
     /// Evicts pools without guards until they have released `bytes`, or none is left. Returns the released bytes.
     ///
@@ -123,7 +117,7 @@ impl<D: Device> AllocatorState<D> {
 
     /// Whether an eviction may take the pool, and gains memory by it. Only true for certain under the pool's turn.
     fn gains_from(&self, state: &PoolState) -> bool {
-        state.may_be_evicted() && (state.reload.is_some() || !self.shared.device.info().integrated)
+        state.may_be_evicted() && (state.options.reload.is_some() || !self.shared.device.info().integrated)
     }
 
     /// Evicts pools other than `own` until they have released `shortage` bytes, or none is left. Returns what they have
@@ -131,13 +125,13 @@ impl<D: Device> AllocatorState<D> {
     ///
     /// The caller holds no lock. An eviction waits for the device, and takes the locks of the pool's heaps.
     pub(crate) fn evict(&self, own: PoolId, below: Option<Priority>, shortage: impl FnOnce() -> u64) -> u64 {
-        let is_lower = |state: &PoolState| below.is_none_or(|below| state.priority < Some(below));
+        let is_lower = |state: &PoolState| below.is_none_or(|below| state.options.priority < Some(below));
         let mut pools = self.pools.select(|state| state.id != own && is_lower(state) && self.gains_from(state));
         if pools.is_empty() {
             return 0;
         }
         let bytes = shortage();
-        pools.sort_by_key(|state| (state.priority, state.last_resident.load(Relaxed)));
+        pools.sort_by_key(|state| (state.options.priority, state.last_resident.load(Relaxed)));
         let mut released = 0;
         for state in pools {
             if released >= bytes {
@@ -157,7 +151,7 @@ impl<D: Device> AllocatorState<D> {
         let evicted = match turn {
             // A pool without memory stays awake for its first requests.
             Some(_turn) if self.gains_from(state) && self.reserved_in(state) > 0 => {
-                let contents = if state.reload.is_some() { Contents::Discard } else { Contents::Keep };
+                let contents = if state.options.reload.is_some() { Contents::Discard } else { Contents::Keep };
                 self.sleep_in_turn(state, contents, &mut |_| {}).map(|slept| slept.released)
             }
             _ => Ok(0),
@@ -181,17 +175,17 @@ impl<D: Device> AllocatorState<D> {
 impl PoolState {
     /// Whether an eviction may take the pool. Only true for certain under the pool's turn.
     fn may_be_evicted(&self) -> bool {
-        self.priority.is_some() && self.guards.load(Acquire) == 0 && !self.is_asleep()
+        self.options.priority.is_some() && self.guards.load(Acquire) == 0 && !self.is_asleep()
     }
 
     /// Whether the pool could be evicted if it had no guard.
     pub(crate) fn is_guarded(&self) -> bool {
-        self.priority.is_some() && self.guards.load(Relaxed) > 0
+        self.options.priority.is_some() && self.guards.load(Relaxed) > 0
     }
 
     /// Writes contents again that were dropped. One thread does it, and the others wait.
     fn reload(&self) -> Result<(), Error> {
-        let Some(reload) = &self.reload else { return Ok(()) };
+        let Some(reload) = &self.options.reload else { return Ok(()) };
         let _turn = self.turn()?;
         if self.is_lost.load(Relaxed) {
             reload.call(self.id).map_err(|error| Error::PoolCallback { pool: self.id, error })?;

@@ -225,7 +225,7 @@ impl<D: Device> Growable<D> {
     /// work that is then queued in `stream`.
     pub fn record_stream(&self, stream: &Stream<D>) {
         for id in self.parts.lock().blocks.values() {
-            self.heap.record_use(*id, &stream.stream_state);
+            self.heap.record_use(*id, &stream.stream_state, false);
         }
     }
 

@@ -109,7 +109,7 @@ impl<D: Device> Pool<D> {
                 in_flight.wait(tried);
                 continue;
             }
-            let others = others.get_or_insert_with(|| Reclaim::new(inner, bytes, self.state.priority));
+            let others = others.get_or_insert_with(|| Reclaim::new(inner, bytes, self.state.options.priority));
             let evicted = || inner.evict(self.id(), None, || inner.shortage(bytes).max(1)) > 0;
             if !(others.idle() || evicted() || others.last(true) || others.wait()) {
                 return woken;
@@ -181,11 +181,11 @@ impl<D: Device> AllocatorState<D> {
         }
         let _relaxed = self.shared.relax_capture();
         self.check_can_sleep(state)?;
-        match &state.before_sleep {
+        match &state.options.before_sleep {
             Some(agree) => {
                 agree.call(state.id).map_err(|error| Error::PoolCallback { pool: state.id, error })?;
             }
-            None if state.registered => return Err(PoolProblem::Registered.of(state.id)),
+            None if state.options.registered => return Err(PoolProblem::Registered.of(state.id)),
             None => {}
         }
         self.drain(state)?;
@@ -215,7 +215,7 @@ impl<D: Device> AllocatorState<D> {
         // The same holds for a thread that moves chunks to another heap or to the device.
         for heap in &heaps {
             drop(heap.growth.lock());
-            drop(heap.elastic.as_ref().map(|elastic| elastic.moves.write()));
+            drop(heap.elastic().map(|elastic| elastic.moves.write()));
         }
         self.check_can_sleep(state)?;
         self.drain(state)?;
@@ -282,7 +282,7 @@ impl<D: Device> AllocatorState<D> {
 
     fn check_can_sleep(&self, state: &PoolState) -> Result<(), Error> {
         for heap in self.heaps_of(state) {
-            if heap.elastic.is_none() && heap.reserved() > 0 {
+            if !heap.is_elastic() && heap.reserved() > 0 {
                 return Err(PoolProblem::NotElastic.of(state.id));
             }
             if heap.is_exporting() {

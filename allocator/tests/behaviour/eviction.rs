@@ -56,8 +56,7 @@ fn a_request_that_lacks_memory_evicts_a_pool_and_its_contents_come_back() {
         let guard = resident(&pool);
         assert_eq!(test.content(&memory, &stream), Some(7));
         assert_eq!((memory.address(), guard.pool().id()), (address, pool.id()));
-        drop((guard, memory, pool, stream));
-        test.assert_returns_everything();
+        test.assert_returns_everything_after((guard, memory, pool, stream));
     }
 }
 
@@ -316,8 +315,7 @@ fn an_evicted_pool_that_is_dropped_leaves_nothing() {
     assert_eq!(guard.pool().use_count(), 1, "a guard is a user");
     drop(guard);
     assert_eq!(test.allocator.evict(u64::MAX).expect("it sleeps, since its memory is used"), 40 * MIB);
-    drop((memory, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((memory, stream));
 }
 
 /// Pools of twice the limit, used by threads that evict each other's, beside requests of the default pool.

@@ -55,8 +55,7 @@ fn g1_memory_comes_where_it_is_committed_and_keeps_its_contents() {
     for (byte, range) in [(1, 0..3), (2, 500_000..500_002), (3, 3..4)] {
         assert_eq!(test.content(&Part(&cache, pages(range)), &stream), Some(byte));
     }
-    drop((cache, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((cache, stream));
 }
 
 #[test]
@@ -110,8 +109,7 @@ fn g2_decommitted_memory_serves_other_requests_and_committed_memory_does_not() {
     drop(taken);
     cache.commit(pages(100..110)).expect("the memory is free again");
     assert_eq!(test.content(&Part(&cache, pages(110..160)), &stream), Some(7));
-    drop((cache, stream, other));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((cache, stream, other));
 }
 
 #[test]
@@ -255,8 +253,7 @@ fn g5_a_pool_puts_its_growable_allocations_to_sleep() {
     assert_eq!(test.device.physical_bytes(), 5 * PAGE);
     assert_eq!(test.content(&Part(&cache, pages(10..15)), &stream), Some(5));
     cache.commit(pages(18..64)).expect("the pool is awake");
-    drop((cache, pool, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((cache, pool, stream));
 }
 
 #[test]
@@ -271,8 +268,7 @@ fn g4_the_addresses_are_released_once_no_memory_is_left_there() {
         test.allocator.empty_cache().expect("it is idle");
         assert_eq!((test.device.physical_bytes(), test.device.live().reservations), (0, 0), "round {round}");
     }
-    drop(stream);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(stream);
 }
 
 #[test]
@@ -297,8 +293,7 @@ fn g4_a_failing_call_loses_no_memory_and_no_addresses() {
             cache.commit(pages(0..16)).expect("there is memory");
             test.fill(&Part(&cache, pages(0..16)), 1, &stream);
             assert_eq!(test.content(&Part(&cache, pages(0..16)), &stream), Some(1));
-            drop((cache, stream, side));
-            test.assert_returns_everything();
+            test.assert_returns_everything_after((cache, stream, side));
             if !failed {
                 break;
             }

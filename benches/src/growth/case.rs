@@ -169,7 +169,7 @@ fn pinned_blocks(number: u32) -> Result<(), Stopped> {
     count(|| {
         for ptr in raw {
             // SAFETY: 1. 2. the stream is this allocator's own.
-            unsafe { pinned.record_stream_raw(ptr, stream.handle()) }?;
+            unsafe { pinned.record_stream_raw(ptr, &allocator, stream.handle()) }?;
             pinned.free_raw(ptr)?;
         }
         Ok::<_, Stopped>(pinned.empty_cache()?)

@@ -28,8 +28,8 @@ const OPEN: usize = 8;
 const SILENCE: Duration = Duration::from_millis(5);
 /// The datagrams that are read before the time is looked at again.
 const BURST: usize = 64;
-/// When a process that serves another asker is asked again.
-const BUSY: Duration = Duration::from_millis(10);
+/// When a process that serves another asker is asked again: the first time, and the longest. Most releases end soon.
+const BUSY: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(10)];
 /// How often free memory and full queues are looked at again.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -134,22 +134,27 @@ impl Asker {
     ) -> io::Result<u64> {
         let request = u64::from_le_bytes(random()?);
         let (mut end, mut due, mut last_look) = (Instant::now() + WINDOW, Some(Instant::now()), None);
+        let mut pause = BUSY[0];
         while last_look != Some(end) {
             last_look = (Instant::now() >= end).then_some(end);
             if last_look.is_none() && due.is_some_and(|due| Instant::now() >= due) {
                 match self.send(peer, request, Body::Give(give)) {
                     Ok(()) => due = None,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => due = Some(Instant::now() + PAUSE),
                     // It has ended since it was asked for its figures.
                     Err(_) => return Ok(0),
                 }
             }
-            self.wait(PAUSE)?;
+            let left = due.map_or(PAUSE, |due| due.saturating_duration_since(Instant::now()));
+            self.wait(left.min(PAUSE))?;
             for message in self.receive()? {
                 match message.body {
                     _ if message.request != request => continue,
                     Body::Given(bytes) => return Ok(bytes),
-                    Body::Busy => due = Some(Instant::now() + BUSY),
+                    Body::Busy => {
+                        due = Some(Instant::now() + pause);
+                        pause = (2 * pause).min(BUSY[1]);
+                    }
                     Body::Working => {}
                     _ => continue,
                 }
