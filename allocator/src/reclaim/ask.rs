@@ -7,6 +7,10 @@
 //!    the request fails: for at most some seconds.
 //! 4. What counts is the free memory of the device, whatever the others say. See [`Asker::give`] for how long it is
 //!    waited for.
+//! 5. A process whose need rises asks for as much again as it has just received, so it asks a few times and not for every
+//!    request.
+//! 6. A request that may wait leaves the others a part of their idle memory until its time is over. Two processes whose
+//!    peaks meet would otherwise wait for each other: the first one's steps need that memory again.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -22,18 +26,21 @@ use cachette_ipc::reclaim::{Asker, Figures, Gained, Give, NeighbourAddress, Plac
 use crate::allocator::allocator_state::AllocatorState;
 use crate::evict::Priority;
 use crate::out_of_memory::NeighbourFigures;
-use crate::reclaim::state::identity;
+use crate::reclaim::state::{KEPT, identity};
 
-/// Drivers keep a part of the memory that they call free. A request that fails beside so much more is not short.
+/// Drivers keep a part of the memory that they call free. A request that fails beside so much more is not short, and neither
+/// is one beside [`AHEAD_PART`] of a large device.
 const WITHHELD: u64 = 1 << 30;
 /// A request that is refused beside enough free memory needs at least so much more, and twice as much in each round.
 const MARGIN: u64 = 32 << 20;
+/// At most this part of the device is asked for ahead of the need.
+const AHEAD_PART: u64 = 16;
+/// The part of its memory in use that a process keeps idle while others can wait.
+const SPARED_PART: u64 = 32;
 /// Smaller growth of the free memory is no reason to wait longer.
 const GROWTH: u64 = 2 << 20;
 /// The most times that one request asks, in case others use the memory that it gets.
 const ROUNDS: u32 = 8;
-/// For so long a process keeps what it received, in milliseconds, unless a request would fail.
-const KEPT: u64 = 1000;
 /// How long the end of a process with much memory may take.
 const ENDING: Duration = Duration::from_secs(5);
 /// How often a waiting request looks at the free memory, and how often it tries everything again.
@@ -130,8 +137,18 @@ impl<'a, D: Device> Reclaim<'a, D> {
         self.rounds.set(0);
         self.has_retried.set(false);
         let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
         // Memory of this process may have become free, too. The steps before this one look for that.
-        self.inner.shared.callbacks.waiting(|| self.is_free_within(left.min(AGAIN), goal)) || left > AGAIN
+        self.inner.shared.callbacks.waiting(|| self.is_free_within(left.min(AGAIN), goal));
+        true
+    }
+
+    /// Whether the request waits before it fails, and its time is not over.
+    fn may_wait_longer(&self) -> bool {
+        let waits = self.inner.shared.settings.config().reclaim_wait().is_some();
+        waits && self.until.get().is_none_or(|until| Instant::now() < until)
     }
 
     /// Waits until the device has enough memory, or the time is over.
@@ -154,11 +171,11 @@ impl<'a, D: Device> Reclaim<'a, D> {
 
     /// The free memory that the request needs; `None` if the device is not what it lacks.
     fn goal(&self) -> Option<u64> {
-        let free = self.free();
+        let (free, total) = (self.free(), self.inner.shared.device.info().total_memory);
         let more = self.bytes.max(MARGIN << self.rounds.get());
         let goal = if free < self.bytes { self.bytes } else { free.saturating_add(more) };
-        let is_possible = self.is_within_limit() && self.bytes <= self.inner.shared.device.info().total_memory;
-        (free < self.bytes.saturating_add(WITHHELD) && is_possible).then_some(goal)
+        let is_short = free < self.bytes.saturating_add(WITHHELD.max(total / AHEAD_PART));
+        (is_short && self.is_within_limit() && self.bytes <= total).then_some(goal)
     }
 
     fn is_within_limit(&self) -> bool {
@@ -186,7 +203,7 @@ impl<'a, D: Device> Reclaim<'a, D> {
         let after = self.free();
         if after > before {
             self.inner.shared.totals.reclaimed.fetch_add(after - before, Relaxed);
-            self.inner.reclaim.note_received();
+            self.inner.reclaim.note_received(after - before);
         }
         after >= goal
     }
@@ -205,7 +222,11 @@ impl<'a, D: Device> Reclaim<'a, D> {
         self.note(&answered);
         answered.sort_by_key(|(_, figures)| order(figures));
         let patient = part != Part::Idle;
-        let has_idle = |of: &Figures| of.idle > 0 || (patient && of.is_releasing);
+        let waits = self.may_wait_longer();
+        for (_, of) in answered.iter_mut().filter(|_| waits) {
+            of.idle = of.idle.saturating_sub(of.allocated / SPARED_PART);
+        }
+        let has_idle = |of: &Figures| of.idle > 0 || (patient && !waits && of.is_releasing);
         let idle = answered.iter().filter(|(_, of)| has_idle(of) && (patient || !is_recent(of)));
         self.ask_to_give(&mut asker, goal, (false, patient), idle)?;
         if part == (Part::All { evict: true }) {
@@ -225,7 +246,8 @@ impl<'a, D: Device> Reclaim<'a, D> {
         peers: impl Iterator<Item = &'b (NeighbourAddress, Figures)>,
     ) -> io::Result<()> {
         let below = self.below.map(|Priority(priority)| priority);
-        for (peer, _) in peers {
+        let ahead = self.inner.reclaim.received_lately().min(self.inner.shared.device.info().total_memory / AHEAD_PART);
+        for (peer, of) in peers {
             let free = self.free();
             if free >= goal {
                 break;
@@ -239,7 +261,10 @@ impl<'a, D: Device> Reclaim<'a, D> {
                 }
                 _ => Gained::Nothing,
             };
-            asker.give(peer, Give { bytes: goal - free, evict, below }, patient, gained)?;
+            // What is evicted is copied, so no more than is needed.
+            let needed = goal - free;
+            let bytes = if evict || of.idle == 0 { needed } else { ahead.max(needed).min(of.idle) };
+            asker.give(peer, Give { bytes, evict, below }, patient, gained)?;
         }
         Ok(())
     }

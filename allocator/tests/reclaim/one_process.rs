@@ -50,6 +50,28 @@ fn two_allocators_of_a_process_give_each_other_memory() {
 }
 
 #[test]
+fn decommitted_memory_goes_to_a_neighbour_and_committed_memory_stays() {
+    let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
+    let card = Card::new(64);
+    let device = device(&card);
+    let (one, of_one) = allocator(&device, RECLAIM);
+    let (two, of_two) = allocator(&device, RECLAIM);
+    let cache = one.allocate_growable(1 << 40, &of_one).unwrap();
+    cache.commit(0..8 * MIB).unwrap();
+    cache.commit(8 * MIB..48 * MIB).unwrap();
+    cache.decommit(8 * MIB..48 * MIB).unwrap();
+    let memory = two.allocate(40 * MIB, &of_two).unwrap();
+    assert!(soon(|| (8 * MIB..=24 * MIB).contains(&one.reserved_bytes())), "{}", one.reserved_bytes());
+    assert_eq!(cache.committed(), 8 * MIB);
+    assert!(two.allocate(20 * MIB, &of_two).is_err(), "committed memory stays");
+    drop(memory);
+    cache.commit(8 * MIB..56 * MIB).unwrap();
+    drop(cache);
+    one.check().unwrap();
+    two.check().unwrap();
+}
+
+#[test]
 fn figures_count_memory_that_bypasses_the_cache() {
     let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
     let card = Card::new(64);
