@@ -6,11 +6,12 @@ Cachette's tagged pools instead of the built-in allocator.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -21,6 +22,8 @@ VARIABLE = "CACHETTE_VLLM"
 #: Where vLLM keeps its allocator for sleep mode, and the backends that use it.
 _ALLOCATOR = "vllm.device_allocator"
 _BACKENDS = "vllm.device_allocator.sleep_mode_backend"
+#: Tags of memory that no model file can restore: vLLM keeps its contents at every level.
+_ALWAYS_KEPT = ("runtime", "cudagraph")
 
 _lock = threading.Lock()
 _registered = False
@@ -52,7 +55,7 @@ def _offer_sleep() -> None:
             raise AttributeError("get_mem_allocator_instance")
     except (ImportError, AttributeError) as why:
         print(f"cachette: this vLLM has no sleep backends of others ({why}), so its sleep mode stays as it is; use "
-              "vLLM 0.32 or later for Cachette's", file=sys.stderr)
+              "vLLM 0.25 or later for Cachette's", file=sys.stderr)
         return
     # The name may be taken over from another module, which others import it from.
     defining: Any = sys.modules.get(allocator.get_mem_allocator_instance.__module__, allocator)
@@ -78,14 +81,22 @@ class Memory:
 
     def use_memory_pool(self, tag: str | None = None) -> AbstractContextManager[Any]:
         """Leads this thread's requests to the pool with a tag."""
+        pool: AbstractContextManager[Any] = self._pool("default" if tag is None else tag)
+        return pool
+
+    @contextlib.contextmanager
+    def cudagraph_pool(self) -> Iterator[tuple[int, int]]:
+        """The identifier of the pool with the tag ``cudagraph``, which vLLM gives to ``torch.cuda.graph``."""
+        yield self._pool("cudagraph").id
+
+    def _pool(self, tag: str) -> Any:
         from . import torch
 
-        name = "default" if tag is None else tag
         with _lock:
-            if name not in self._pools:
-                self._pools[name] = torch.Pool(tag=name)
-            pool: AbstractContextManager[Any] = self._pools[name]
-        return pool
+            if tag not in self._pools:
+                # Connectors register the memory of this tag; vLLM ends that before it suspends.
+                self._pools[tag] = torch.Pool(tag=tag, registered=tag == "kv_cache", before_sleep=lambda _: None)
+            return self._pools[tag]
 
     def sleep(self, offload_tags: Sequence[str] | str | None = None) -> None:
         """Releases the memory of every pool; those with a tag in ``offload_tags`` keep their contents in host memory."""
@@ -103,6 +114,12 @@ class Memory:
             asleep.append(pool)
         # What the default pool does not use goes back too.
         torch.empty_cache()
+
+    def discard(self, tags: Sequence[str] | str) -> None:
+        """Releases the memory of the pools with these tags, and keeps no contents. A pool that sleeps stays as it is."""
+        for tag in (tags,) if isinstance(tags, str) else tags:
+            if tag in self._pools:
+                self._pools[tag].sleep(keep=False)
 
     def wake_up(self, tags: Sequence[str] | None = None) -> None:
         """Allocates the memory again at the same addresses: of the pools with these tags, or of all."""
@@ -122,8 +139,13 @@ class SleepBackend:
         self._state = "RUNNING"
 
     def suspend(self, level: int = 1) -> None:
-        """Releases all memory. Level 1 keeps the weights in host memory, level 2 keeps nothing."""
-        Memory.instance().sleep(offload_tags=("weights",) if level == 1 else ())
+        """Releases all memory. Level 1 keeps the weights in host memory, and both levels what vLLM cannot restore."""
+        Memory.instance().sleep(offload_tags=("weights", *_ALWAYS_KEPT) if level == 1 else _ALWAYS_KEPT)
+        self._state = "SUSPENDED"
+
+    def discard(self, tags: Sequence[str]) -> None:
+        """Releases the memory with these tags, and keeps no contents."""
+        Memory.instance().discard(tags)
         self._state = "SUSPENDED"
 
     def resume(self, tags: Sequence[str] | None = None) -> None:
@@ -159,8 +181,8 @@ class SleepBackend:
 
     @classmethod
     def preserves_graphs_with_communicators(cls) -> bool:
-        """Addresses and communicators stay, and so graphs stay valid."""
-        return True
+        """Not promised: a communicator may have registered memory of a graph, and the registration names the old memory."""
+        return False
 
     @classmethod
     def supports_durable_storage(cls) -> bool:
