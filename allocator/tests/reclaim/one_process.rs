@@ -102,13 +102,16 @@ fn a_snapshot_for_others_follows_no_link_of_another_user() {
     let kept = temporary(format!("cachette-kept-{}", std::process::id()));
     std::fs::write(&kept, b"kept").unwrap();
     let links = [0, 1].map(|nth| temporary(format!("cachette-{}-{nth}.json", std::process::id())));
-    links.iter().for_each(|link| std::os::unix::fs::symlink(&kept, link).unwrap());
+    for link in &links {
+        std::os::unix::fs::symlink(&kept, link).unwrap();
+    }
     let mut asker = Asker::new(&Place::of_environment()).unwrap();
     let peers = asker.peers(Some(&device.info().uuid), None).unwrap();
     let written = [(); 2].map(|()| asker.snapshot(&peers[0]).unwrap().expect("it is written"));
     assert_eq!((std::fs::read(&kept).unwrap(), written[0] == written[1]), (b"kept".to_vec(), false));
-    let files = written.iter().map(PathBuf::from).chain(links).chain([kept]);
-    files.for_each(|file| std::fs::remove_file(file).unwrap());
+    for file in written.iter().map(PathBuf::from).chain(links).chain([kept]) {
+        std::fs::remove_file(file).unwrap();
+    }
 }
 
 #[test]

@@ -305,10 +305,11 @@ pub(crate) fn release(handle: u64, call: impl FnOnce() -> Status) -> Answer {
 
 /// Notes what `call` maps.
 pub(crate) fn map(at: u64, bytes: usize, handle: u64, call: impl FnOnce() -> Status) -> Answer {
-    succeeded(call())?;
-    let gone = TABLE.lock().map(at, bytes as u64, handle);
+    let Some(physical) = TABLE.lock().begin_map(handle) else { return Err(Refusal::Driver) };
+    let answer = succeeded(call());
+    let gone = TABLE.lock().end_map(at, bytes as u64, physical, answer.is_ok());
     gone.into_iter().for_each(Counted::give);
-    Ok(())
+    answer
 }
 
 /// Ends the mappings in a range by `call`.

@@ -98,12 +98,18 @@ impl<T: Copy> Table<T> {
         self.drop_references(physical, 1)
     }
 
-    /// Notes that physical memory is mapped. Returns what the driver must have unmapped unseen, if that was the end of it.
-    pub(super) fn map(&mut self, at: u64, bytes: u64, handle: u64) -> Option<T> {
+    /// Keeps the memory of a handle that is about to be mapped: another thread may release the handle meanwhile.
+    pub(super) fn begin_map(&mut self, handle: u64) -> Option<u64> {
         let physical = self.handles.get(&handle)?.physical;
         self.physical.get_mut(&physical)?.references += 1;
-        let stale = self.mappings.insert(at, Mapping { at, bytes, physical })?;
-        self.drop_references(stale.physical, 1)
+        Some(physical)
+    }
+
+    /// Notes whether it was mapped. Returns what the driver must have unmapped unseen, or what nothing refers to now.
+    pub(super) fn end_map(&mut self, at: u64, bytes: u64, physical: u64, is_mapped: bool) -> Option<T> {
+        let stale =
+            if is_mapped { self.mappings.insert(at, Mapping { at, bytes, physical })?.physical } else { physical };
+        self.drop_references(stale, 1)
     }
 
     /// Takes the mappings out that lie in a range and are about to be unmapped.
@@ -193,6 +199,11 @@ mod tests {
         table.released(released)
     }
 
+    fn map(table: &mut Table<u64>, at: u64, bytes: u64, handle: u64) -> Option<u64> {
+        let physical = table.begin_map(handle)?;
+        table.end_map(at, bytes, physical, true)
+    }
+
     fn unmap(table: &mut Table<u64>, at: u64, bytes: u64) -> Vec<u64> {
         let ended = table.unmap(at, bytes);
         table.unmapped(&ended)
@@ -202,7 +213,7 @@ mod tests {
     fn physical_memory_lives_as_long_as_its_last_reference() {
         let mut table = Table::new();
         assert_eq!(table.create(7, 70), None);
-        assert_eq!((table.map(PAGE, PAGE, 7), table.map(4 * PAGE, PAGE, 7)), (None, None));
+        assert_eq!((map(&mut table, PAGE, PAGE, 7), map(&mut table, 4 * PAGE, PAGE, 7)), (None, None));
         assert_eq!(release(&mut table, 7), None, "it is mapped");
         assert_eq!(release(&mut table, 7), None, "there is no such handle any more");
         assert_eq!(unmap(&mut table, PAGE, PAGE), NOTHING);
@@ -213,10 +224,24 @@ mod tests {
     }
 
     #[test]
+    fn a_handle_may_be_released_while_it_is_mapped() {
+        let mut table = Table::new();
+        for (handle, is_mapped) in [(7, true), (8, false)] {
+            table.create(handle, 10 * handle);
+            let physical = table.begin_map(handle).unwrap();
+            assert_eq!(release(&mut table, handle), None);
+            let gone = (!is_mapped).then_some(10 * handle);
+            assert_eq!(table.end_map(handle * PAGE, PAGE, physical, is_mapped), gone);
+        }
+        assert_eq!(unmap(&mut table, 0, 9 * PAGE), [70]);
+        assert!(table.is_empty());
+    }
+
+    #[test]
     fn a_handle_that_was_given_twice_is_released_twice() {
         let mut table = Table::new();
         table.create(7, 70);
-        table.map(0, PAGE, 7);
+        map(&mut table, 0, PAGE, 7);
         table.retain(7, 0);
         table.import(7);
         table.import(8);
@@ -233,7 +258,7 @@ mod tests {
         table.create(7, 70);
         let released = table.release(7).unwrap();
         table.keep(released);
-        table.map(PAGE, PAGE, 7);
+        map(&mut table, PAGE, PAGE, 7);
         let mappings = table.unmap(0, 4 * PAGE);
         assert_eq!(mappings.len(), 1);
         table.keep_mapped(mappings);
@@ -247,7 +272,7 @@ mod tests {
         let mut table = Table::new();
         for handle in 1..=3 {
             table.create(handle, handle);
-            table.map(handle * 4 * PAGE, 4 * PAGE, handle);
+            map(&mut table, handle * 4 * PAGE, 4 * PAGE, handle);
             assert_eq!(release(&mut table, handle), None);
         }
         assert_eq!(unmap(&mut table, 5 * PAGE, 8 * PAGE), [2], "the first and the last lie there in part");
@@ -260,9 +285,9 @@ mod tests {
     fn what_the_driver_gives_out_again_was_given_back() {
         let mut table = Table::new();
         table.create(7, 70);
-        table.map(PAGE, PAGE, 7);
+        map(&mut table, PAGE, PAGE, 7);
         assert_eq!(table.create(7, 71), None, "its mapping keeps the first");
-        assert_eq!(table.map(PAGE, PAGE, 7), Some(70));
+        assert_eq!(map(&mut table, PAGE, PAGE, 7), Some(70));
         assert_eq!((table.allocate(1, 10), table.allocate(1, 11), table.free(1)), (None, Some(10), Some(11)));
         assert_eq!(release(&mut table, 7), None);
         assert_eq!(unmap(&mut table, PAGE, PAGE), [71]);
@@ -275,7 +300,7 @@ mod tests {
         for device in 0..2 {
             table.allocate(device, device);
             table.create(10 + device, device);
-            table.map(device * PAGE, PAGE, 10 + device);
+            map(&mut table, device * PAGE, PAGE, 10 + device);
         }
         assert_eq!(table.forget(false, |of| *of == 0), [0], "physical memory is of no context");
         assert_eq!(table.forget(true, |of| *of == 0), [0]);
@@ -290,7 +315,7 @@ mod tests {
             let (mut table, begin) = (Table::new(), Instant::now());
             for handle in 0..count {
                 table.create(handle * 16, handle);
-                table.map(handle * PAGE, PAGE, handle * 16);
+                map(&mut table, handle * PAGE, PAGE, handle * 16);
             }
             for handle in 0..count {
                 assert_eq!(release(&mut table, handle * 16), None);
