@@ -35,11 +35,10 @@ use std::collections::HashMap;
 
 use cachette_hal::{Device, DeviceInfo};
 
-use crate::blocks::BlockState;
 use crate::elastic;
 use crate::error::Error;
 use crate::heap::Heap;
-use crate::pool::{Pool, PoolProblem};
+use crate::pool::{Pool, PoolProblem, SavedBlock, settled};
 use crate::stats::{Counted, Row};
 
 pub use problem::{AddressHolder, AddressesProblem};
@@ -167,7 +166,7 @@ impl<D: Device> Pool<D> {
         let (mut segments, mut blocks, mut streams) = (Vec::new(), Vec::new(), HashMap::new());
         for heap in inner.heaps_of(&self.state) {
             heap.process_events()?;
-            if heap.elastic.is_none() && heap.counters.now(Row::All, Counted::ReservedBytes) > 0 {
+            if !heap.is_elastic() && heap.counters.now(Row::All, Counted::ReservedBytes) > 0 {
                 return Err(PoolProblem::NotElastic.of(self.id()));
             }
             let next = u32::try_from(streams.len()).unwrap_or(u32::MAX);
@@ -192,18 +191,8 @@ impl<D: Device> Heap<D> {
         if state.asleep {
             return Err(PoolProblem::Asleep);
         }
-        for (_, block) in state.blocks.iter() {
-            match block.state {
-                BlockState::Pending => return Err(PoolProblem::Waiting { address: block.address }),
-                BlockState::Allocated => blocks.push(SavedPlace {
-                    address: block.address,
-                    bytes: block.bytes(),
-                    requested: block.requested,
-                    stream,
-                }),
-                _ => {}
-            }
-        }
+        let place = |SavedBlock { address, bytes, requested, .. }| SavedPlace { address, bytes, requested, stream };
+        blocks.extend(settled(&state)?.into_iter().map(place));
         segments.extend(state.blocks.chunks().iter().map(|chunk| AddressRange { base: chunk.at, bytes: chunk.bytes }));
         Ok(())
     }

@@ -144,7 +144,7 @@ impl<D: Device> Allocation<D> {
         match self.owner() {
             Owner::Heap(heap, id) => {
                 // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
-                unsafe { heap.as_ref() }.record_use(id, &stream.stream_state);
+                unsafe { heap.as_ref() }.record_use(id, &stream.stream_state, false);
             }
             // SAFETY: the box lives until its one owner, this allocation, is dropped or gives it up.
             Owner::Device(memory) => unsafe { memory.as_ref() }.record_use(&stream.heap.shared),
@@ -170,7 +170,7 @@ impl<D: Device> Allocation<D> {
             return Ok(());
         }
         for stream in streams {
-            heap.note_use(id, &stream.stream_state, true);
+            heap.record_use(id, &stream.stream_state, true);
         }
         heap.free(id).end()
     }

@@ -26,7 +26,6 @@ use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::heap::{Allocated, FastGuard, Heap, Heaps, Request};
 use crate::human::Bytes;
-#[cfg(feature = "ipc")]
 use crate::ipc::import::IpcState;
 use crate::label::Label;
 use crate::pinned::cache::PinnedCache;
@@ -95,7 +94,6 @@ impl<D: Device> Allocator<D> {
             offloads: Mutex::default(),
             store: StagingStore::default(),
             reclaim: ReclaimState::new(own.clone()),
-            #[cfg(feature = "ipc")]
             ipc: IpcState::default(),
         });
         Self { inner }

@@ -67,7 +67,7 @@ impl<D: Device> DeviceState<D> {
             origin: ProcessGuard::here(),
             peaks: PeakTracker::default(),
             index: Index::default(),
-            callbacks: Callbacks::new(),
+            callbacks: Callbacks::default(),
             history: History::default(),
             totals: Totals { max_split: HeapPolicy::of(config).max_split, ..Totals::default() },
             settings: Settings::new(config, total),
@@ -85,6 +85,12 @@ impl<D: Device> DeviceState<D> {
     /// Permits every driver call on this thread. Without it, some calls would invalidate a capture in progress.
     pub(crate) fn relax_capture(&self) -> Option<RelaxedCapture<&D>> {
         RelaxedCapture::enter(&self.device).ok()
+    }
+
+    /// Whether the configuration asks for elastic segments, and the device has them.
+    pub(crate) fn is_elastic(&self) -> bool {
+        let enabled = self.settings.config().expandable_segments() && !self.settings.is_driver_pool();
+        enabled && self.device.virtual_memory().is_ok()
     }
 
     /// Counts bytes as reserved before the device allocates them. Returns `None` if the limit does not allow them, or a

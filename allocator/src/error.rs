@@ -9,7 +9,6 @@ use cachette_hal::{self as hal, Ordinal, StreamRef};
 use crate::addresses::problem::AddressesProblem;
 use crate::growable::GrowableProblem;
 use crate::human::Bytes;
-#[cfg(feature = "ipc")]
 use crate::ipc::IpcError;
 use crate::out_of_memory::OutOfMemory;
 use crate::pool::{PoolId, PoolProblem};
@@ -156,7 +155,6 @@ pub enum Error {
     )]
     Forked,
     /// Memory cannot be shared with other processes, or not be opened.
-    #[cfg(feature = "ipc")]
     #[error("shared memory: {0}")]
     Ipc(#[from] IpcError),
     /// A device cannot access the memory of another.

@@ -32,8 +32,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -50,6 +48,7 @@ use crate::pool::{Pool, PoolId};
 use crate::sleep::Contents;
 
 /// A guard: while it lives, its pool is awake and is not evicted. It counts as a user of the pool.
+#[derive(Debug)]
 #[must_use = "the pool may be evicted when the guard is dropped"]
 pub struct Resident<D: Device = AnyDevice> {
     pool: Pool<D>,
@@ -62,6 +61,7 @@ impl<D: Device> Pool<D> {
     /// the pool's [reload](crate::PoolOptions::reload) callback, before any thread gets a guard. After a failure the
     /// pool sleeps, or its contents are still missing, and the next call tries again.
     pub fn make_resident(&self) -> Result<Resident<D>, Error> {
+        self.allocator().inner().shared.origin.check()?;
         let pool = self.allocator().open_pool(self.id())?;
         pool.state.guards.fetch_add(1, Relaxed);
         // From here on no eviction of the pool begins, and a failure ends the guard.
@@ -90,12 +90,6 @@ impl<D: Device> Drop for Resident<D> {
     }
 }
 
-impl<D: Device> fmt::Debug for Resident<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Resident").field(&self.pool).finish()
-    }
-}
-
 impl<D: Device> Allocator<D> {
     /// Evicts pools without guards until they have released `bytes`, or none is left. Returns the released bytes.
     ///
@@ -114,13 +108,16 @@ impl<D: Device> Allocator<D> {
 
 impl<D: Device> AllocatorState<D> {
     pub(crate) fn evictable_bytes(&self) -> u64 {
-        let reserved = |state: &Arc<PoolState>| self.heaps_of(state).iter().map(|heap| heap.reserved()).sum::<u64>();
-        self.pools.select(|state| self.gains_from(state)).iter().map(reserved).sum()
+        self.pools.select(|state| self.gains_from(state)).iter().map(|state| self.reserved_in(state)).sum()
+    }
+
+    fn reserved_in(&self, state: &PoolState) -> u64 {
+        self.heaps_of(state).iter().map(|heap| heap.reserved()).sum()
     }
 
     /// Whether an eviction may take the pool, and gains memory by it. Only true for certain under the pool's turn.
     fn gains_from(&self, state: &PoolState) -> bool {
-        state.may_be_evicted() && (state.reload.is_some() || !self.shared.device.info().integrated)
+        state.may_be_evicted() && (state.options.reload.is_some() || !self.shared.device.info().integrated)
     }
 
     /// Evicts pools other than `own` until they have released `shortage` bytes, or none is left. Returns what they have
@@ -128,13 +125,13 @@ impl<D: Device> AllocatorState<D> {
     ///
     /// The caller holds no lock. An eviction waits for the device, and takes the locks of the pool's heaps.
     pub(crate) fn evict(&self, own: PoolId, below: Option<Priority>, shortage: impl FnOnce() -> u64) -> u64 {
-        let is_lower = |state: &PoolState| below.is_none_or(|below| state.priority < Some(below));
+        let is_lower = |state: &PoolState| below.is_none_or(|below| state.options.priority < Some(below));
         let mut pools = self.pools.select(|state| state.id != own && is_lower(state) && self.gains_from(state));
         if pools.is_empty() {
             return 0;
         }
         let bytes = shortage();
-        pools.sort_by_key(|state| (state.priority, state.last_resident.load(Relaxed)));
+        pools.sort_by_key(|state| (state.options.priority, state.last_resident.load(Relaxed)));
         let mut released = 0;
         for state in pools {
             if released >= bytes {
@@ -152,8 +149,9 @@ impl<D: Device> AllocatorState<D> {
         // A thread that already turns a pool must not wait for the turn of another one.
         let turn = state.try_turn();
         let evicted = match turn {
-            Some(_turn) if self.gains_from(state) => {
-                let contents = if state.reload.is_some() { Contents::Discard } else { Contents::Keep };
+            // A pool without memory stays awake for its first requests.
+            Some(_turn) if self.gains_from(state) && self.reserved_in(state) > 0 => {
+                let contents = if state.options.reload.is_some() { Contents::Discard } else { Contents::Keep };
                 self.sleep_in_turn(state, contents, &mut |_| {}).map(|slept| slept.released)
             }
             _ => Ok(0),
@@ -177,17 +175,17 @@ impl<D: Device> AllocatorState<D> {
 impl PoolState {
     /// Whether an eviction may take the pool. Only true for certain under the pool's turn.
     fn may_be_evicted(&self) -> bool {
-        self.priority.is_some() && self.guards.load(Acquire) == 0 && !self.is_asleep()
+        self.options.priority.is_some() && self.guards.load(Acquire) == 0 && !self.is_asleep()
     }
 
     /// Whether the pool could be evicted if it had no guard.
     pub(crate) fn is_guarded(&self) -> bool {
-        self.priority.is_some() && self.guards.load(Relaxed) > 0
+        self.options.priority.is_some() && self.guards.load(Relaxed) > 0
     }
 
     /// Writes contents again that were dropped. One thread does it, and the others wait.
     fn reload(&self) -> Result<(), Error> {
-        let Some(reload) = &self.reload else { return Ok(()) };
+        let Some(reload) = &self.options.reload else { return Ok(()) };
         let _turn = self.turn()?;
         if self.is_lost.load(Relaxed) {
             reload.call(self.id).map_err(|error| Error::PoolCallback { pool: self.id, error })?;

@@ -2,9 +2,10 @@
 //!
 //! A child has the memory of its parent and one of its threads. Drivers do not work after a fork, and a lock that
 //! another thread held at that moment is never released. So a request of a child to an allocator of its parent returns
-//! [`Error::Forked`](crate::Error::Forked), without a lock and without a driver call. So do calls that create a stream or
-//! empty the cache. A free, a drop and the end of a history do nothing: the memory belongs to the parent, which frees
-//! it. A snapshot is empty. A child makes no other call, which could wait for a thread that it does not have.
+//! [`Error::Forked`](crate::Error::Forked), without a lock and without a driver call. So do calls that create a stream,
+//! empty the cache, put a pool to sleep, wake it or keep it resident. A free, a drop and the end of a history do
+//! nothing: the memory belongs to the parent, which frees it. A snapshot is empty. A child makes no other call, which
+//! could wait for a thread that it does not have.
 //!
 //! ```
 //! use cachette::{Allocator, Backends, Error};

@@ -22,8 +22,9 @@ mod problem;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, MutexGuard};
+use std::thread::{self, ThreadId};
 
 use cachette_hal::{self as hal, AnyDevice, Device};
 
@@ -67,15 +68,21 @@ pub struct Growable<D: Device = AnyDevice> {
     bytes: u64,
     page: u64,
     parts: Mutex<Parts>,
+    /// Notified when a commit has ended.
+    changed: Condvar,
 }
 
 /// The committed parts of a growable allocation.
+///
+/// No lock is held while a commit gets memory: the callbacks of that request may use other parts.
 #[derive(Debug, Default)]
 struct Parts {
     /// The committed bytes: disjoint ranges, each with its end. None touches the next.
     ranges: BTreeMap<u64, u64>,
     /// The blocks, by offset. They tile the pages of the committed bytes.
     blocks: BTreeMap<u64, BlockId>,
+    /// The pages that commits are getting memory for, and their threads. Nothing else changes them.
+    changing: Vec<(Range<u64>, ThreadId)>,
 }
 
 impl<D: Device> Allocator<D> {
@@ -118,7 +125,8 @@ impl<D: Device> Growable<D> {
             heap.reserve_exactly(bytes)?
         };
         let (allocator, stream) = (allocator.clone(), stream.clone());
-        Ok(Self { allocator, stream, pool, heap, segment, address, place, bytes, page, parts: Mutex::default() })
+        let (parts, changed) = (Mutex::default(), Condvar::new());
+        Ok(Self { allocator, stream, pool, heap, segment, address, place, bytes, page, parts, changed })
     }
 
     /// The allocator.
@@ -161,8 +169,7 @@ impl<D: Device> Growable<D> {
     ///
     /// Fails like a request of the same bytes if memory is short, and then changes nothing.
     pub fn commit(&self, range: Range<u64>) -> Result<(), Error> {
-        self.check(&range)?;
-        let mut parts = self.parts.lock();
+        let mut parts = self.parts_for(&range)?;
         if let Some(at) = parts.first_committed(&range) {
             return Err(GrowableProblem::Committed { at }.into());
         }
@@ -171,8 +178,16 @@ impl<D: Device> Growable<D> {
         }
         let pages = parts.pages_of(&range, self.page);
         if !pages.is_empty() {
-            let id = self.allocate(&pages)?;
-            parts.blocks.insert(pages.start, id);
+            let change = (self.whole_pages(&range), thread::current().id());
+            parts.changing.push(change.clone());
+            drop(parts);
+            let mut allocated = None;
+            let outcome = CallbackOutcome::of(|| allocated = Some(self.allocate(&pages)));
+            parts = self.parts.lock();
+            parts.changing.retain(|other| *other != change);
+            self.changed.notify_all();
+            drop(outcome);
+            parts.blocks.extend(allocated.transpose()?.map(|id| (pages.start, id)));
         }
         parts.add(range);
         Ok(())
@@ -182,8 +197,7 @@ impl<D: Device> Growable<D> {
     ///
     /// A page leaves once none of its bytes is committed.
     pub fn decommit(&self, range: Range<u64>) -> Result<(), Error> {
-        self.check(&range)?;
-        let mut parts = self.parts.lock();
+        let mut parts = self.parts_for(&range)?;
         if let Some(at) = parts.first_uncommitted(&range) {
             return Err(GrowableProblem::NotCommitted { at }.into());
         }
@@ -211,16 +225,33 @@ impl<D: Device> Growable<D> {
     /// work that is then queued in `stream`.
     pub fn record_stream(&self, stream: &Stream<D>) {
         for id in self.parts.lock().blocks.values() {
-            self.heap.record_use(*id, &stream.stream_state);
+            self.heap.record_use(*id, &stream.stream_state, false);
         }
     }
 
-    fn check(&self, range: &Range<u64>) -> Result<(), Error> {
+    /// Checks a range, and waits for commits of other threads in its pages.
+    fn parts_for(&self, range: &Range<u64>) -> Result<MutexGuard<'_, Parts>, Error> {
         let (Range { start, end }, bytes) = (range.clone(), self.bytes);
         if start > end || end > bytes {
             return Err(GrowableProblem::OutOfRange { start, end, bytes }.into());
         }
-        Ok(self.allocator.inner().shared.origin.check()?)
+        self.allocator.inner().shared.origin.check()?;
+        let (pages, here) = (self.whole_pages(range), thread::current().id());
+        let mut parts = self.parts.lock();
+        while let Some((_, thread)) =
+            parts.changing.iter().find(|(other, _)| other.start < pages.end && pages.start < other.end)
+        {
+            if *thread == here {
+                return Err(GrowableProblem::Changing.into());
+            }
+            parts = Mutex::wait(&self.changed, parts);
+        }
+        Ok(parts)
+    }
+
+    /// The pages of a range.
+    const fn whole_pages(&self, range: &Range<u64>) -> Range<u64> {
+        range.start - range.start % self.page..range.end.next_multiple_of(self.page)
     }
 
     /// Splits the blocks around a range of pages at its ends, unless one of them is exported.

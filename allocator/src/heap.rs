@@ -14,6 +14,7 @@ pub(crate) use segments::NewSegment;
 pub(crate) use view::HeapCopy;
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
@@ -40,8 +41,10 @@ pub(crate) struct Heap<D: Device> {
     pub(crate) counters: Arc<Counters>,
     /// Held by the one request that may add memory to the heap. Hits do not wait for it.
     pub(crate) growth: Mutex<()>,
-    /// The elastic state; `None` if the segments come from the device.
-    pub(crate) elastic: Option<ElasticState<D>>,
+    /// What an elastic heap has besides its blocks; empty if the segments come from the device.
+    pub(super) elastic_state: ElasticState<D>,
+    /// Whether the segments are elastic; changed under `growth` and the lock of the state, without any memory.
+    is_elastic: AtomicBool,
     /// For an elastic heap, the number of the heap with direct segments for what the driver cannot map.
     pub(crate) direct: OnceLock<u32>,
     pub(crate) stream_state: Arc<StreamState<D>>,
@@ -87,7 +90,8 @@ impl<D: Device> Heap<D> {
             state: HeapLock::new(state),
             counters,
             growth: Mutex::new(()),
-            elastic: elastic.then(ElasticState::default),
+            elastic_state: ElasticState::default(),
+            is_elastic: elastic.into(),
             direct: OnceLock::new(),
             stream_state,
             shared,
@@ -100,6 +104,16 @@ impl<D: Device> Heap<D> {
         heap
     }
 
+    /// Whether the segments are elastic, and not from the device.
+    pub(crate) fn is_elastic(&self) -> bool {
+        self.is_elastic.load(Relaxed)
+    }
+
+    /// The elastic state; `None` if the segments come from the device.
+    pub(crate) fn elastic(&self) -> Option<&ElasticState<D>> {
+        self.is_elastic().then_some(&self.elastic_state)
+    }
+
     pub(crate) fn pool(&self) -> Option<Arc<PoolState>> {
         self.pool.read().clone()
     }
@@ -110,7 +124,7 @@ impl<D: Device> Heap<D> {
 
     /// Whether the memory behind the heap's addresses never changes while its pool has users.
     pub(crate) fn is_registered(&self) -> bool {
-        self.pool.read().as_ref().is_some_and(|pool| pool.registered)
+        self.pool.read().as_ref().is_some_and(|pool| pool.options.registered)
     }
 
     /// Assigns an empty heap to a pool.
@@ -120,7 +134,7 @@ impl<D: Device> Heap<D> {
             before.heaps.lock().remove(&self.number);
         }
         pool.heaps.lock().insert(self.number);
-        state.policy.no_split = self.elastic.is_none() && pool.no_split.load(Relaxed);
+        state.policy.no_split = !self.is_elastic() && pool.no_split.load(Relaxed);
         state.policy.driver_pool = false;
         // A thread that puts the pool to sleep marks the pool first, and then its heaps. So one of both marks this heap.
         state.asleep = pool.is_asleep();
@@ -147,12 +161,54 @@ impl<D: Device> Heap<D> {
 
     pub(crate) fn set_policy(&self, policy: &HeapPolicy) {
         let pool = self.pool();
-        let mut state = self.state.lock();
+        self.set_policy_locked(&mut self.state.lock(), policy, pool.as_deref());
+    }
+
+    fn set_policy_locked(&self, state: &mut HeapState<D>, policy: &HeapPolicy, pool: Option<&PoolState>) {
         let driver_pool = state.policy.driver_pool;
-        state.policy = HeapPolicy { driver_pool, ..policy.for_source(self.elastic.is_some()) };
-        state.policy.no_split = self.elastic.is_none() && pool.is_some_and(|pool| pool.no_split.load(Relaxed));
+        state.policy = HeapPolicy { driver_pool, ..policy.for_source(self.is_elastic()) };
+        state.policy.no_split = !self.is_elastic() && pool.is_some_and(|pool| pool.no_split.load(Relaxed));
         // The next search may choose another block than the last-freed one.
         state.blocks.coalesce();
+    }
+
+    /// Gives a heap without memory the kind of segments that the configuration and the pool ask for now.
+    #[cold]
+    pub(crate) fn follow_setting(&self) {
+        if !self.is_empty() {
+            return;
+        }
+        let pool = self.pool();
+        let wanted = || self.shared.is_elastic() && pool.as_ref().is_none_or(|pool| pool.permits_elastic());
+        if wanted() == self.is_elastic() {
+            return;
+        }
+        let _alone = self.growth.lock();
+        if !self.close_all_addresses() {
+            return;
+        }
+        self.release_closed_addresses();
+        let mut state = self.state.lock();
+        if state.blocks.segments().next().is_some() {
+            return;
+        }
+        // Under the lock: a thread that changes the configuration sets the policy afterwards, or before this one reads.
+        let elastic = wanted();
+        state.blocks.set_elastic(elastic);
+        self.is_elastic.store(elastic, Relaxed);
+        self.set_policy_locked(&mut state, &HeapPolicy::of(&self.shared.settings.config()), pool.as_deref());
+    }
+
+    /// Closes all addresses of a heap without memory. Returns `false` if something has memory, or is mapped still.
+    fn close_all_addresses(&self) -> bool {
+        let mut state = self.state.lock();
+        // Chunks that a thread moves or unmaps are in no list.
+        let settled = self.elastic_state.moves.try_write();
+        let empty = settled.is_some() && !state.asleep && self.is_empty() && !self.has_memory();
+        if empty {
+            state.blocks.close_unmapped(|_| true);
+        }
+        empty
     }
 
     pub(crate) fn policy(&self) -> HeapPolicy {
@@ -316,6 +372,8 @@ pub(crate) struct Heaps<D: Device> {
     parts: [OnceLock<HeapPage<D>>; PARTS],
     /// The number of heaps. The lock is held while one is added.
     count: Mutex<u32>,
+    /// The number of the first heap of every stream.
+    streams: Mutex<Vec<u32>>,
 }
 
 type HeapPage<D> = Box<[OnceLock<Arc<Heap<D>>>]>;
@@ -326,6 +384,7 @@ impl<D: Device> Default for Heaps<D> {
             first: [const { OnceLock::new() }; FIRST],
             parts: [const { OnceLock::new() }; PARTS],
             count: Mutex::new(0),
+            streams: Mutex::default(),
         }
     }
 }
@@ -346,7 +405,19 @@ impl<D: Device> Heaps<D> {
         let number = *count;
         let heap = self.slot(number)?.get_or_init(|| Arc::new(make(number)));
         *count += 1;
+        drop(count);
+        let mut of_stream = heap.stream_state.heaps.lock();
+        if of_stream.is_empty() {
+            self.streams.lock().push(number);
+        }
+        of_stream.push(number);
         Some(heap)
+    }
+
+    /// Every stream, without a walk of the heaps.
+    pub(crate) fn streams(&self) -> Vec<Arc<StreamState<D>>> {
+        let numbers = self.streams.lock();
+        numbers.iter().filter_map(|number| self.get(*number)).map(|heap| Arc::clone(&heap.stream_state)).collect()
     }
 
     /// The slot of a heap, created on demand.

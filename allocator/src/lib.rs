@@ -122,10 +122,8 @@
 //! |---|---|
 //! | `host` | a device made of host memory; on by default |
 //! | `cuda`, `hip` | devices of NVIDIA and AMD; the build needs no files of either vendor |
-//! | `ipc` | memory that several processes use; on by default |
 //! | `history` | stacks of native callers in histories, and snapshots as files; on by default |
 //! | `cudarc` | streams of the crate cudarc are accepted by NVIDIA's devices |
-//! | `tracing` | rare events go to the subscriber of the crate tracing |
 //!
 //! `ARCHITECTURE.md` lists the functions that an allocation and a free pass through, under "The walk of an allocation".
 
@@ -148,7 +146,6 @@ mod heap_policy;
 pub mod human;
 mod in_flight;
 mod integrated;
-#[cfg(feature = "ipc")]
 pub mod ipc;
 mod label;
 mod observe;
@@ -178,7 +175,6 @@ use cachette_sync as sync;
 pub use config::Config;
 pub use error::{AddressProblem, Error, PointerProblem};
 pub use growable::Growable;
-#[cfg(feature = "ipc")]
 pub use ipc::{ImportedMemory, IpcError, SharedMemory};
 pub use label::{Label, LabelScope};
 pub use observe::{MemoryHolders, Metrics, Notice, TraceAction, TraceEvent, history, snapshot};

@@ -1,4 +1,4 @@
-//! Observation of an allocator: callbacks, histories, snapshots, metrics and tracing.
+//! Observation of an allocator: callbacks, histories, snapshots and metrics.
 
 pub(crate) mod callbacks;
 pub mod history;

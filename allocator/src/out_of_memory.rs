@@ -95,7 +95,7 @@ pub struct NeighbourFigures {
 }
 
 /// The figures of one pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolFigures {
     /// The id of the pool.
@@ -113,10 +113,6 @@ pub struct PoolFigures {
 }
 
 impl PoolFigures {
-    pub(crate) const fn new(id: PoolId) -> Self {
-        Self { id, allocated: 0, pending: 0, reserved: 0, largest_free: 0, use_on_oom: false }
-    }
-
     /// Reserved bytes that no caller uses.
     #[must_use]
     pub const fn unallocated(&self) -> u64 {

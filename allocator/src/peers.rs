@@ -37,8 +37,7 @@ impl<D: Device> Allocator<D> {
             return Ok(());
         }
         let heaps = inner.heaps.all();
-        let granted = heaps.iter().filter(|heap| heap.elastic.is_some()).try_for_each(|heap| inner.grant(heap));
-        #[cfg(feature = "ipc")]
+        let granted = heaps.iter().filter(|heap| heap.is_elastic()).try_for_each(|heap| inner.grant(heap));
         let granted = granted.and_then(|()| Ok(inner.ipc.grant()?));
         inner.shared.end_grant(other.ordinal, granted.is_ok());
         granted

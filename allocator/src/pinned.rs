@@ -116,35 +116,19 @@ impl<D: Device> Pinned<'_, D> {
         cache.free_held(blocks, id).map_or(Ok(()), |freed| Ok(freed.end()?))
     }
 
-    /// Records that work in `stream` uses the memory; see
+    /// Records that work in `stream` of `owner` uses the memory; see
     /// [`PinnedAllocation::record_stream`](PinnedAllocation::record_stream). Null is ignored.
     ///
-    /// # Safety
-    ///
-    /// As for [`Allocator::adopt_stream`](crate::Allocator::adopt_stream).
-    pub unsafe fn record_stream_raw(&self, ptr: *mut u8, stream: StreamRef) -> Result<(), Error> {
-        self.record(ptr, self.inner, stream)
-    }
-
-    /// Does the same for a stream of `other`, which may be the allocator of another device.
+    /// `owner` is the allocator of the pinned memory, or of another device.
     ///
     /// # Safety
     ///
-    /// As for [`Allocator::adopt_stream`](crate::Allocator::adopt_stream) of `other`.
-    pub unsafe fn record_stream_raw_of(
-        &self,
-        ptr: *mut u8,
-        other: &Allocator<D>,
-        stream: StreamRef,
-    ) -> Result<(), Error> {
-        self.record(ptr, other.inner(), stream)
-    }
-
-    fn record(&self, ptr: *mut u8, owner: &AllocatorState<D>, stream: StreamRef) -> Result<(), Error> {
+    /// As for [`Allocator::adopt_stream`](crate::Allocator::adopt_stream) of `owner`.
+    pub unsafe fn record_stream_raw(&self, ptr: *mut u8, owner: &Allocator<D>, stream: StreamRef) -> Result<(), Error> {
         if ptr.is_null() {
             return Ok(());
         }
-        let cache = &self.inner.pinned;
+        let (cache, owner) = (&self.inner.pinned, owner.inner());
         let id = cache.blocks.lock().find(ptr.addr() as u64, true).map_err(|why| invalid(ptr, why))?;
         cache.record_use(id, &owner.heap_of_raw(stream)?.stream_state, Some(&owner.routes));
         Ok(())

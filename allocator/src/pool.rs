@@ -48,13 +48,13 @@ use crate::blocks::BlockState;
 use crate::error::Error;
 use crate::heap::Heap;
 use crate::label::Label;
-use crate::source::SourceEvent;
 use crate::stats::{Counted, Row};
 use crate::stream::Stream;
 use pool_state::PoolState;
 
 pub use capture::{Capture, Graph};
 pub use checkpoint::{Checkpoint, Restored};
+pub(crate) use checkpoint::{SavedBlock, settled};
 pub use options::{PoolId, PoolOptions, Priority};
 pub use problem::PoolProblem;
 pub(crate) use registry::Pools;
@@ -90,25 +90,17 @@ impl<D: Device> Allocator<D> {
     /// Adds a pool with a new id, and skips ids that are already in use.
     fn add_pool(&self, name: fn() -> PoolId, options: &PoolOptions) -> Pool<D> {
         loop {
-            if let Ok(state) = self.inner().pools.add(PoolState::new(name(), options)) {
+            if let Ok(state) = self.inner().pools.add(PoolState::new(name(), options.clone())) {
                 return Pool { allocator: self.clone(), state };
             }
         }
     }
 
     /// Creates a pool with `options`.
-    #[expect(clippy::needless_pass_by_value, reason = "the options of a pool serve once")]
     pub fn create_pool_with(&self, options: PoolOptions) -> Result<Pool<D>, Error> {
-        let pool = match options.id {
-            Some(id) => {
-                self.inner().remove_if_dead(id);
-                let state = self.inner().pools.add(PoolState::new(id, &options))?;
-                Pool { allocator: self.clone(), state }
-            }
-            None => self.add_pool(PoolId::new, &options),
-        };
-        pool.state.notify(SourceEvent::Started(self.device_info().ordinal.0 + 1));
-        Ok(pool)
+        let Some(id) = options.id else { return Ok(self.add_pool(PoolId::new, &options)) };
+        self.inner().remove_if_dead(id);
+        Ok(Pool { allocator: self.clone(), state: self.inner().pools.add(PoolState::new(id, options))? })
     }
 
     /// Adds a user to a pool. A released pool can be opened while any memory in it is allocated.
@@ -118,7 +110,7 @@ impl<D: Device> Allocator<D> {
     }
 
     pub(crate) fn pools_tagged(&self, tag: &str) -> Result<Vec<Pool<D>>, Error> {
-        let tagged = self.inner().pools.select(|state| state.is_used() && state.tag == tag);
+        let tagged = self.inner().pools.select(|state| state.is_used() && state.options.tag == tag);
         if tag.is_empty() || tagged.is_empty() {
             return Err(PoolProblem::NoTag.of(PoolId::DEFAULT));
         }
@@ -141,7 +133,6 @@ impl<D: Device> Allocator<D> {
             return Err(error);
         }
         inner.refresh_routes();
-        state.notify(SourceEvent::Began(self.device_info().ordinal, id.pair()));
         Ok(())
     }
 
@@ -157,7 +148,6 @@ impl<D: Device> Allocator<D> {
                 let _ = heap.process_events();
             }
         }
-        user.state.notify(SourceEvent::Ended(self.device_info().ordinal, id.pair()));
         Ok(())
     }
 }
@@ -206,12 +196,13 @@ impl<D: Device> Pool<D> {
     }
 
     /// Disables splits of blocks, or enables them again. Segments that already contain several blocks do not change.
-    /// Streams that have elastic segments in the pool keep them, and these always split.
+    /// Streams that have memory in elastic segments of the pool keep them, and these always split.
     pub fn set_no_split(&self, on: bool) {
         let _turn = self.inner().config_turn.lock();
         self.state.no_split.store(on, Relaxed);
         for heap in self.inner().heaps_of(&self.state) {
-            heap.state.lock().policy.no_split = on && heap.elastic.is_none();
+            let mut state = heap.state.lock();
+            state.policy.no_split = on && !heap.is_elastic();
         }
     }
 
@@ -240,16 +231,13 @@ impl<D: Device> Pool<D> {
     }
 
     fn enter_for(&self, stream: Option<&Stream<D>>) -> PoolGuard<'_, D> {
-        self.state.notify(SourceEvent::Began(self.allocator.device_info().ordinal, self.id().pair()));
         let ticket = route::enter(self.inner().identity, stream.map(Stream::handle), &self.state);
-        PoolGuard { pool: self, ticket, _stream: stream.cloned(), _of_thread: PhantomData }
+        PoolGuard { ticket, _stream: stream.cloned(), _of_thread: PhantomData }
     }
 
     /// Releases every unused segment, unless graphs may use the memory. Returns the bytes that became free.
     pub fn empty_cache(&self) -> Result<u64, Error> {
-        let bytes = self.inner().empty_pool(&self.state)?;
-        self.state.notify(SourceEvent::Emptied);
-        Ok(bytes)
+        self.inner().empty_pool(&self.state)
     }
 
     /// Returns the statistics of the pool.
@@ -309,20 +297,15 @@ impl<D: Device> fmt::Debug for Pool<D> {
 #[derive(Debug)]
 #[must_use = "the pool is left when the guard is dropped"]
 pub struct PoolGuard<'a, D: Device = AnyDevice> {
-    pool: &'a Pool<D>,
     ticket: u64,
     /// The stream, so that no other owner gets it while its requests are routed.
     _stream: Option<Stream<D>>,
-    /// A thread leaves the pools that it entered, so the guard is not `Send`.
-    _of_thread: PhantomData<*const ()>,
+    /// The pool has a user meanwhile. A thread leaves the pools that it entered, so the guard is not `Send`.
+    _of_thread: PhantomData<(&'a Pool<D>, *const ())>,
 }
 
 impl<D: Device> Drop for PoolGuard<'_, D> {
     fn drop(&mut self) {
         route::leave(self.ticket);
-        let Pool { allocator, state } = self.pool;
-        if !allocator.inner().shared.origin.is_inherited() {
-            state.notify(SourceEvent::Ended(allocator.device_info().ordinal, state.id.pair()));
-        }
     }
 }

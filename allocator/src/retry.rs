@@ -101,11 +101,11 @@ impl<'a, D: Device> Retry<'a, D> {
         let policy = heap.policy();
         let rounded = wanted.block_bytes(&policy);
         let segment = match inner.shared.device.virtual_memory() {
-            Ok(memory) if heap.elastic.is_some() => rounded.next_multiple_of(elastic::page(memory)),
+            Ok(memory) if heap.is_elastic() => rounded.next_multiple_of(elastic::page(memory)),
             _ => policy.segment_bytes(rounded),
         };
         let kind = kind_of(rounded);
-        let others = Reclaim::new(inner, segment, heap.pool().and_then(|pool| pool.priority));
+        let others = Reclaim::new(inner, segment, heap.pool().and_then(|pool| pool.options.priority));
         Self {
             inner,
             shared: &inner.shared,
@@ -123,15 +123,21 @@ impl<'a, D: Device> Retry<'a, D> {
     #[cold]
     pub(crate) fn run(&self) -> Result<FoundBlock<D>, Error> {
         self.inner.join_neighbours();
-        let report = match self.run_all() {
-            Err(StepEnd::Found(found)) => return Ok(found),
-            Err(StepEnd::Failed(error)) => return Err(error),
-            Ok(report) => report,
-        };
-        AllocatorState::check_awake(self.heap)?;
+        match self.run_all() {
+            Err(StepEnd::Found(found)) => Ok(found),
+            Err(StepEnd::Failed(error)) => Err(error),
+            Ok(report) => {
+                AllocatorState::check_awake(self.heap)?;
+                Err(self.fail(report))
+            }
+        }
+    }
+
+    /// The error of a request without memory, after the observers have heard of it.
+    fn fail(&self, report: OutOfMemory) -> Error {
         self.shared.totals.ooms.fetch_add(1, Relaxed);
         self.shared.callbacks.report_oom(&report);
-        Err(report.into())
+        report.into()
     }
 
     fn run_all(&self) -> Result<OutOfMemory, StepEnd<D>> {
@@ -164,7 +170,7 @@ impl<'a, D: Device> Retry<'a, D> {
     /// Rejects a request to a source from inside a call of that source, since the request would wait for itself.
     fn check_nested(&self) -> Result<(), Error> {
         if let Some(pool) = self.heap.pool().filter(|pool| pool.is_in_source())
-            && let Some(source) = &pool.source
+            && let Some(source) = &pool.options.source
         {
             let text = format!("pool {} needs memory of {} inside a call of that source", pool.id, source.name());
             return Err(SourceError::other(text, "allocate from the default pool or from another pool there").into());
@@ -191,7 +197,7 @@ impl<'a, D: Device> Retry<'a, D> {
             busy.wait()?;
         }
         self.alloc_segment(false)?;
-        if self.heap.elastic.is_some() {
+        if self.heap.is_elastic() {
             self.alloc_segment(true)?;
         }
         if !may_wait {
@@ -315,7 +321,7 @@ impl<'a, D: Device> Retry<'a, D> {
     /// instead. When `pressed`, it uses every idle chunk.
     fn alloc_segment(&self, pressed: bool) -> Step<D> {
         self.tried.set(self.shared.in_flight.begin_attempt());
-        if self.heap.elastic.is_some() {
+        if self.heap.is_elastic() {
             return self.end(self.heap.fill_for(self.wanted, || self.chunk_donors(), pressed)?);
         }
         let bytes = self.segment;
@@ -329,7 +335,7 @@ impl<'a, D: Device> Retry<'a, D> {
 
     /// Returns a fence in the default stream if an elastic heap would now wait for it in the driver.
     fn mapping_would_wait(&self) -> Result<Option<Fence<D>>, Error> {
-        if self.heap.elastic.is_none() || self.shared.device.virtual_memory()?.maps_without_wait().is_ok() {
+        if !self.heap.is_elastic() || self.shared.device.virtual_memory()?.maps_without_wait().is_ok() {
             return Ok(None);
         }
         let stream = Arc::new(StreamState::adopt(Arc::clone(&self.inner.shared), StreamRef::DEFAULT));
@@ -358,7 +364,7 @@ impl<'a, D: Device> Retry<'a, D> {
     /// Serves the request from a direct segment if the device has room but refuses to map, as by a limit of the kernel.
     fn alloc_without_mapping(&self) -> Step<D> {
         let has_room = || self.shared.free_memory().is_ok_and(|free| free >= self.segment);
-        let refused = self.heap.elastic.is_some() && self.within_limit() && has_room();
+        let refused = self.heap.is_elastic() && self.within_limit() && has_room();
         if refused { self.alloc_direct() } else { Ok(()) }
     }
 

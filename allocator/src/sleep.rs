@@ -63,6 +63,7 @@ impl<D: Device> Pool<D> {
     /// Does the same as [`sleep`](Self::sleep), and reports progress.
     pub fn sleep_with(&self, contents: Contents, mut progress: impl FnMut(Progress)) -> Result<SleepStats, Error> {
         let state = &self.state;
+        self.allocator().inner().shared.origin.check()?;
         let _turn = state.turn()?;
         if state.guards.load(Acquire) > 0 {
             return Err(PoolProblem::Resident.of(state.id));
@@ -81,6 +82,7 @@ impl<D: Device> Pool<D> {
     /// Does the same as [`wake`](Self::wake), and reports progress.
     pub fn wake_with(&self, mut progress: impl FnMut(Progress)) -> Result<u64, Error> {
         let inner = self.allocator().inner();
+        inner.shared.origin.check()?;
         let in_flight = &inner.shared.in_flight;
         let short =
             |woken: &Result<u64, Error>| matches!(woken, Err(Error::Pool { why: PoolProblem::NoMemory { .. }, .. }));
@@ -107,7 +109,7 @@ impl<D: Device> Pool<D> {
                 in_flight.wait(tried);
                 continue;
             }
-            let others = others.get_or_insert_with(|| Reclaim::new(inner, bytes, self.state.priority));
+            let others = others.get_or_insert_with(|| Reclaim::new(inner, bytes, self.state.options.priority));
             let evicted = || inner.evict(self.id(), None, || inner.shortage(bytes).max(1)) > 0;
             if !(others.idle() || evicted() || others.last(true) || others.wait()) {
                 return woken;
@@ -179,11 +181,11 @@ impl<D: Device> AllocatorState<D> {
         }
         let _relaxed = self.shared.relax_capture();
         self.check_can_sleep(state)?;
-        match &state.before_sleep {
+        match &state.options.before_sleep {
             Some(agree) => {
                 agree.call(state.id).map_err(|error| Error::PoolCallback { pool: state.id, error })?;
             }
-            None if state.registered => return Err(PoolProblem::Registered.of(state.id)),
+            None if state.options.registered => return Err(PoolProblem::Registered.of(state.id)),
             None => {}
         }
         self.drain(state)?;
@@ -213,7 +215,7 @@ impl<D: Device> AllocatorState<D> {
         // The same holds for a thread that moves chunks to another heap or to the device.
         for heap in &heaps {
             drop(heap.growth.lock());
-            drop(heap.elastic.as_ref().map(|elastic| elastic.moves.write()));
+            drop(heap.elastic().map(|elastic| elastic.moves.write()));
         }
         self.check_can_sleep(state)?;
         self.drain(state)?;
@@ -280,7 +282,7 @@ impl<D: Device> AllocatorState<D> {
 
     fn check_can_sleep(&self, state: &PoolState) -> Result<(), Error> {
         for heap in self.heaps_of(state) {
-            if heap.elastic.is_none() && heap.reserved() > 0 {
+            if !heap.is_elastic() && heap.reserved() > 0 {
                 return Err(PoolProblem::NotElastic.of(state.id));
             }
             if heap.is_exporting() {
@@ -304,10 +306,10 @@ impl<D: Device> AllocatorState<D> {
         if !self.settle_launches(state, true)? {
             return Err(PoolProblem::Captured.of(state.id));
         }
-        let own = self.heaps.all().into_iter().map(|heap| Arc::clone(&heap.stream_state));
-        let users = self.heaps_of(state).into_iter().flat_map(|heap| heap.users());
+        let mut streams = self.heaps.streams();
+        streams.extend(self.heaps_of(state).into_iter().flat_map(|heap| heap.users()));
         let mut done = HashSet::new();
-        for stream_state in &own.chain(users).collect::<Vec<_>>() {
+        for stream_state in &streams {
             if !done.insert(stream_state.number) {
                 continue;
             }

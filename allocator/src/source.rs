@@ -1,6 +1,6 @@
 //! Sources of segments other than the device itself.
 //!
-//! A [`Source`] is two functions, and a third for events. An allocator caches the segments of a source and splits them
+//! A [`Source`] is two functions. An allocator caches the segments of a source and splits them
 //! into blocks, like segments of the device. So memory that only a communication library can allocate serves ordinary
 //! requests. [`FunctionSource`] builds a source from two Rust functions. The crate `cachette-sources` has sources for C
 //! functions, NCCL, RCCL, NVSHMEM and rocSHMEM.
@@ -18,7 +18,7 @@
 //!     )
 //! };
 //! let context = AllocContext::new(Ordinal(0), StreamRef::DEFAULT);
-//! // SAFETY: the functions do not use the stream.
+//! // SAFETY: the functions use neither the stream nor the device.
 //! let ptr = unsafe { source.allocate(4096, &context) }?;
 //! assert_eq!(ptr.address(), 0x7000);
 //! // SAFETY: no work uses it, and it was allocated with the same arguments.
@@ -56,9 +56,6 @@ impl AllocContext {
     }
 }
 
-/// A pool's id in the events of a source: `(0, n)` for a user's pool, `(n, 0)` for a capture's.
-pub type PoolPair = (u64, u64);
-
 /// Allocates and frees segments.
 ///
 /// Calls come from any thread, several at once. A pool keeps its source alive until the last segment is freed.
@@ -77,8 +74,7 @@ pub type PoolPair = (u64, u64);
 /// 3. A call that fails or panics has changed nothing: after a failed [`free`](Self::free) the memory is still valid.
 ///
 /// The allocator rejects memory that overlaps what it already has, its blocks included, and an address that is not a
-/// multiple of [`alignment`](Self::alignment).
-#[expect(unused_variables, reason = "events are ignored by default")]
+/// multiple of [`ALIGNMENT`].
 pub unsafe trait Source: Debug + Send + Sync {
     /// The name of the source in reports.
     fn name(&self) -> &str;
@@ -88,6 +84,7 @@ pub unsafe trait Source: Debug + Send + Sync {
     /// # Safety
     ///
     /// 1. `context.stream` is a live stream of `context.device`, or the default one.
+    /// 2. `context.device` is current on this thread, in the sense of its vendor.
     unsafe fn allocate(&self, bytes: u64, context: &AllocContext) -> Result<DevicePtr, SourceError>;
 
     /// Frees memory of [`allocate`](Self::allocate).
@@ -96,47 +93,8 @@ pub unsafe trait Source: Debug + Send + Sync {
     ///
     /// 1. This source allocated `ptr`, with these `bytes` and this `context`, and has not freed it since.
     /// 2. No work uses it, neither queued nor running.
+    /// 3. `context.device` is current on this thread, in the sense of its vendor.
     unsafe fn free(&self, ptr: DevicePtr, bytes: u64, context: &AllocContext) -> Result<(), SourceError>;
-
-    /// The alignment of every address, a power of two. An allocator needs at least [`ALIGNMENT`].
-    fn alignment(&self) -> u64 {
-        ALIGNMENT
-    }
-
-    /// Whether a pool may also use elastic segments, which are memory of the device and not of this source.
-    ///
-    /// It must not call the allocator, which may hold the lock of its settings.
-    fn permits_elastic(&self) -> bool {
-        false
-    }
-
-    /// Receives an event.
-    ///
-    /// # Safety
-    ///
-    /// 1. In a [`SourceEvent::StreamRecorded`], the address lies in live memory of this source, and the stream is a
-    ///    live stream of the same device, or the default one.
-    unsafe fn notify(&self, event: SourceEvent) {}
-}
-
-/// An event that concerns a source.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum SourceEvent {
-    /// An allocator begins to use the source. Contains the number of devices of the driver.
-    Started(u32),
-    /// The caches were emptied.
-    Emptied,
-    /// The fraction of a device's memory that may be held was set.
-    Limited(f64, Ordinal),
-    /// Another stream uses the memory that contains the address.
-    StreamRecorded(DevicePtr, StreamRef),
-    /// A pool begins to serve requests on a device.
-    Began(Ordinal, PoolPair),
-    /// A pool no longer serves requests on a device.
-    Ended(Ordinal, PoolPair),
-    /// The last user has released a pool.
-    Released(Ordinal, PoolPair),
 }
 
 /// The kind of a failure, for code that handles kinds differently.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use cachette::hal::{DevicePtr, Ordinal, StreamRef};
-use cachette::source::{ALIGNMENT, AllocContext, FunctionSource, Source, SourceError, SourceErrorKind};
+use cachette::source::{AllocContext, FunctionSource, Source, SourceError, SourceErrorKind};
 
 /// The default stream of the first device.
 const HERE: AllocContext = AllocContext::new(Ordinal(0), StreamRef::DEFAULT);
@@ -76,18 +76,4 @@ fn impossible_sizes_do_not_reach_the_functions() {
     let huge = allocate(&source, u64::MAX).unwrap_err();
     assert_eq!(huge.kind(), SourceErrorKind::OutOfMemory);
     assert!(log.lock().unwrap().is_empty());
-}
-
-#[test]
-fn a_source_has_the_alignment_of_blocks() {
-    let source = logged(&Log::default(), 0x4000);
-    assert_eq!((source.alignment(), source.name()), (ALIGNMENT, "logged"));
-}
-
-/// P10: pools with a source have no elastic segments, unless the source permits it.
-#[test]
-fn p10_elastic_segments_need_permission() {
-    let source = logged(&Log::default(), 0x4000);
-    assert!(!source.permits_elastic());
-    assert!(source.permit_elastic().permits_elastic());
 }

@@ -126,6 +126,9 @@ fn what_was_current_is_current_again() {
         // SAFETY: the context is retained.
         assert_eq!(unsafe { (driver.push)(context) }, 0);
         use_every_group(&device).expect("what should succeed does");
+        let mut within = None;
+        device.while_current(&mut || within = Some(driver.current())).expect("the device is entered");
+        assert_eq!(within, Some(driver.retain(0)), "the device is current for the call");
         assert_eq!(driver.current(), context, "the context of device {other}");
         let mut popped = ptr::null_mut();
         // SAFETY: the driver writes one handle.

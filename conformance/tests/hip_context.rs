@@ -86,6 +86,9 @@ fn the_current_device_stays_on_every_path() {
                 device.stream_ordered().unwrap();
                 device.peer_access().unwrap().can_reach(Ordinal(9)).unwrap_err();
                 device.synchronize_device().unwrap();
+                let mut within = -1;
+                device.while_current(&mut || within = caller.current()).unwrap();
+                assert_eq!(within.unsigned_abs(), ordinal.0, "the device is current for the call");
                 assert_eq!(caller.current(), chosen, "{personality}, after calls on {ordinal}");
             }
         }

@@ -113,6 +113,12 @@ impl Device for CudaDevice {
         &self.parts.info
     }
 
+    fn while_current(&self, act: &mut dyn FnMut()) -> Result<()> {
+        let _entered = self.context().enter()?;
+        act();
+        Ok(())
+    }
+
     fn memory_info(&self) -> Result<MemoryInfo> {
         let _entered = self.context().enter()?;
         current_memory(self.core())

@@ -69,6 +69,14 @@ pub trait Device: Debug + Send + Sync {
         self.info().integrated.then(available_host_memory)?
     }
 
+    /// Calls `act` once, with the device current on this thread. Then the one that was current before is so again.
+    ///
+    /// Libraries of the vendor such as NCCL work on the current device. A device without such a notion only calls `act`.
+    fn while_current(&self, act: &mut dyn FnMut()) -> Result<()> {
+        act();
+        Ok(())
+    }
+
     /// Allocates memory; may wait for the whole device.
     ///
     /// The address is a multiple of [`DeviceInfo::base_alignment`], and the range overlaps no live one.
@@ -260,7 +268,7 @@ macro_rules! pass_through {
             }
 
             pass_through! {
-                memory_info() -> MemoryInfo, allocate(bytes: u64) -> DevicePtr, create_stream() -> Stream,
+                while_current(act: &mut dyn FnMut()) -> (), memory_info() -> MemoryInfo, allocate(bytes: u64) -> DevicePtr, create_stream() -> Stream,
                 synchronize_device() -> (), create_event() -> Event,
             }
             pass_through! {

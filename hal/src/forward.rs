@@ -15,6 +15,10 @@ macro_rules! forward_groups {
             self.device.host_available()
         }
 
+        fn while_current(&self, act: &mut dyn FnMut()) -> $crate::Result<()> {
+            self.device.while_current(act)
+        }
+
         $crate::group_accessors!(forward_groups);
     };
     ($wrapper:expr, $accessor:ident, $group:ident) => {

@@ -2,18 +2,10 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ptr;
 
-use cachette::source::SourceError;
-use cachette_hal::{DevicePtr, Ordinal, StreamRef};
-
-pub(crate) fn number(device: Ordinal) -> Result<c_int, SourceError> {
-    c_int::try_from(device.0).map_err(|_| {
-        let text = format!("no driver shows a device {device}");
-        SourceError::other(text, "give the number of an existing device")
-    })
-}
+use cachette_hal::DevicePtr;
 
 /// A number of bytes; every supported target has 64-bit addresses.
 pub(crate) fn size(bytes: u64) -> usize {
@@ -23,11 +15,6 @@ pub(crate) fn size(bytes: u64) -> usize {
 /// A device's address.
 pub(crate) fn pointer(ptr: DevicePtr) -> *mut c_void {
     ptr::with_exposed_provenance_mut(size(ptr.address()))
-}
-
-/// A stream's handle.
-pub(crate) fn stream(stream: StreamRef) -> *mut c_void {
-    ptr::with_exposed_provenance_mut(stream.raw())
 }
 
 /// An address that a C function returned.

@@ -1,26 +1,22 @@
-//! Segments for a Cachette pool that come from a vendor's communication library or from C functions.
+//! Segments for a Cachette pool that come from a vendor's communication library.
 //!
 //! | source | memory |
 //! |---|---|
 //! | [`Nccl`] | NCCL or RCCL can register it, so their collectives need no copy |
 //! | [`Nvshmem`] | symmetric on NVIDIA devices: at the same offset in every rank |
 //! | [`Rocshmem`] | symmetric on AMD devices |
-//! | [`CFunctions`] | from two C functions of the program or of a shared library |
 //!
 //! No library is needed to build. A library that is missing at run time is an error that lists every name tried. Every
-//! vendor library works on the calling thread's current device, so a source makes the request's device current for the
-//! call and restores the previous one (`current_device.rs`).
+//! vendor library works on the calling thread's current device, which is that of the request by a promise of
+//! [`Source`](cachette::source::Source).
 
-mod c_functions;
 mod convert;
-mod current_device;
 mod library;
 mod named;
 mod nccl;
 mod nvshmem;
 mod rocshmem;
 
-pub use c_functions::{CAllocate, CFree, CFunctions};
 pub use named::{NamedError, open_named};
 pub use nccl::Nccl;
 pub use nvshmem::Nvshmem;

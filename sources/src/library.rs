@@ -67,38 +67,6 @@ impl VendorLibrary {
     }
 }
 
-/// Opens a user's library; the system searches for a name without a folder.
-///
-/// # Safety
-///
-/// 1. The library's initialisers are sound to run.
-pub(crate) unsafe fn open_user_library(path: &Path) -> Result<Library, SourceError> {
-    let shown = path.display();
-    let searched = path.parent().is_none_or(|folder| folder.as_os_str().is_empty());
-    if !searched && !path.exists() {
-        return Err(SourceError::unavailable(
-            format!("there is no file {shown}"),
-            "check the path, and build the library first",
-        ));
-    }
-    let candidate = match path.to_str() {
-        Some(name) if searched => Candidate::Name(name.into()),
-        _ => Candidate::Path(path.into()),
-    };
-    // SAFETY: 1. is the caller's promise.
-    let opened = unsafe { Library::open_first(&[candidate]) };
-    opened.map_err(|error| {
-        let why = match error {
-            LoadError::LibraryMissing { tried } => list(&tried),
-            other => other.to_string(),
-        };
-        SourceError::unavailable(
-            format!("not a library that can be opened: {why}"),
-            "give a shared library for this system, and check that its dependencies are found",
-        )
-    })
-}
-
 /// Lists the attempts as `a (why), b (why)`.
 fn list(tried: &[Tried]) -> String {
     tried.iter().map(|tried| format!("{} ({})", tried.name, tried.why)).collect::<Vec<_>>().join(", ")

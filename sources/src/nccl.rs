@@ -10,7 +10,6 @@ use cachette_hal::load::Library;
 use cachette_hal::{DevicePtr, Vendor, symbol_table};
 
 use crate::convert::{address, pointer, size};
-use crate::current_device::CurrentDevice;
 use crate::library::VendorLibrary;
 
 const NCCL: VendorLibrary = VendorLibrary {
@@ -52,7 +51,6 @@ pub struct Nccl {
     name: &'static str,
     library: String,
     calls: NcclCalls,
-    current: CurrentDevice,
 }
 
 impl Nccl {
@@ -81,7 +79,6 @@ impl Nccl {
         Ok(Self {
             name: if vendor == Vendor::Amd { "RCCL" } else { "NCCL" },
             calls: NcclCalls::resolve(library).map_err(|error| names.missing(error))?,
-            current: CurrentDevice::load(vendor)?,
             library: library.name().to_owned(),
         })
     }
@@ -102,12 +99,10 @@ impl Nccl {
         (status == 0).then_some(number.unsigned_abs())
     }
 
-    /// Frees memory; the device is current.
-    ///
     /// # Safety
     ///
     /// The promises of [`Source::free`].
-    unsafe fn free_on_current(&self, ptr: *mut c_void) -> Result<(), SourceError> {
+    unsafe fn free_memory(&self, ptr: *mut c_void) -> Result<(), SourceError> {
         // SAFETY: the caller's promises.
         let status = unsafe { (self.calls.free)(ptr) };
         if status == 0 {
@@ -161,7 +156,6 @@ unsafe impl Source for Nccl {
 
     unsafe fn allocate(&self, bytes: u64, context: &AllocContext) -> Result<DevicePtr, SourceError> {
         check_bytes(self.name, bytes)?;
-        let _current = self.current.enter(context.device)?;
         let mut at = ptr::null_mut();
         // SAFETY: it writes one address.
         let status = unsafe { (self.calls.allocate)(&raw mut at, size(bytes)) };
@@ -170,13 +164,12 @@ unsafe impl Source for Nccl {
         }
         let ptr = not_null(self.name, address(at), bytes, context)?;
         // SAFETY: it was allocated above, and no other code has it.
-        aligned(self.name, ptr, ALIGNMENT, || unsafe { self.free_on_current(at) })
+        aligned(self.name, ptr, ALIGNMENT, || unsafe { self.free_memory(at) })
     }
 
-    unsafe fn free(&self, ptr: DevicePtr, _bytes: u64, context: &AllocContext) -> Result<(), SourceError> {
-        let _current = self.current.enter(context.device)?;
+    unsafe fn free(&self, ptr: DevicePtr, _bytes: u64, _context: &AllocContext) -> Result<(), SourceError> {
         // SAFETY: the caller's promises are passed on unchanged.
-        unsafe { self.free_on_current(pointer(ptr)) }
+        unsafe { self.free_memory(pointer(ptr)) }
     }
 }
 

@@ -7,11 +7,10 @@ use std::sync::MutexGuard;
 use cachette::source::checks::{aligned, check_bytes, not_null};
 use cachette::source::{ALIGNMENT, AllocContext, Source, SourceError};
 use cachette_hal::load::Library;
-use cachette_hal::{DevicePtr, Guarded, Ordinal, Vendor, symbol_table};
+use cachette_hal::{DevicePtr, Guarded, Ordinal, symbol_table};
 
 use crate::check_device;
 use crate::convert::{address, pointer, size};
-use crate::current_device::CurrentDevice;
 use crate::library::VendorLibrary;
 
 const NAME: &str = "NVSHMEM";
@@ -48,7 +47,6 @@ symbol_table! {
 #[doc(alias = "nvshmem_free")]
 pub struct Nvshmem {
     calls: NvshmemCalls,
-    current: CurrentDevice,
     device: Ordinal,
 }
 
@@ -84,7 +82,7 @@ impl Nvshmem {
                 "initialise NVSHMEM in the program first, for example by nvshmemx_init_attr",
             ));
         }
-        Ok(Self { calls, current: CurrentDevice::load(Vendor::Nvidia)?, device })
+        Ok(Self { calls, device })
     }
 
     /// Refuses a call that would end the process: the library allocates and frees only while it is initialised.
@@ -98,7 +96,7 @@ impl Nvshmem {
         ))
     }
 
-    /// Allocates memory at a multiple of [`ALIGNMENT`]; the device is current.
+    /// Allocates memory at a multiple of [`ALIGNMENT`].
     fn allocate_aligned(&self, bytes: u64) -> *mut c_void {
         // SAFETY: the library is initialised, and this thread has the lock.
         let at = unsafe { (self.calls.allocate)(size(bytes)) };
@@ -130,7 +128,6 @@ unsafe impl Source for Nvshmem {
         check_device(NAME, self.device, context)?;
         let lock = lock_library();
         self.check_ready(&lock)?;
-        let _current = self.current.enter(self.device)?;
         let at = self.allocate_aligned(bytes);
         let ptr = not_null(NAME, address(at), bytes, context)?;
         aligned(NAME, ptr, ALIGNMENT, || {
@@ -144,7 +141,6 @@ unsafe impl Source for Nvshmem {
         check_device(NAME, self.device, context)?;
         let lock = lock_library();
         self.check_ready(&lock)?;
-        let _current = self.current.enter(self.device)?;
         // SAFETY: the caller's promises, and this thread has the lock.
         unsafe { (self.calls.free)(pointer(ptr)) };
         Ok(())

@@ -7,11 +7,10 @@ use std::sync::MutexGuard;
 use cachette::source::checks::{aligned, check_bytes, not_null};
 use cachette::source::{ALIGNMENT, AllocContext, Source, SourceError};
 use cachette_hal::load::Library;
-use cachette_hal::{DevicePtr, Guarded, Ordinal, Vendor};
+use cachette_hal::{DevicePtr, Guarded, Ordinal};
 
 use crate::check_device;
 use crate::convert::{address, pointer, size};
-use crate::current_device::CurrentDevice;
 use crate::library::VendorLibrary;
 
 const NAME: &str = "rocSHMEM";
@@ -41,7 +40,6 @@ pub type RocshmemFree = unsafe extern "C" fn(ptr: *mut c_void);
 pub struct Rocshmem {
     allocate: RocshmemMalloc,
     free: RocshmemFree,
-    current: CurrentDevice,
     device: Ordinal,
 }
 
@@ -78,12 +76,9 @@ impl Rocshmem {
     ///
     /// 1. It was initialised for `device`.
     /// 2. They are `rocshmem::rocshmem_malloc` and `rocshmem::rocshmem_free`, or call them.
-    pub unsafe fn from_functions(
-        allocate: RocshmemMalloc,
-        free: RocshmemFree,
-        device: Ordinal,
-    ) -> Result<Self, SourceError> {
-        Ok(Self { allocate, free, current: CurrentDevice::load(Vendor::Amd)?, device })
+    #[must_use]
+    pub const unsafe fn from_functions(allocate: RocshmemMalloc, free: RocshmemFree, device: Ordinal) -> Self {
+        Self { allocate, free, device }
     }
 
     /// # Safety
@@ -104,7 +99,7 @@ impl Rocshmem {
             ));
         };
         // SAFETY: 1. is the caller's promise; the library is never closed.
-        unsafe { Self::from_functions(allocate, free, device) }
+        Ok(unsafe { Self::from_functions(allocate, free, device) })
     }
 }
 
@@ -118,7 +113,6 @@ unsafe impl Source for Rocshmem {
         check_bytes(NAME, bytes)?;
         check_device(NAME, self.device, context)?;
         let _lock = lock_library();
-        let _current = self.current.enter(self.device)?;
         // SAFETY: rocSHMEM is initialised by promise 1 of every constructor, and this thread has the lock.
         let at = unsafe { (self.allocate)(size(bytes)) };
         let ptr = not_null(NAME, address(at), bytes, context)?;
@@ -132,7 +126,6 @@ unsafe impl Source for Rocshmem {
     unsafe fn free(&self, ptr: DevicePtr, _bytes: u64, context: &AllocContext) -> Result<(), SourceError> {
         check_device(NAME, self.device, context)?;
         let _lock = lock_library();
-        let _current = self.current.enter(self.device)?;
         // SAFETY: the caller's promises, and this thread has the lock.
         unsafe { (self.free)(pointer(ptr)) };
         Ok(())

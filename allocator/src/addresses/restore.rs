@@ -80,9 +80,7 @@ impl<D: Device> Pool<D> {
         // A thread that puts the pool to sleep waits for the end of the restore.
         let _awake = self.state.stay_awake()?;
         let heap = inner.heap_of_stream_state(&self.state, &stream.stream_state)?;
-        if heap.elastic.is_none() {
-            return Err(AddressesProblem::NotElastic.into());
-        }
+        heap.follow_setting();
         inner.release_unneeded(&segments);
         let requested = segments.iter().map(|segment| segment.bytes).sum();
         let _gathered = inner.shared.history.gather(Level::All);
@@ -179,6 +177,9 @@ impl<D: Device> Heap<D> {
     /// Adds segments at given addresses, with memory. Returns `false` if the limit or the device has too little memory.
     fn restore_segments(&self, inner: &AllocatorState<D>, segments: &[AddressRange]) -> Result<bool, Error> {
         let _alone = self.growth.lock();
+        if !self.is_elastic() {
+            return Err(AddressesProblem::NotElastic.into());
+        }
         let _relaxed = self.shared.relax_capture();
         let memory = self.shared.device.virtual_memory()?;
         let mut new = NewSegments { heap: self, ids: Vec::with_capacity(segments.len()) };

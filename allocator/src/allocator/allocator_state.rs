@@ -8,7 +8,6 @@ use cachette_hal::Device;
 
 use crate::device_state::DeviceState;
 use crate::heap::Heaps;
-#[cfg(feature = "ipc")]
 use crate::ipc::import::IpcState;
 use crate::pinned::cache::PinnedCache;
 use crate::pool::pool_state::Launches;
@@ -43,7 +42,6 @@ pub(crate) struct AllocatorState<D: Device> {
     /// The other processes on the device.
     pub(crate) reclaim: ReclaimState,
     /// Memory shared with other processes, in both directions.
-    #[cfg(feature = "ipc")]
     pub(crate) ipc: IpcState<D>,
 }
 
@@ -56,11 +54,8 @@ impl<D: Device> fmt::Debug for AllocatorState<D> {
 
 impl<D: Device> Drop for AllocatorState<D> {
     fn drop(&mut self) {
-        #[cfg(feature = "ipc")]
-        {
-            self.ipc.exporter.close();
-            self.ipc.close_imports(&self.shared);
-        }
+        self.ipc.exporter.close();
+        self.ipc.close_imports(&self.shared);
         for heap in self.heaps.all() {
             heap.close();
         }

@@ -12,7 +12,6 @@ use crate::fence::Fence;
 use crate::heap::Heap;
 use crate::observe::history::Level;
 use crate::pool::PoolId;
-use crate::source::SourceEvent;
 
 impl<D: Device> Allocator<D> {
     /// Releases every unused segment to the device. Returns the number of released bytes.
@@ -36,7 +35,7 @@ impl<D: Device> Allocator<D> {
             // The calls below retry after a failure, and return it.
             let _ = heap.process_events();
         }
-        let (elastic, direct): (Vec<_>, Vec<_>) = heaps.iter().partition(|heap| heap.elastic.is_some());
+        let (elastic, direct): (Vec<_>, Vec<_>) = heaps.iter().partition(|heap| heap.is_elastic());
         for fence in elastic.iter().flat_map(|heap| heap.all_fences()) {
             if !matches!(fence.passes_soon(), Ok(true)) {
                 break;
@@ -53,12 +52,10 @@ impl<D: Device> Allocator<D> {
                 }
             });
         }
-        #[cfg(feature = "ipc")]
         self.inner.ipc.close_imports(self.shared());
         let past = self.shared().uncached.free_again(self.device());
         let emptied = sum_all(heaps.iter().map(|heap| heap.empty()).chain([past]));
         let trimmed = self.inner.trim_driver_pool(&heaps);
-        self.inner.pools.notify(SourceEvent::Emptied);
         self.inner.forget_pools(PoolId::DEFAULT, usize::MAX);
         settled?;
         let bytes = emptied?;

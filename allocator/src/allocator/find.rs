@@ -70,6 +70,7 @@ impl<D: Device> AllocatorState<D> {
         {
             return Ok(FoundBlock::of(direct, allocated));
         }
+        heap.follow_setting();
         Retry::new(self, heap, Wanted { request, place: None }).run()
     }
 }

@@ -189,7 +189,7 @@ impl<D: Device> Allocator<D> {
         if !self.inner().shared.origin.is_inherited()
             && let Ok((heap, id)) = self.find(address)
         {
-            heap.note_use(id, &self.inner().heap_of_raw(stream)?.stream_state, true);
+            heap.record_use(id, &self.inner().heap_of_raw(stream)?.stream_state, true);
         }
         self.free_raw_slow(address)
     }
@@ -225,7 +225,7 @@ impl<D: Device> Allocator<D> {
             return Ok(());
         }
         let (heap, id) = self.find(address)?;
-        heap.record_use(id, &self.inner().heap_of_raw(stream)?.stream_state);
+        heap.record_use(id, &self.inner().heap_of_raw(stream)?.stream_state, false);
         Ok(())
     }
 
@@ -269,7 +269,7 @@ impl<D: Device> Allocator<D> {
     pub fn is_stable(&self, address: u64) -> bool {
         let of_heap = |home: SegmentRef| {
             let heap = self.inner().heaps.get(home.heap)?;
-            heap.around(address).map(|_| heap.elastic.is_none() || heap.is_registered())
+            heap.around(address).map(|_| !heap.is_elastic() || heap.is_registered())
         };
         let stable = self.inner().homes(address).find_map(of_heap);
         stable.unwrap_or_else(|| self.inner().shared.uncached.bytes_at(address).is_some())

@@ -12,7 +12,6 @@ use crate::error::Error;
 use crate::heap_policy::HeapPolicy;
 use crate::observe::callbacks::{Notice, TraceAction, TraceEvent, bit};
 use crate::out_of_memory::OutOfMemory;
-use crate::source::SourceEvent;
 
 impl<D: Device> Allocator<D> {
     /// Limits the memory that the allocator may hold to a fraction of the device's memory; 1 is no limit.
@@ -24,7 +23,6 @@ impl<D: Device> Allocator<D> {
         }
         let limit = fraction_of(fraction, self.device_info().total_memory);
         self.shared().settings.limit.store(limit, Relaxed);
-        self.inner.pools.notify(SourceEvent::Limited(fraction, self.device_info().ordinal));
         Ok(())
     }
 
@@ -59,8 +57,8 @@ impl<D: Device> Allocator<D> {
 
     /// Replaces the configuration, except for the backend, which is chosen at the start.
     ///
-    /// A stream keeps its kind of segments in each pool: a change of `expandable_segments` applies where it allocates
-    /// for the first time. The memory limit is not part of the configuration; see
+    /// A stream that holds memory keeps its kind of segments in each pool: a change of `expandable_segments` applies to
+    /// the next request that finds none. The memory limit is not part of the configuration; see
     /// [`set_memory_limit`](Self::set_memory_limit) and [`set_memory_fraction`](Self::set_memory_fraction).
     pub fn set_config(&self, config: &Config) {
         let _turn = self.inner.config_turn.lock();
@@ -78,8 +76,7 @@ impl<D: Device> Allocator<D> {
 
     /// Makes a configuration without the key `reclaim` mean `reclaim:True`. The configuration itself stays.
     ///
-    /// For bindings that are loaded into programs of users, which share devices. Without the feature `ipc` it has no
-    /// effect.
+    /// For bindings that are loaded into programs of users, which share devices.
     pub fn reclaim_by_default(&self) {
         self.inner.reclaim.set_on_by_default();
     }
@@ -91,7 +88,7 @@ impl<D: Device> Allocator<D> {
 
     /// Calls `reliever` when no free block fits. It frees memory, and returns whether it freed any.
     ///
-    /// It may drop allocations, but must not allocate.
+    /// It may drop allocations and decommit growable memory, but must not allocate.
     pub fn on_pressure(&self, reliever: impl Fn() -> bool + Send + Sync + 'static) {
         self.shared().callbacks.free_memory.write().push(Arc::new(reliever));
     }

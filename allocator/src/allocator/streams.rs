@@ -62,7 +62,7 @@ impl<D: Device> AllocatorState<D> {
         }
         let make = || {
             let _turn = self.config_turn.lock();
-            let heap = self.add_heap(&Arc::new(stream_state), self.is_elastic(), Some(stream))?;
+            let heap = self.add_heap(&Arc::new(stream_state), self.shared.is_elastic(), Some(stream))?;
             self.routes.tell(|routed| heap.set_routed(routed));
             Some(heap.number)
         };
@@ -104,7 +104,6 @@ impl<D: Device> AllocatorState<D> {
     ) -> Option<&Arc<Heap<D>>> {
         let policy = HeapPolicy::of(&self.shared.settings.config());
         let heap = self.heaps.add(|number| Heap::new(Arc::clone(stream_state), &policy, number, elastic, listed))?;
-        stream_state.heaps.lock().push(heap.number);
         self.park_surplus();
         Some(heap)
     }
@@ -115,12 +114,6 @@ impl<D: Device> AllocatorState<D> {
             let Some(heap) = self.shared.peaks.surplus().and_then(|number| self.heaps.get(number)) else { return };
             heap.park();
         }
-    }
-
-    pub(crate) fn is_elastic(&self) -> bool {
-        let settings = &self.shared.settings;
-        let enabled = settings.config().expandable_segments() && !settings.is_driver_pool();
-        enabled && self.shared.device.virtual_memory().is_ok()
     }
 
     /// Returns the heap of a raw stream. Creates it if there is none yet.

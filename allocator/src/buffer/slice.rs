@@ -1,7 +1,8 @@
 //! Parts of buffers.
 
 use std::fmt;
-use std::ops::{Bound, Range, RangeBounds};
+use std::marker::PhantomData;
+use std::ops::{Bound, Deref, Range, RangeBounds};
 use std::sync::Arc;
 
 use bytemuck::Pod;
@@ -17,11 +18,11 @@ pub struct BufferSlice<'a, T: Pod, D: Device = AnyDevice> {
     range: Range<usize>,
 }
 
-/// A part of a [`Buffer`], to be written.
+/// A part of a [`Buffer`], to be written. It can also be read, as a [`BufferSlice`].
 pub struct BufferSliceMut<'a, T: Pod, D: Device = AnyDevice> {
-    buffer: &'a mut Buffer<T, D>,
-    /// Lies inside the buffer.
-    range: Range<usize>,
+    slice: BufferSlice<'a, T, D>,
+    /// Nothing else uses the buffer meanwhile.
+    alone: PhantomData<&'a mut Buffer<T, D>>,
 }
 
 impl<T: Pod, D: Device> Buffer<T, D> {
@@ -33,8 +34,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
 
     /// The elements in `range`, to be written.
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<BufferSliceMut<'_, T, D>, Error> {
-        let range = self.inside(&range)?;
-        Ok(BufferSliceMut { buffer: self, range })
+        Ok(BufferSliceMut { slice: self.slice(range)?, alone: PhantomData })
     }
 
     pub(super) const fn whole(&self) -> BufferSlice<'_, T, D> {
@@ -42,7 +42,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     }
 
     pub(super) const fn whole_mut(&mut self) -> BufferSliceMut<'_, T, D> {
-        BufferSliceMut { range: 0..self.len, buffer: self }
+        BufferSliceMut { slice: self.whole(), alone: PhantomData }
     }
 
     /// The range as numbers, if it lies inside the buffer.
@@ -146,25 +146,15 @@ impl<T: Pod, D: Device> BufferSlice<'_, T, D> {
     }
 }
 
+impl<'a, T: Pod, D: Device> Deref for BufferSliceMut<'a, T, D> {
+    type Target = BufferSlice<'a, T, D>;
+
+    fn deref(&self) -> &BufferSlice<'a, T, D> {
+        &self.slice
+    }
+}
+
 impl<T: Pod, D: Device> BufferSliceMut<'_, T, D> {
-    /// The number of elements.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.range.len()
-    }
-
-    /// Returns whether there are no elements.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.range.is_empty()
-    }
-
-    /// The first element, for work that the caller queues; `None` if there are no bytes.
-    #[must_use]
-    pub fn ptr(&self) -> Option<DevicePtr> {
-        self.buffer.ptr_of(&self.range)
-    }
-
     /// Writes the elements. See [`Buffer::write`].
     pub fn write(&mut self, from: &[T]) -> Result<(), Error> {
         check_len(&self.range, from.len())?;
@@ -185,7 +175,7 @@ impl<T: Pod, D: Device> BufferSliceMut<'_, T, D> {
     /// Queues a copy of the elements of `from`, which are as many. See [`Buffer::copy_from`].
     pub fn copy_from(&mut self, from: &BufferSlice<'_, T, D>) -> Result<(), Error> {
         check_len(&self.range, from.len())?;
-        let (own, source) = (&*self.buffer, from.buffer);
+        let (own, source) = (self.buffer, from.buffer);
         if !Arc::ptr_eq(&own.stream.heap.shared, &source.stream.heap.shared) {
             return Err(Error::ForeignBuffer);
         }
@@ -222,6 +212,6 @@ impl<T: Pod, D: Device> fmt::Debug for BufferSlice<'_, T, D> {
 
 impl<T: Pod, D: Device> fmt::Debug for BufferSliceMut<'_, T, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BufferSliceMut").field("buffer", self.buffer).field("range", &self.range).finish()
+        f.debug_tuple("BufferSliceMut").field(&self.slice).finish()
     }
 }

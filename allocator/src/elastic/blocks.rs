@@ -31,8 +31,13 @@ pub(crate) struct ReservedBlock {
 impl<G: ReuseGuard> HeapBlocks<G> {
     pub(crate) fn elastic() -> Self {
         let mut blocks = Self::default();
-        blocks.chunk_map = Some(Box::default());
+        blocks.set_elastic(true);
         blocks
+    }
+
+    /// Sets the kind of the segments that are added from now on. There is none.
+    pub(crate) fn set_elastic(&mut self, elastic: bool) {
+        self.chunk_map = elastic.then(Box::default);
     }
 
     /// Adds an elastic segment as one unmapped block. Returns `None` if the tables are full.
@@ -331,7 +336,6 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 
 impl<G> HeapBlocks<G> {
     /// The chunks under the addresses from `start` to `end`, by address.
-    #[cfg(feature = "ipc")]
     pub(crate) fn chunks_under(&self, start: u64, end: u64) -> Vec<Chunk> {
         let Some(chunk_map) = &self.chunk_map else { return Vec::new() };
         // Only the last chunk that begins before `start` can reach beyond it.

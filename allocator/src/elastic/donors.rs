@@ -117,7 +117,7 @@ impl<D: Device> Heap<D> {
     /// Collects the idle chunks of other elastic heaps whose stream is idle.
     pub(crate) fn offers<'a>(&self, others: &'a [Arc<Self>]) -> hal::Result<Vec<DonorOffer<'a, D>>> {
         let (mut offers, mut ends) = (Vec::new(), Vec::new());
-        for heap in others.iter().filter(|heap| !ptr::eq(&raw const ***heap, self) && heap.elastic.is_some()) {
+        for heap in others.iter().filter(|heap| !ptr::eq(&raw const ***heap, self) && heap.is_elastic()) {
             let mut state = heap.state.lock();
             let chunks: Vec<_> = state.blocks.idle_chunks().into_iter().map(|(chunk, _)| chunk).collect();
             let allocations = heap.allocations();
@@ -136,7 +136,7 @@ impl<D: Device> Heap<D> {
 
     /// Returns whether the heap has memory, or addresses that wait to be unmapped.
     pub(crate) fn has_memory(&self) -> bool {
-        self.reserved() > 0 || self.elastic.as_ref().is_some_and(|elastic| !elastic.pending_unmaps.lock().is_empty())
+        self.reserved() > 0 || self.elastic().is_some_and(|elastic| !elastic.pending_unmaps.lock().is_empty())
     }
 
     fn allocations(&self) -> u64 {
@@ -165,7 +165,7 @@ impl<D: Device> Heap<D> {
 
     /// Begins to move or unmap chunks. Returns `None` if the pool sleeps, since the sleep code then handles all chunks.
     pub(crate) fn begin_move(&self, state: &HeapState<D>) -> Option<RwLockReadGuard<'_, ()>> {
-        let elastic = self.elastic.as_ref().filter(|_| !state.asleep)?;
+        let elastic = self.elastic().filter(|_| !state.asleep)?;
         Some(elastic.moves.read())
     }
 }

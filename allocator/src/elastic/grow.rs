@@ -87,12 +87,7 @@ impl Wanted {
 impl<D: Device> Heap<D> {
     /// Allocates a block that needs no more memory, after it frees the pending blocks whose events have passed.
     pub(crate) fn search_for(self: &Arc<Self>, wanted: Wanted) -> hal::Result<Option<Allocated>> {
-        if wanted.place.is_none() {
-            return self.allocate_after_events(wanted.request);
-        }
-        let processed = self.process_events();
-        let allocated = self.search_locked(wanted);
-        if allocated.is_none() { processed.map(|()| None) } else { Ok(allocated) }
+        self.after_events(|| self.search_locked(wanted))
     }
 
     /// Allocates a block that needs no more memory.
@@ -126,7 +121,7 @@ impl<D: Device> Heap<D> {
         let memory = self.shared.device.virtual_memory()?;
         let mut tuning = Tuning::of_setting(self.shared.settings.config().elastic_setting());
         tuning.recycles = memory.aliases().is_ok();
-        tuning.whole = self.pool().is_some_and(|pool| pool.whole_segments);
+        tuning.whole = self.pool().is_some_and(|pool| pool.options.whole_segments);
         if memory.mixes_sizes().is_err() {
             // All chunks must have one size, and that of a page holds the least memory.
             (tuning.pages, tuning.whole) = (true, false);

@@ -17,14 +17,14 @@ use crate::stats::Counted;
 
 impl<D: Device> Heap<D> {
     pub(crate) fn add_pending_unmap(&self, pending: PendingUnmap<D>) {
-        if let Some(elastic) = &self.elastic {
+        if let Some(elastic) = self.elastic() {
             elastic.pending_unmaps.lock().push(pending);
         }
     }
 
     /// Unmaps addresses whose last use has ended, and their last chunks. Returns the freed bytes. It retries failures.
     pub(crate) fn unmap_pending(&self) -> u64 {
-        if self.elastic.as_ref().is_none_or(|elastic| elastic.pending_unmaps.lock().is_empty()) {
+        if self.elastic().is_none_or(|elastic| elastic.pending_unmaps.lock().is_empty()) {
             return 0;
         }
         let moving = self.begin_move(&self.state.lock());
@@ -34,7 +34,7 @@ impl<D: Device> Heap<D> {
     /// Does the same as [`unmap_pending`](Self::unmap_pending), and also returns the first failure of the driver. The
     /// calling thread has begun a move, or it puts the pool to sleep.
     pub(crate) fn try_to_unmap_pending(&self) -> (u64, hal::Result<()>) {
-        let Some(elastic) = self.elastic.as_ref().filter(|elastic| !elastic.pending_unmaps.lock().is_empty()) else {
+        let Some(elastic) = self.elastic().filter(|elastic| !elastic.pending_unmaps.lock().is_empty()) else {
             return (0, Ok(()));
         };
         let memory = match self.shared.device.virtual_memory() {
@@ -126,7 +126,7 @@ impl<D: Device> Heap<D> {
 
     /// Bytes of the chunks of one kind that are being returned to the device.
     pub(crate) fn leaving_bytes(&self, kind: SegmentKind) -> u64 {
-        let Some(elastic) = &self.elastic else { return 0 };
+        let Some(elastic) = self.elastic() else { return 0 };
         let pending_unmaps = elastic.pending_unmaps.lock();
         let left = pending_unmaps.iter().flat_map(|pending| &pending.left);
         left.filter(|left| left.last && left.chunk.kind == kind).map(|left| left.chunk.bytes).sum()
@@ -149,7 +149,7 @@ impl<D: Device> Heap<D> {
 
     /// Returns every fence that must pass before all pending unmaps can be done.
     pub(crate) fn unmap_fences(&self) -> Vec<Arc<Fence<D>>> {
-        let Some(elastic) = &self.elastic else { return Vec::new() };
+        let Some(elastic) = self.elastic() else { return Vec::new() };
         let pending_unmaps = elastic.pending_unmaps.lock();
         pending_unmaps.iter().flat_map(|pending| pending.fences.clone()).collect()
     }
@@ -196,14 +196,14 @@ impl<D: Device> Heap<D> {
     pub(crate) fn give_back(&self, start: DevicePtr, bytes: u64) {
         // The end of the addresses lowers it again.
         self.shared.chunks.ranges.fetch_add(1, Relaxed);
-        if let Some(elastic) = &self.elastic {
+        if let Some(elastic) = self.elastic() {
             elastic.unused_ranges.lock().push((start, bytes));
         }
         self.release_closed_addresses();
     }
 
     pub(crate) fn note_range(&self, start: DevicePtr, bytes: u64) {
-        if let Some(elastic) = &self.elastic {
+        if let Some(elastic) = self.elastic() {
             elastic.ranges.lock().push((start, bytes));
         }
     }
@@ -212,7 +212,7 @@ impl<D: Device> Heap<D> {
     /// some devices memory. The next call retries every failure.
     pub(crate) fn release_closed_addresses(&self) {
         let closed: HashSet<_> = self.state.lock().blocks.remove_closed().into_iter().collect();
-        let (Some(elastic), Ok(memory)) = (&self.elastic, self.shared.device.virtual_memory()) else { return };
+        let (elastic, Ok(memory)) = (&self.elastic_state, self.shared.device.virtual_memory()) else { return };
         let is_closed = |(start, bytes): &mut (DevicePtr, u64)| closed.contains(&(start.address(), *bytes));
         let mut unused = mem::take(&mut *elastic.unused_ranges.lock());
         unused.extend(elastic.ranges.lock().extract_if(.., is_closed));
@@ -229,7 +229,7 @@ impl<D: Device> Heap<D> {
     /// Releases the address ranges, unless the driver refused to unmap something in them.
     pub(crate) fn release_addresses(&self) {
         self.release_closed_addresses();
-        let Some(elastic) = &self.elastic else { return };
+        let Some(elastic) = self.elastic() else { return };
         // The chunks of a sleeping heap are not mapped.
         let is_mapped = !self.is_asleep() && !self.chunks().is_empty();
         if is_mapped || !elastic.pending_unmaps.lock().is_empty() {

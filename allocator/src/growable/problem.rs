@@ -39,6 +39,9 @@ pub enum GrowableProblem {
         /// Its offset.
         at: u64,
     },
+    /// This thread is committing memory to one of the pages, in a call that runs this callback.
+    #[error("a commit of these pages is under way on this thread; change them after it, and other pages now")]
+    Changing,
     /// The stream is captured, so its order is not known.
     #[error("its stream is captured; decommit after the capture")]
     Captured,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::{self as hal, Device, DevicePtr, Progress};
+use cachette_hal::{self as hal, Device, Progress};
 
 use crate::blocks::{BlockId, BlockState};
 use crate::fence::Fence;
@@ -11,7 +11,6 @@ use crate::heap::graph_reuse::{Ancestors, Deferred};
 use crate::heap::pending::Poll;
 use crate::heap::{Heap, HeapGuard, HeapState, StreamUses};
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
-use crate::source::SourceEvent;
 use crate::stats::Counted;
 use crate::stream_state::StreamState;
 
@@ -23,22 +22,8 @@ impl<D: Device> Heap<D> {
         state.uses.entry(id).or_default().lent = true;
     }
 
-    /// Records that `stream_state` uses an allocated block.
-    pub(crate) fn record_use(&self, id: BlockId, stream_state: &Arc<StreamState<D>>) {
-        self.note_use(id, stream_state, false);
-        if self.elastic.is_none()
-            && let Some(source) = self.pool().and_then(|pool| pool.source.clone())
-        {
-            let address = self.state.lock().blocks.blocks[id].address;
-            if let Some(ptr) = DevicePtr::new(address) {
-                // SAFETY: 1. the block is allocated, from its pool's source. The stream state keeps its stream alive.
-                unsafe { source.notify(SourceEvent::StreamRecorded(ptr, stream_state.handle)) };
-            }
-        }
-    }
-
-    /// Does the same without a word to the pool's source. If `guarded`, the next use of the block waits on the device.
-    pub(crate) fn note_use(&self, id: BlockId, stream_state: &Arc<StreamState<D>>, guarded: bool) {
+    /// Records that `stream_state` uses an allocated block. If `guarded`, the next use of the block waits on the device.
+    pub(crate) fn record_use(&self, id: BlockId, stream_state: &Arc<StreamState<D>>, guarded: bool) {
         if stream_state.number == self.stream_state.number {
             return;
         }

@@ -121,6 +121,13 @@ impl<D: Device> Heap<D> {
         AllocContext::new(self.shared.device.info().ordinal, stream)
     }
 
+    /// Calls the source of the heap's pool, which may need the current device.
+    fn while_current<T>(&self, call: impl FnOnce() -> T) -> hal::Result<T> {
+        let (mut call, mut answer) = (Some(call), None);
+        self.shared.device.while_current(&mut || answer = call.take().map(|call| call()))?;
+        answer.ok_or(hal::Error::new(hal::ErrorKind::Other, "while_current"))
+    }
+
     /// Requests a segment from the device or the source of the heap's pool. Returns `None` if there is no memory.
     ///
     /// `block_around` finds the block that contains an address. A source may not return memory of the same allocator:
@@ -131,7 +138,7 @@ impl<D: Device> Heap<D> {
         block_around: impl Fn(u64) -> Option<u64>,
     ) -> Result<Option<DevicePtr>, Error> {
         let pool = self.pool();
-        let with_source = pool.as_ref().and_then(|pool| Some((pool, pool.source.as_ref()?)));
+        let with_source = pool.as_ref().and_then(|pool| Some((pool, pool.options.source.as_ref()?)));
         let Some((pool, source)) = with_source else {
             let driver_pool = self.policy().driver_pool;
             return match if driver_pool { self.allocate_on_driver(bytes)? } else { self.shared.device.allocate(bytes) }
@@ -143,8 +150,8 @@ impl<D: Device> Heap<D> {
         };
         let _called = pool.call_source();
         let place = self.place(self.stream_state.handle);
-        // SAFETY: 1. the stream state keeps its stream alive.
-        match unsafe { source.allocate(bytes, &place) } {
+        // SAFETY: 1. the stream state keeps its stream alive. 2. `while_current`.
+        match self.while_current(|| unsafe { source.allocate(bytes, &place) })? {
             Ok(base) if base.address().is_multiple_of(UNIT) && base.address().checked_add(bytes).is_some() => {
                 let ends = [base.address(), base.address() + bytes - 1];
                 let known = ends.into_iter().find_map(block_around);
@@ -158,8 +165,8 @@ impl<D: Device> Heap<D> {
                 Ok(Some(base))
             }
             Ok(base) => {
-                // SAFETY: 1. 2. the segment was just allocated, and no other code has its address.
-                unsafe { source.free(base, bytes, &place) }?;
+                // SAFETY: 1. 2. the segment was just allocated, and no other code has its address. 3. `while_current`.
+                self.while_current(|| unsafe { source.free(base, bytes, &place) })??;
                 let (name, address) = (source.name(), base.address());
                 Err(if address.is_multiple_of(UNIT) {
                     let text = format!("{name} gave {bytes} bytes at {address:#x}, beyond the last address");
@@ -222,10 +229,11 @@ impl<D: Device> Heap<D> {
         self.shared.callbacks.notice(Notice::Unmapping { address, bytes });
         let pool = self.pool();
         let _called = pool.as_ref().map(|pool| pool.call_source());
-        let freed = match pool.as_ref().and_then(|pool| pool.source.as_ref()) {
-            // SAFETY: 1. 2. as below. The heap stays in its pool while it has a segment.
-            Some(source) => unsafe { source.free(segment.base, bytes, &self.place(stream)) }
-                .map_err(|_| hal::Error::new(hal::ErrorKind::Other, "free of a pool's source")),
+        let freed = match pool.as_ref().and_then(|pool| pool.options.source.as_ref()) {
+            // SAFETY: 1. 2. as below. The heap stays in its pool while it has a segment. 3. `while_current`.
+            Some(source) => self
+                .while_current(|| unsafe { source.free(segment.base, bytes, &self.place(stream)) })
+                .and_then(|freed| freed.map_err(|_| hal::Error::new(hal::ErrorKind::Other, "free of a pool's source"))),
             None if driver_pool => self.free_on_driver(segment, guards, stream),
             // SAFETY: 1. the segment came from this device, and only this heap still has its address. 2. No block of it
             // is allocated, and the waits above cover the work of the heap's stream and of others.
@@ -244,7 +252,7 @@ impl<D: Device> Heap<D> {
 
     /// Returns every idle segment to the device, or every idle chunk. A failure does not stop the others.
     pub(crate) fn release_idle(&self) -> hal::Result<u64> {
-        if self.elastic.is_some() {
+        if self.is_elastic() {
             return self.release_idle_chunks(|_| true);
         }
         sum_all(self.idle_segments()?.into_iter().map(|idle| self.release(idle)))

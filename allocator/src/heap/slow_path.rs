@@ -43,9 +43,16 @@ impl<D: Device> Heap<D> {
     ///
     /// Returns an error of the driver only if no other block fits.
     pub(crate) fn allocate_after_events(self: &Arc<Self>, request: Request) -> hal::Result<Option<Allocated>> {
+        self.after_events(|| self.allocate_slow_locked(self.state.lock(), request))
+    }
+
+    /// Calls `allocate` after it frees the pending blocks whose events have passed.
+    ///
+    /// Returns an error of the driver only if that allocates nothing.
+    pub(crate) fn after_events(&self, allocate: impl FnOnce() -> Option<Allocated>) -> hal::Result<Option<Allocated>> {
         let processed = self.process_events();
         self.reuse_in_capture();
-        match self.allocate_slow_locked(self.state.lock(), request) {
+        match allocate() {
             None => processed.map(|()| None),
             allocated => Ok(allocated),
         }
@@ -67,11 +74,9 @@ impl<D: Device> Heap<D> {
         segment: SegmentId,
         address: u64,
     ) -> hal::Result<Option<Allocated>> {
-        let processed = self.process_events();
-        self.reuse_in_capture();
-        let allocated = self.allocate_block(self.state.lock(), request, |blocks, policy| {
+        let choose = |blocks: &mut HeapBlocks<_>, policy: &HeapPolicy| {
             let rounded = policy.round(request.requested);
-            if self.elastic.is_some() {
+            if self.is_elastic() {
                 return blocks.allocate_in(segment, address, rounded);
             }
             if !blocks.is_of_kind(address, rounded) {
@@ -85,8 +90,8 @@ impl<D: Device> Heap<D> {
                 blocks.split_grows(kind, split.blocks, split.bytes);
             }
             found.unwrap_or(BlockId::NONE)
-        });
-        if allocated.is_none() { processed.map(|()| None) } else { Ok(allocated) }
+        };
+        self.after_events(|| self.allocate_block(self.state.lock(), request, choose))
     }
 
     /// Allocates the block that `choose` takes out of the free ones.

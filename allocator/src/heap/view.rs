@@ -41,7 +41,7 @@ impl<D: Device> fmt::Debug for Heap<D> {
             .field("number", &self.number)
             .field("stream", &self.stream_state.handle)
             .field("reserved", &self.reserved())
-            .field("elastic", &self.elastic.is_some())
+            .field("elastic", &self.is_elastic())
             .finish_non_exhaustive()
     }
 }
@@ -85,15 +85,13 @@ impl<D: Device> Heap<D> {
 
     /// The start of the block that contains an address, and its state.
     pub(crate) fn around(&self, address: u64) -> Option<(u64, BlockState)> {
-        let mut state = self.state.lock();
-        state.blocks.coalesce();
+        let state = self.lock_coalesced();
         state.blocks.around(address).map(|(_, block)| (block.address, block.state))
     }
 
     /// Returns why `bytes` cannot be allocated at an address in a segment of the heap.
     pub(crate) fn why_not_free(&self, address: u64, bytes: u64) -> AddressProblem {
-        let mut state = self.state.lock();
-        state.blocks.coalesce();
+        let state = self.lock_coalesced();
         let of_kind = state.blocks.is_of_kind(address, state.policy.round(bytes));
         let around = state.blocks.around(address).filter(|_| !state.asleep);
         around.map_or(AddressProblem::Unmapped, |(_, block)| match block.state {
@@ -140,7 +138,7 @@ impl<D: Device> Heap<D> {
         let state = self.state.lock();
         state.blocks.check()?;
         for kind in [SegmentKind::Small, SegmentKind::Large] {
-            let direct = state.blocks.segments().filter(|segment| segment.kind == kind && self.elastic.is_none());
+            let direct = state.blocks.segments().filter(|segment| segment.kind == kind && !self.is_elastic());
             let (segments, bytes) = direct.fold((0, 0), |(count, bytes), segment| (count + 1, bytes + segment.bytes));
             let mut chunks = state.blocks.chunks();
             chunks.retain(|chunk| chunk.kind == kind && self.shared.chunks.has_memory(chunk.id));

@@ -95,7 +95,7 @@ thread_local! {
 pub(crate) struct Callbacks {
     /// The actions that any sink receives; relaxed, since a sink added now may miss what happens now.
     wanted: AtomicU16,
-    /// The trackers, and the subscriber of the crate `tracing`; each with the actions that it receives.
+    /// The trackers, each with the actions that it receives.
     sinks: RwLock<Vec<(u16, Arc<TraceSink>)>>,
     pub(crate) oom: RwLock<Vec<Arc<OomCallback>>>,
     pub(crate) free_memory: RwLock<Vec<Arc<FreeMemoryCallback>>>,
@@ -103,38 +103,6 @@ pub(crate) struct Callbacks {
 }
 
 impl Callbacks {
-    /// The callbacks of a new allocator. Rare events go to the subscriber of the crate `tracing`, with that feature.
-    pub(crate) fn new() -> Self {
-        let callbacks = Self::default();
-        #[cfg(feature = "tracing")]
-        {
-            let frequent = bit(TraceAction::Alloc) | bit(TraceAction::FreeRequested) | bit(TraceAction::FreeCompleted);
-            let event = |event: &TraceEvent| {
-                tracing::debug!(
-                    target: "cachette",
-                    action = event.action.name(),
-                    address = event.address,
-                    bytes = event.bytes,
-                    stream = event.stream.raw(),
-                    pool = %event.pool,
-                );
-            };
-            let out_of_memory = |report: &OutOfMemory| {
-                tracing::warn!(
-                    target: "cachette",
-                    action = TraceAction::OutOfMemory.name(),
-                    device = report.device.0,
-                    requested = report.requested,
-                    reserved = report.reserved,
-                    "{report}"
-                );
-            };
-            callbacks.add_sink(!(frequent | bit(TraceAction::OutOfMemory)), Arc::new(event));
-            callbacks.oom.write().push(Arc::new(out_of_memory));
-        }
-        callbacks
-    }
-
     pub(crate) fn add_sink(&self, actions: u16, sink: Arc<TraceSink>) {
         self.sinks.write().push((actions, sink));
         self.wanted.fetch_or(actions, Relaxed);
@@ -187,10 +155,8 @@ impl Callbacks {
         }
     }
 
-    /// Waits for other streams, inside a span of the crate `tracing`, with that feature. Observers learn how long.
+    /// Waits for other streams. Observers learn how long.
     pub(crate) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
-        #[cfg(feature = "tracing")]
-        let _span = tracing::debug_span!(target: "cachette", "wait").entered();
         let began = (!self.notices.read().is_empty()).then(Instant::now);
         let done = wait();
         if let Some(began) = began {

@@ -43,7 +43,7 @@ impl<D: Device> AllocatorState<D> {
         let mut by_pool: BTreeMap<PoolId, (String, u64)> = BTreeMap::new();
         for heap in self.heaps.iter().filter(|heap| heap.has_memory()) {
             let pool = by_pool.entry(heap.pool_id()).or_insert_with(|| {
-                let tag = heap.pool().map_or_else(String::new, |pool| pool.tag.clone());
+                let tag = heap.pool().map_or_else(String::new, |pool| pool.options.tag.clone());
                 (tag, 0)
             });
             pool.1 += heap.reserved();

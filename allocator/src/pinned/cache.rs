@@ -278,7 +278,7 @@ impl<D: Device> PinnedCache<D> {
                 // It also waits for what another thread returns. Segments that the driver fails to free stay available.
                 let _ = self.release_free();
             }
-            if let Some(allocated) = self.alloc_segment(bytes, label)? {
+            if let Some(allocated) = self.alloc_segment(bytes, label, attempt > 0)? {
                 return Ok(allocated);
             }
         }
@@ -291,10 +291,11 @@ impl<D: Device> PinnedCache<D> {
         })
     }
 
-    fn alloc_segment(&self, bytes: u64, label: Label) -> hal::Result<Option<PinnedBlock>> {
+    /// Allocates a block in a new segment, which has no room for others if memory is `short`.
+    fn alloc_segment(&self, bytes: u64, label: Label, short: bool) -> hal::Result<Option<PinnedBlock>> {
         let config = self.shared.settings.config();
         let cached = config.pinned_max_cached_bytes().is_none_or(|most| bytes <= most);
-        let Ok(wanted) = usize::try_from(segment_bytes(rounded(bytes), cached)) else { return Ok(None) };
+        let Ok(wanted) = usize::try_from(segment_bytes(rounded(bytes), cached && !short)) else { return Ok(None) };
         let cut = self.cut_reserve(rounded(bytes), wanted, &config);
         let (memory, wanted) = match cut.map_or_else(|| Ok((self.make(wanted, &config)?, wanted)), Ok::<_, hal::Error>)
         {

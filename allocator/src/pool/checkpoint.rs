@@ -31,15 +31,6 @@ impl Checkpoint {
     pub const fn pool(&self) -> PoolId {
         self.pool
     }
-
-    /// The allocated addresses, in order.
-    #[must_use]
-    pub fn addresses(&self) -> Vec<u64> {
-        let blocks = self.heaps.iter().flat_map(|(_, blocks)| blocks);
-        let mut addresses: Vec<u64> = blocks.map(|block| block.address).collect();
-        addresses.sort_unstable();
-        addresses
-    }
 }
 
 /// The changes of a restore.
@@ -112,10 +103,10 @@ impl<D: Device> Pool<D> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SavedBlock {
-    address: u64,
-    bytes: u64,
-    requested: u64,
+pub(crate) struct SavedBlock {
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    pub(crate) requested: u64,
     label: Label,
 }
 
@@ -135,13 +126,7 @@ impl SavedBlock {
 
 impl<D: Device> Heap<D> {
     fn save(&self) -> Result<Vec<SavedBlock>, PoolProblem> {
-        let mut state = self.state.lock();
-        state.blocks.coalesce();
-        let waiting = state.blocks.iter().find(|(_, block)| block.state == BlockState::Pending);
-        match waiting {
-            Some((_, block)) => Err(PoolProblem::Waiting { address: block.address }),
-            None => Ok(allocated(&state).into_iter().map(|(_, now)| now).collect()),
-        }
+        settled(&self.lock_coalesced())
     }
 
     fn check_restore(&self, saved: &[SavedBlock]) -> Result<(), PoolProblem> {
@@ -301,6 +286,14 @@ impl<D: Device> Heap<D> {
 /// The saved allocations by address; no two have the same.
 fn by_address(saved: &[SavedBlock]) -> BTreeMap<u64, SavedBlock> {
     saved.iter().map(|block| (block.address, *block)).collect()
+}
+
+/// The current allocations. Fails while a block is pending.
+pub(crate) fn settled<D: Device>(state: &HeapState<D>) -> Result<Vec<SavedBlock>, PoolProblem> {
+    match state.blocks.iter().find(|(_, block)| block.state == BlockState::Pending) {
+        Some((_, block)) => Err(PoolProblem::Waiting { address: block.address }),
+        None => Ok(allocated(state).into_iter().map(|(_, now)| now).collect()),
+    }
 }
 
 /// The current allocations, with their blocks.

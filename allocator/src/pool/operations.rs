@@ -18,7 +18,6 @@ use crate::observe::history::Level;
 use crate::pool::PoolId;
 use crate::pool::pool_state::{Launches, PoolState};
 use crate::pool::route;
-use crate::source::SourceEvent;
 use crate::stream::Stream;
 use crate::stream_state::StreamState;
 
@@ -69,7 +68,7 @@ impl<D: Device> AllocatorState<D> {
     ) -> Result<&Arc<Heap<D>>, Error> {
         let make = || {
             let _turn = self.config_turn.lock();
-            let elastic = self.is_elastic() && pool.permits_elastic();
+            let elastic = self.shared.is_elastic() && pool.permits_elastic();
             let heap = self.idle_heap(stream_state, elastic).or_else(|| self.add_heap(stream_state, elastic, None))?;
             heap.set_pool(pool);
             Some(heap.number)
@@ -84,7 +83,7 @@ impl<D: Device> AllocatorState<D> {
 
     /// Finds an empty heap of the same stream state and kind that an earlier pool left behind.
     fn idle_heap(&self, stream_state: &Arc<StreamState<D>>, elastic: bool) -> Option<&Arc<Heap<D>>> {
-        let fits = |number| self.heaps.get(number).is_some_and(|heap| heap.elastic.is_some() == elastic);
+        let fits = |number| self.heaps.get(number).is_some_and(|heap| heap.is_elastic() == elastic);
         self.heaps.get(self.pools.idle_heap(stream_state.number, fits)?)
     }
 
@@ -110,7 +109,6 @@ impl<D: Device> AllocatorState<D> {
             return;
         }
         state.use_on_oom.store(false, Relaxed);
-        state.notify(SourceEvent::Released(self.shared.device.info().ordinal, state.id.pair()));
         // A destructor cannot return a failure. The next call that empties the cache retries.
         let _ = self.empty_pool(state);
         self.forget_pools(state.id, EXAMINED);

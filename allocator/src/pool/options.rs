@@ -11,16 +11,17 @@ use crate::source::Source;
 #[must_use]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct PoolOptions {
-    pub(super) id: Option<PoolId>,
-    pub(super) source: Option<Arc<dyn Source>>,
-    pub(super) no_split: bool,
-    pub(super) use_on_oom: bool,
-    pub(super) whole_segments: bool,
-    pub(super) tag: String,
-    pub(super) priority: Option<Priority>,
-    pub(super) reload: Option<PoolCallback>,
-    pub(super) registered: bool,
-    pub(super) before_sleep: Option<PoolCallback>,
+    pub(crate) id: Option<PoolId>,
+    pub(crate) source: Option<Arc<dyn Source>>,
+    pub(crate) no_split: bool,
+    pub(crate) use_on_oom: bool,
+    pub(crate) whole_segments: bool,
+    /// Empty for none.
+    pub(crate) tag: String,
+    pub(crate) priority: Option<Priority>,
+    pub(crate) reload: Option<PoolCallback>,
+    pub(crate) registered: bool,
+    pub(crate) before_sleep: Option<PoolCallback>,
 }
 
 impl PoolOptions {

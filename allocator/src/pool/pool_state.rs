@@ -11,11 +11,9 @@ use std::thread::{self, ThreadId};
 
 use cachette_hal::Device;
 
-use super::options::{PoolCallback, Priority};
 use super::{PoolId, PoolOptions, PoolProblem};
 use crate::error::Error;
 use crate::fence::Fence;
-use crate::source::{Source, SourceEvent};
 use crate::stream_state::StreamState;
 use crate::sync::{Mutex, StreamTable};
 
@@ -31,12 +29,10 @@ pub(crate) struct PoolState {
     pub(crate) growables: StreamTable,
     /// The numbers of the pool's heaps, which `streams` has too.
     pub(crate) heaps: Mutex<BTreeSet<u32>>,
-    /// The source of segments; `None` for the device.
-    pub(crate) source: Option<Arc<dyn Source>>,
+    /// What the pool was created with. The next two can change.
+    pub(crate) options: PoolOptions,
     /// Whether blocks are never split, so that each segment has one block.
     pub(crate) no_split: AtomicBool,
-    /// Whether elastic memory for large requests comes in whole segments.
-    pub(crate) whole_segments: bool,
     /// Whether free blocks serve requests of other pools before those fail.
     pub(super) use_on_oom: AtomicBool,
     /// Whether graphs may use the memory, so that no segment is released before the last user is gone.
@@ -54,22 +50,12 @@ pub(crate) struct PoolState {
     turn: Mutex<()>,
     /// The thread that holds `turn`.
     turning: Mutex<Option<ThreadId>>,
-    /// The priority of an evictable pool; `None` if the pool is never evicted.
-    pub(crate) priority: Option<Priority>,
-    /// The callback that writes dropped contents again; `None` if an eviction keeps them.
-    pub(crate) reload: Option<PoolCallback>,
-    /// Whether the memory behind its addresses never changes while the pool has users.
-    pub(crate) registered: bool,
-    /// The callback that agrees to a sleep.
-    pub(crate) before_sleep: Option<PoolCallback>,
     /// Whether contents were dropped that `reload` has not written again; changed under the turn.
     pub(crate) is_lost: AtomicBool,
     /// The guards that keep the pool on the device. An eviction reads it under the turn.
     pub(crate) guards: AtomicU64,
     /// When the last guard was dropped, in the order of all pools.
     pub(crate) last_resident: AtomicU64,
-    /// The tag by which several pools sleep and wake together; empty for none.
-    pub(crate) tag: String,
     /// The segments that the source has allocated: start and size. No two overlap.
     made: Mutex<BTreeMap<u64, u64>>,
     /// The number of owners, routes, captures and graphs.
@@ -84,33 +70,14 @@ const FOR_NOW: u8 = 1;
 const KEPT: u8 = 2;
 
 impl PoolState {
-    pub(super) fn new(id: PoolId, options: &PoolOptions) -> Self {
-        Self {
-            source: options.source.clone(),
-            no_split: options.no_split.into(),
-            whole_segments: options.whole_segments,
-            use_on_oom: options.use_on_oom.into(),
-            tag: options.tag.clone(),
-            priority: options.priority,
-            reload: options.reload.clone(),
-            registered: options.registered,
-            before_sleep: options.before_sleep.clone(),
-            uses: AtomicU64::new(1),
-            ..Self::forgotten(id)
-        }
+    pub(super) fn new(id: PoolId, options: PoolOptions) -> Self {
+        let (no_split, use_on_oom) = (options.no_split.into(), options.use_on_oom.into());
+        Self { options, no_split, use_on_oom, uses: AtomicU64::new(1), ..Self::forgotten(id) }
     }
 
     /// Returns a placeholder that owns the heaps of a removed pool, until another pool gets them.
     pub(super) fn forgotten(id: PoolId) -> Self {
         Self { id, ..Self::default() }
-    }
-
-    /// Passes an event to the source, if there is one. The heap passes recorded streams.
-    pub(super) fn notify(&self, event: SourceEvent) {
-        if let Some(source) = &self.source {
-            // SAFETY: 1. the event is not `StreamRecorded`.
-            unsafe { source.notify(event) };
-        }
     }
 
     pub(crate) fn is_used(&self) -> bool {
@@ -156,7 +123,7 @@ impl PoolState {
     }
 
     pub(crate) fn keeps(&self) -> bool {
-        self.registered || self.kept.load(Relaxed) != RELEASED
+        self.options.registered || self.kept.load(Relaxed) != RELEASED
     }
 
     /// Returns whether the pool sleeps, or is about to.
@@ -205,10 +172,10 @@ impl PoolState {
         SleepTurn { state: self, _held: held }
     }
 
-    /// Returns whether the pool's heaps may be elastic, if those of the allocator are. Blocks that share an elastic
-    /// segment would break the promise of a pool that does not split.
+    /// Returns whether the pool's heaps may be elastic, if those of the allocator are. Elastic memory is the device's and
+    /// not a source's, and blocks that share a segment would break the promise of a pool that does not split.
     pub(crate) fn permits_elastic(&self) -> bool {
-        !self.no_split.load(Relaxed) && self.source.as_ref().is_none_or(|source| source.permits_elastic())
+        !self.no_split.load(Relaxed) && self.options.source.is_none()
     }
 
     /// Returns whether unused memory may be released to the device or to other heaps. Callers hold the lock of the

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::pool_state::{PoolEntry, PoolState};
 use super::{PoolId, PoolProblem};
 use crate::error::Error;
-use crate::source::SourceEvent;
 use crate::sync::Mutex;
 
 #[derive(Debug, Default)]
@@ -78,10 +77,6 @@ impl Pools {
             table.left.insert(state.id);
         }
         last
-    }
-
-    pub(crate) fn notify(&self, event: SourceEvent) {
-        self.select(|_| true).iter().for_each(|state| state.notify(event));
     }
 
     /// Returns the pool `id` if it has no users.

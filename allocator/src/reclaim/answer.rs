@@ -2,11 +2,13 @@
 
 use std::cmp::Reverse;
 use std::fs;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+#[cfg(feature = "history")]
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
-use cachette_hal::Device;
+use cachette_hal::{Device, ErrorKind};
 use cachette_ipc::reclaim::{Figures, Give, Holder, Neighbour, Place, register};
 
 use crate::allocator::allocator_state::AllocatorState;
@@ -83,6 +85,7 @@ impl<D: Device> Neighbour for AllocatorState<D> {
         let outside = self.shared.outside.stats();
         figures.outside = (!outside.is_empty()).then_some(outside.device.current);
         (figures.outside_managed, figures.outside_host) = (outside.managed.current, outside.host.current);
+        figures.is_ending = self.reclaim.is_ending.load(Relaxed);
         figures
     }
 
@@ -97,6 +100,11 @@ impl<D: Device> Neighbour for AllocatorState<D> {
             if bytes > 0 {
                 given += self.evict(PoolId::DEFAULT, give.below.map(Priority), || bytes);
             }
+        }
+        // The thread that answers makes no call that may wait for the driver, so this one looks.
+        let failed = if given == 0 { self.shared.device.memory_info().err() } else { None };
+        if failed.is_some_and(|error| error.kind() == ErrorKind::ShuttingDown) {
+            self.reclaim.is_ending.store(true, Relaxed);
         }
         self.shared.totals.given.fetch_add(given, Relaxed);
         given
@@ -131,9 +139,9 @@ impl<D: Device> Neighbour for AllocatorState<D> {
 /// Writes a snapshot to a new file for temporary files, and returns its path.
 #[cfg(feature = "history")]
 fn snapshot_file(snapshot: &Snapshot) -> Option<String> {
-    /// Relaxed: only the numbers must differ.
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let name = format!("cachette-{}-{}.json", std::process::id(), NEXT.fetch_add(1, Relaxed));
+    // Nobody can guess it, so no other user has put a link there.
+    let random = RandomState::new().hash_one(());
+    let name = format!("cachette-{}-{random:016x}.json", std::process::id());
     let path = std::env::temp_dir().join(name);
     save(snapshot, &path).ok()?;
     path.into_os_string().into_string().ok()

@@ -48,7 +48,6 @@ impl<D: Device> AllocatorState<D> {
 
 impl<D: Device> Heap<D> {
     /// The segments or chunks that can be released now: a number that identifies each in this heap, and its bytes.
-    #[cfg(feature = "ipc")]
     pub(super) fn idle_memory(&self) -> Vec<(u64, u64)> {
         let mut state = self.state.lock();
         if state.asleep || !self.permits_release() {
@@ -64,7 +63,7 @@ impl<D: Device> Heap<D> {
     /// Releases the idle segments or chunks that are `wanted`, by number and bytes, after a wait for their uses. Returns
     /// their bytes.
     pub(super) fn release_wanted(&self, mut wanted: impl FnMut(u64, u64) -> bool) -> hal::Result<u64> {
-        if self.elastic.is_none() {
+        if !self.is_elastic() {
             let idle = self.idle_segments()?.into_iter().filter(|idle| wanted(idle.order.into(), idle.bytes));
             return sum_all(idle.map(|idle| self.release(idle)));
         }

@@ -17,6 +17,9 @@ use crate::sync::Mutex;
 /// What identifies host devices that no other process shares. Each process has one, with the same identity.
 const UNSHARED: &[u8] = b"cachettehost";
 
+/// For so long a process keeps what it received, in milliseconds, unless a request would fail.
+pub(super) const KEPT: u64 = 1000;
+
 /// The ticks in the time after which memory is released.
 pub(super) const SAMPLES: u32 = 8;
 
@@ -34,9 +37,13 @@ pub(crate) struct ReclaimState {
     pub(super) registration: Mutex<Option<Registration>>,
     /// Whether [`Notice::Alone`] was sent.
     told: AtomicBool,
+    /// Whether the driver is shutting down.
+    pub(super) is_ending: AtomicBool,
     begun: Instant,
     /// When memory was last received, in milliseconds after `begun` and one more; zero for never.
     received: AtomicU64,
+    /// The bytes that were received without a pause.
+    received_bytes: AtomicU64,
     pub(super) samples: Mutex<IdleSamples>,
     /// When the last sample was taken.
     sampled: Mutex<Option<Instant>>,
@@ -50,8 +57,10 @@ impl ReclaimState {
             joined: AtomicBool::new(false),
             registration: Mutex::default(),
             told: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
             begun: Instant::now(),
             received: AtomicU64::new(0),
+            received_bytes: AtomicU64::new(0),
             samples: Mutex::default(),
             sampled: Mutex::default(),
         }
@@ -98,8 +107,14 @@ impl ReclaimState {
         config.reclaim().unwrap_or_else(|| self.by_default.load(Relaxed))
     }
 
-    pub(super) fn note_received(&self) {
+    pub(super) fn note_received(&self, bytes: u64) {
+        self.received_bytes.store(self.received_lately().saturating_add(bytes), Relaxed);
         self.received.store(self.milliseconds() + 1, Relaxed);
+    }
+
+    /// The bytes that were received without a pause of [`KEPT`], up to now.
+    pub(super) fn received_lately(&self) -> u64 {
+        if self.received_ago().is_some_and(|ago| ago < KEPT) { self.received_bytes.load(Relaxed) } else { 0 }
     }
 
     fn milliseconds(&self) -> u64 {
@@ -131,7 +146,7 @@ mod tests {
         let state = ReclaimState::new(Weak::<AllocatorState<AnyDevice>>::new());
         assert_eq!(state.received_ago(), None, "none was received");
         let begun = Instant::now();
-        state.note_received();
+        state.note_received(1);
         thread::sleep(Duration::from_millis(5));
         let ago = state.received_ago().map(Duration::from_millis);
         // Both are cut to whole milliseconds.

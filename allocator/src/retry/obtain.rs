@@ -38,10 +38,7 @@ impl<D: Device> Retry<'_, D> {
             if may_help && !mem::replace(&mut emptied, true) {
                 self.callbacks_and_caches()?;
             } else if !(may_help && self.obtain_memory()) {
-                let report = self.report();
-                self.shared.totals.ooms.fetch_add(1, Relaxed);
-                self.shared.callbacks.report_oom(&report);
-                return Err(report.into());
+                return Err(self.fail(self.report()));
             }
         }
         Ok(())

@@ -72,7 +72,7 @@ impl<D: Device> Retry<'_, D> {
             never_block: !self.may_wait(),
             capturing: self.heap.stream_state.is_capturing(),
             elastic: (shared.device.virtual_memory().is_ok() && pool.is_none_or(|pool| pool.permits_elastic()))
-                .then(|| self.heap.elastic.is_some()),
+                .then(|| self.heap.is_elastic()),
             neighbours: self.others.neighbours(),
             sites: self.sites(stacks),
         }
@@ -85,7 +85,7 @@ impl<D: Device> Retry<'_, D> {
         let (mut fragmented, mut asleep, mut stacks) = (0, 0, Vec::new());
         for heap in self.inner.heaps.all() {
             let id = heap.pool_id();
-            let pool = pools.entry(id).or_insert(PoolFigures::new(id));
+            let pool = pools.entry(id).or_insert(PoolFigures { id, ..PoolFigures::default() });
             let state = heap.lock_coalesced();
             if state.asleep {
                 asleep += state
@@ -99,11 +99,9 @@ impl<D: Device> Retry<'_, D> {
             pool.reserved += heap.reserved();
             for (id, block) in state.blocks.iter() {
                 let bytes = block.bytes();
+                labels.add(block.label, if block.is_in_use() { bytes } else { 0 });
                 match block.state {
-                    BlockState::Allocated => {
-                        pool.allocated += bytes;
-                        labels.add(block.label, bytes);
-                    }
+                    BlockState::Allocated => pool.allocated += bytes,
                     BlockState::Pending => pool.pending += bytes,
                     _ if HeapCopy::is_free(block) => {
                         pool.largest_free = pool.largest_free.max(bytes);

@@ -114,7 +114,7 @@ impl<D: Device> Retry<'_, D> {
             if self.frees() != frees {
                 self.alloc_segment_again()?;
             }
-            for uses in ended.iter().filter(|uses| uses.heap.elastic.is_some()) {
+            for uses in ended.iter().filter(|uses| uses.heap.is_elastic()) {
                 let stream = |uses: &EndingUses<D>| uses.fences[0].order_key().0;
                 let next = uses_to_end(&uses.heap, uses.last + 1);
                 waiting.extend(next.into_iter().filter(|next| stream(next) == stream(uses)));
@@ -179,7 +179,7 @@ struct EndingUses<D: Device> {
 ///
 /// Elastic segments release chunks one by one. Fences pass in order, so the next one of each stream is enough.
 fn uses_to_end<D: Device>(heap: &Arc<Heap<D>>, first: u64) -> Vec<EndingUses<D>> {
-    let sets: Vec<_> = if heap.elastic.is_some() {
+    let sets: Vec<_> = if heap.is_elastic() {
         heap.state.lock().pending.first_fences().into_iter().map(|fence| vec![fence]).collect()
     } else {
         let segments = segments_to_come(&heap.copy());

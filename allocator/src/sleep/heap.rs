@@ -158,7 +158,7 @@ impl<D: Device> Heap<D> {
 
     /// Bytes of chunks that currently have no memory.
     pub(crate) fn slept(&self) -> u64 {
-        self.elastic.as_ref().map_or(0, |elastic| elastic.slept.load(Relaxed))
+        self.elastic().map_or(0, |elastic| elastic.slept.load(Relaxed))
     }
 
     /// Returns every chunk, with the addresses in it whose contents must be kept: those in use, or all if `whole`.
@@ -185,7 +185,7 @@ impl<D: Device> Heap<D> {
 
     /// Counts a chunk whose memory was returned to the device.
     pub(crate) fn note_slept(&self, chunk: Chunk) {
-        let Some(elastic) = &self.elastic else { return };
+        let Some(elastic) = self.elastic() else { return };
         let state = self.state.lock();
         elastic.slept.fetch_add(chunk.bytes, Relaxed);
         self.counters.lower(Counted::ReservedBytes, chunk.kind, chunk.bytes);
@@ -198,7 +198,7 @@ impl<D: Device> Heap<D> {
 
     /// Counts a chunk that has memory again. The limit already includes its bytes.
     pub(crate) fn note_woken(&self, chunk: Chunk) {
-        let Some(elastic) = &self.elastic else { return };
+        let Some(elastic) = self.elastic() else { return };
         self.shared.totals.device_allocs.fetch_add(1, Relaxed);
         let state = self.state.lock();
         elastic.slept.fetch_sub(chunk.bytes, Relaxed);
@@ -210,7 +210,7 @@ impl<D: Device> Heap<D> {
 
     /// Removes the idle chunks without memory. The device holds nothing for them.
     pub(crate) fn forget_idle_chunks(&self) {
-        let Some(elastic) = &self.elastic else { return };
+        let Some(elastic) = self.elastic() else { return };
         let mut state = self.state.lock();
         let mut gone = Vec::new();
         for (chunk, block) in state.blocks.idle_chunks() {
@@ -235,7 +235,7 @@ impl<D: Device> Heap<D> {
     }
 
     pub(crate) fn address_ranges(&self) -> Vec<(DevicePtr, u64)> {
-        let ranges = self.elastic.iter().map(|elastic| elastic.ranges.lock().clone());
+        let ranges = self.elastic().into_iter().map(|elastic| elastic.ranges.lock().clone());
         ranges.flatten().collect()
     }
 
@@ -253,7 +253,7 @@ impl<D: Device> Heap<D> {
             return Err(error);
         }
         // The heap releases its ranges when it is dropped. By then another owner may have reserved this one.
-        if let Some(elastic) = &self.elastic {
+        if let Some(elastic) = self.elastic() {
             elastic.ranges.lock().retain(|known| *known != range);
         }
         Ok(())

@@ -48,8 +48,7 @@ fn restore_failing(host: HostConfig, nth: u64, kind: ErrorKind, twice: bool) -> 
     let (pool, blocks) = bed.allocator.restore_addresses(&saved, &stream).unwrap();
     assert_places(&saved, &blocks);
     assert_eq!(bed.device.physical_bytes(), held + saved.bytes());
-    drop((blocks, pool, live, other, stream, side));
-    bed.close();
+    bed.close((blocks, pool, live, other, stream, side));
     reached
 }
 

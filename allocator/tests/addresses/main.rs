@@ -85,9 +85,10 @@ impl Bed {
         read.iter().all(|read| *read == byte)
     }
 
-    /// Drops the allocator: the device then has everything back.
-    fn close(self) {
+    /// Drops what has memory or streams of the allocator, and then that: the device has everything back.
+    fn close<T>(self, last: T) {
         let Self { device, allocator, turn: _turn } = self;
+        drop(last);
         allocator.check().unwrap();
         drop(allocator);
         assert_eq!(device.live(), Live::default());

@@ -72,7 +72,6 @@ proptest! {
         run(&bed, None, &streams, &after, &mut others);
         check_apart(blocks.iter().chain(&later).chain(&others).chain(&outside));
         bed.allocator.check().unwrap();
-        drop((blocks, later, others, outside, pool, streams));
-        bed.close();
+        bed.close((blocks, later, others, outside, pool, streams));
     }
 }

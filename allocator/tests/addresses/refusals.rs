@@ -59,8 +59,7 @@ fn a_taken_address_names_the_mapping_of_the_kernel() {
     assert_eq!(unsafe { libc::munmap(taken, 4096) }, 0);
     let stream = bed.stream();
     drop(bed.allocator.restore_addresses(&saved, &stream).unwrap());
-    drop(stream);
-    bed.close();
+    bed.close(stream);
 }
 
 #[test]
@@ -73,8 +72,7 @@ fn a_taken_address_names_the_segment_of_this_process_and_its_pool() {
     let AddressHolder::Segment { pool: id, start, end } = holder else { panic!("{holder}") };
     assert_eq!(id, pool.id().to_string());
     assert!(start <= saved.segments()[0].base && saved.segments()[0].end() <= end);
-    drop((blocks, pool, stream));
-    bed.close();
+    bed.close((blocks, pool, stream));
 }
 
 #[test]
@@ -89,8 +87,7 @@ fn addresses_that_a_sleeping_pool_needs_stay_its_own() {
     assert!(matches!(&holder, AddressHolder::Segment { pool: id, .. } if *id == pool.id().to_string()), "{holder}");
     pool.wake().unwrap();
     assert_eq!(pool.save_addresses().unwrap(), saved);
-    drop((blocks, pool, stream));
-    bed.close();
+    bed.close((blocks, pool, stream));
 }
 
 #[test]
@@ -119,7 +116,7 @@ fn a_file_of_another_card_or_driver_is_refused_with_both_facts() {
         assert!(matches!(&problem, AddressesProblem::OtherDevice { fact: found, .. } if *found == fact), "{problem}");
         assert!(problem.to_string().contains("restore them on such a machine"), "{problem}");
     }
-    bed.close();
+    bed.close(());
 }
 
 #[test]
@@ -130,15 +127,13 @@ fn only_elastic_segments_are_saved_and_restored() {
     assert_eq!(pool_problem(pool.save_addresses()), PoolProblem::NotElastic);
     let segments = [AddressRange { base: 1 << 40, bytes: PAGE }];
     assert_eq!(problem(pool.restore_segments(&segments, &stream)), AddressesProblem::NotElastic);
-    drop((blocks, pool, stream));
-    bed.close();
+    bed.close((blocks, pool, stream));
     let bed = Bed::on(HostConfig::default().without(Feature::VirtualMemory));
     let stream = bed.stream();
     let (pool, blocks) = bed.pool(&[MIB], &stream);
     assert!(matches!(pool.save_addresses(), Err(Error::Missing(_))));
     assert!(matches!(pool.restore_segments(&segments, &stream), Err(Error::Missing(_))));
-    drop((blocks, pool, stream));
-    bed.close();
+    bed.close((blocks, pool, stream));
 }
 
 #[test]
@@ -157,8 +152,7 @@ fn a_pool_with_pending_blocks_or_asleep_is_not_saved() {
     pool.sleep(Contents::Keep).unwrap();
     assert_eq!(pool_problem(pool.save_addresses()), PoolProblem::Asleep);
     pool.wake().unwrap();
-    drop((blocks, pool, stream, side));
-    bed.close();
+    bed.close((blocks, pool, stream, side));
 }
 
 #[test]
@@ -182,8 +176,7 @@ fn segments_that_are_no_whole_pages_in_order_are_refused() {
         assert!(matches!(problem, AddressesProblem::Unusable { page: PAGE, .. }), "{problem}");
         assert_eq!(bed.device.total_calls(), calls);
     }
-    drop((pool, stream));
-    bed.close();
+    bed.close((pool, stream));
 }
 
 #[test]
@@ -209,6 +202,5 @@ fn memory_that_is_short_is_reported_and_evicts_what_is_idle_before() {
     assert_eq!(bed.device.calls(Call::Reserve), calls, "no device has so much");
     drop(live);
     let (pool, blocks) = bed.allocator.restore_addresses(&saved, &stream).unwrap();
-    drop((blocks, pool, stream, side));
-    bed.close();
+    bed.close((blocks, pool, stream, side));
 }

@@ -29,8 +29,7 @@ fn blocks_lie_where_they_were_and_their_contents_are_kept() {
     for (byte, block) in (1..).zip(&blocks) {
         assert!(bed.holds(block.address(), block.bytes(), byte, &stream));
     }
-    drop((blocks, pool, stream));
-    bed.close();
+    bed.close((blocks, pool, stream));
 }
 
 #[test]
@@ -44,8 +43,7 @@ fn another_allocator_restores_what_one_that_ended_has_saved() {
     let stream = bed.stream();
     let (pool, blocks) = bed.allocator.restore_addresses(&saved, &stream).unwrap();
     assert_places(&saved, &blocks);
-    drop((blocks, pool, stream));
-    bed.close();
+    bed.close((blocks, pool, stream));
 }
 
 #[test]
@@ -65,8 +63,7 @@ fn blocks_of_several_streams_come_into_one_and_know_theirs() {
     let (pool, blocks) = bed.allocator.restore_addresses(&saved, &streams[1]).unwrap();
     assert_places(&saved, &blocks);
     assert!(blocks.iter().all(|block| block.stream() == streams[1].handle()));
-    drop((blocks, pool, streams));
-    bed.close();
+    bed.close((blocks, pool, streams));
 }
 
 #[test]
@@ -85,8 +82,7 @@ fn no_memory_leaves_a_restored_pool_before_its_last_user() {
     drop(pool);
     bed.allocator.empty_cache().unwrap();
     assert_eq!(bed.device.physical_bytes(), 0, "then all of it does");
-    drop(stream);
-    bed.close();
+    bed.close(stream);
 }
 
 #[test]
@@ -109,8 +105,7 @@ fn memory_in_segments_of_a_given_pool_is_free_for_requests_at_any_address() {
     for block in saved.blocks() {
         bed.allocator.free_raw(block.address).unwrap();
     }
-    drop((pool, stream));
-    bed.close();
+    bed.close((pool, stream));
 }
 
 #[test]
@@ -129,8 +124,7 @@ fn adjacent_segments_become_one_and_chunks_are_few() {
     let after = [Call::Reserve, Call::CreateBacking, Call::Map, Call::SetAccess].map(|call| bed.device.calls(call));
     let made: Vec<_> = after.iter().zip(before).map(|(after, before)| after - before).collect();
     assert_eq!(made, [1, 3, 3, 1], "1.5 GiB are three chunks");
-    drop((pool, stream));
-    bed.close();
+    bed.close((pool, stream));
 }
 
 #[test]
@@ -142,8 +136,7 @@ fn where_sizes_do_not_mix_every_chunk_is_a_page() {
     let (pool, blocks) = bed.allocator.restore_addresses(&saved, &stream).unwrap();
     assert_places(&saved, &blocks);
     assert_eq!(bed.device.calls(Call::Map) - before, saved.bytes() / PAGE);
-    drop((blocks, pool, stream));
-    bed.close();
+    bed.close((blocks, pool, stream));
 }
 
 #[test]
@@ -160,8 +153,7 @@ fn addresses_that_a_heap_keeps_without_memory_are_given_up_and_live_ones_are_not
     let again = bed.allocator.allocate(MIB, &stream).unwrap();
     assert!(again.address() + MIB <= segments[0].base || segments[0].end() <= again.address());
     bed.allocator.check().unwrap();
-    drop((again, pool, stream));
-    bed.close();
+    bed.close((again, pool, stream));
 }
 
 #[test]
@@ -187,8 +179,7 @@ fn a_growable_allocation_keeps_its_addresses_also_without_memory() {
         }
         pool.restore_segments(&segments, &stream).unwrap();
     }
-    drop(stream);
-    bed.close();
+    bed.close(stream);
 }
 
 #[test]
@@ -198,6 +189,5 @@ fn an_empty_pool_is_saved_and_restored() {
     let saved = bed.allocator.create_pool().save_addresses().unwrap();
     let (pool, blocks) = bed.allocator.restore_addresses(&saved, &stream).unwrap();
     assert!(blocks.is_empty() && saved.segments().is_empty());
-    drop((pool, stream));
-    bed.close();
+    bed.close((pool, stream));
 }

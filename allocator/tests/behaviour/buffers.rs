@@ -36,8 +36,7 @@ fn what_is_written_is_read() {
         assert_eq!(buffer.ptr(), buffer.allocation().ptr());
         assert_eq!(buffer.stream().handle(), stream.handle());
         assert_eq!(buffer.read().unwrap(), content);
-        drop((buffer, stream));
-        test.assert_returns_everything();
+        test.assert_returns_everything_after((buffer, stream));
     }
     round_trip::<u8>(b"a");
     round_trip(&[1.5_f32, -0.25, f32::MAX]);
@@ -298,8 +297,7 @@ fn a_call_that_fails_loses_nothing() {
         }
         assert_eq!(from.read().unwrap(), [9; 700]);
         assert_eq!(to.read().unwrap(), [1; 700]);
-        drop((from, to, more, stream, side));
-        test.assert_returns_everything();
+        test.assert_returns_everything_after((from, to, more, stream, side));
         if !reached {
             assert!(nth > 10, "too little was made to fail");
             return;

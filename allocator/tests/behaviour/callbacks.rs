@@ -65,10 +65,7 @@ fn observers_learn_how_long_a_request_waited() {
             *longest = (*longest).max(*time);
         }
     });
-    let memory = test.allocate(MIB, &stream);
-    let hold = test.hold(&side);
-    memory.record_stream(&side);
-    drop(memory);
+    let hold = test.free_in_use(test.allocate(MIB, &stream), &side);
     let ending = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(30));
         drop(hold);
@@ -83,9 +80,7 @@ fn e2_the_end_of_a_free_is_told_when_other_streams_are_done() {
     let (test, [stream, side]) = TestAllocator::new().with_streams();
     let memory = test.allocate(MIB, &stream);
     let (at, seen) = (memory.address(), track(&test));
-    let hold = test.hold(&side);
-    memory.record_stream(&side);
-    drop(memory);
+    let hold = test.free_in_use(memory, &side);
     assert_eq!(told(&seen), [(TraceAction::FreeRequested, at, MIB)]);
     let_pass(hold, &side);
     let again = test.allocate(MIB, &stream);
@@ -234,8 +229,7 @@ fn h14_a_tracker_that_panics_at_an_allocation_loses_no_block() {
             drop(test.allocate(12 * MIB, &stream));
             assert_eq!(test.stats().reserved_bytes.all.current, 12 * MIB);
             test.allocator.check().unwrap();
-            drop(stream);
-            test.assert_returns_everything();
+            test.assert_returns_everything_after(stream);
         }
     }
 }
@@ -272,8 +266,7 @@ fn h14_a_tracker_that_panics_as_memory_goes_loses_none() {
         test.allocator.empty_cache().unwrap();
         assert_eq!(test.stats().reserved_bytes.all.current, 0, "{text}");
         test.allocator.check().unwrap();
-        drop(stream);
-        test.assert_returns_everything();
+        test.assert_returns_everything_after(stream);
     }
 }
 

@@ -158,8 +158,7 @@ fn p12_any_single_failure_of_the_driver_loses_nothing() {
             test.device.clear_failures();
             assert!(reached || worked.is_ok(), "{call} {nth}: {worked:?}");
             assert_usable(&test, &pool, &stream);
-            drop((pool, stream, side));
-            test.assert_returns_everything();
+            test.assert_returns_everything_after((pool, stream, side));
             if !reached {
                 break;
             }
@@ -218,8 +217,7 @@ fn p12_a_capture_whose_route_was_ended_loses_no_graph() {
     test.allocator.end_allocate_to_pool(pool.id()).expect("the capture has begun it");
     capture.end().expect_err("the route is gone");
     assert_eq!(test.device.live().graphs, 0);
-    drop((pool, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((pool, stream));
 }
 
 #[test]

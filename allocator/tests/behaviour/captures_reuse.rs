@@ -283,8 +283,7 @@ fn e6_a_driver_that_cannot_say_loses_nothing() {
             let graph = capture.end().expect("it is whole");
             drop((memory, inside));
             assert_eq!(test.stats().active.all.current, 0, "{call} {nth}");
-            drop((graph, pool, stream, side));
-            test.assert_returns_everything();
+            test.assert_returns_everything_after((graph, pool, stream, side));
         }
     }
 }

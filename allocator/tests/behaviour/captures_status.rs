@@ -41,8 +41,7 @@ fn recorded(step: Step, nth: u64) -> (u64, bool) {
     test.device.clear_failures();
     assert!(test.is_captured(&side));
     capture.end().expect("it is whole");
-    drop((pool, graphs, stream, side));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((pool, graphs, stream, side));
     (events, asked >= nth)
 }
 

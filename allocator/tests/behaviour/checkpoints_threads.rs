@@ -79,7 +79,7 @@ fn p15_a_pool_falls_asleep_after_a_restore_and_not_during_it() {
     let (test, hook) = TestAllocator::hooked(HostConfig::default(), ELASTIC);
     let streams = test.streams();
     let (pool, saved, freed) = saved_and_freed(&test, &streams);
-    let (also, live) = (Arc::clone(&pool), saved.addresses());
+    let (also, live) = (Arc::clone(&pool), [pool.live_allocations(), vec![freed]].concat());
     let sleep = move || (also.sleep(Contents::Keep).map(drop), also.check_live_allocations(&live));
     let slept = hook.start(Call::CaptureStatus, Some(streams[1].handle()), sleep);
     assert!(pool.restore(&saved).unwrap().allocated.contains(&freed));

@@ -20,8 +20,7 @@ fn x1_one_segment_of_a_stream_serves_every_size() {
     let apart = test.allocate(KIB, &other);
     assert_eq!(test.device.live().reservations, 2, "another stream has its own");
     test.assert_elastic_sound();
-    drop((live, apart, stream, other));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((live, apart, stream, other));
 }
 
 #[test]

@@ -37,8 +37,7 @@ fn x2_a_smaller_reserve_is_a_setting_and_grows_where_needed() {
     test.assert_elastic_sound();
     drop((first, second, third));
     assert!(test.allocator.empty_cache().is_ok_and(|bytes| bytes == 120 * MIB));
-    drop(stream);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(stream);
 }
 
 #[test]
@@ -53,8 +52,7 @@ fn d7_hundreds_of_streams_leave_addresses_over() {
     let all: u64 = segments.iter().map(|segment| segment.addresses).sum();
     assert!(all < 16 * TIB, "{all} bytes of addresses are reserved");
     assert!(segments[0].addresses > 141 * GIB);
-    drop((live, streams));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((live, streams));
 }
 
 #[test]
@@ -79,8 +77,7 @@ fn chunks_and_blocks_are_right_at_every_granularity() {
             drop((small, more));
             test.allocator.empty_cache().expect("nothing fails");
             assert_eq!(test.device.physical_bytes(), 0, "granularity {granularity}");
-            drop(stream);
-            test.assert_returns_everything();
+            test.assert_returns_everything_after(stream);
         }
     }
 }
@@ -98,8 +95,7 @@ fn without_addresses_only_the_request_fails() {
     test.device.clear_failures();
     drop(test.allocate(3 * MIB, &stream));
     test.assert_elastic_sound();
-    drop(stream);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(stream);
 }
 
 #[test]

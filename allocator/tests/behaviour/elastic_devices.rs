@@ -62,8 +62,7 @@ fn whole_segments_of_pools_have_chunks_of_one_size_too() {
     let pool = test.allocator.create_pool_with(options).expect("options without a source are accepted");
     let live: Vec<_> = (1..40).map(|size| pool.allocate(size * MIB, &stream).expect("there is memory")).collect();
     test.assert_elastic_sound();
-    drop((live, pool, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((live, pool, stream));
 }
 
 #[test]
@@ -83,8 +82,7 @@ fn addresses_where_a_map_failed_get_no_further_memory_if_sizes_must_be_equal() {
         let address = first.address();
         drop(first);
         assert_eq!(test.allocate(4 * MIB, &stream).address(), address, "memory that is mapped stays usable");
-        drop((second, stream));
-        test.assert_returns_everything();
+        test.assert_returns_everything_after((second, stream));
     }
 }
 
@@ -111,8 +109,7 @@ fn maps_that_keep_failing_cost_a_bounded_number_of_addresses() {
     assert_eq!(ranges(), 1, "closed addresses are released once their memory is");
     test.fill(&second, 2, &stream);
     assert_eq!(test.content(&second, &stream), Some(2));
-    drop((second, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((second, stream));
 }
 
 #[test]
@@ -124,8 +121,7 @@ fn closed_addresses_that_the_device_refuses_to_release_are_released_later() {
     test.device.fail_next(Call::Release, 1, ErrorKind::Other);
     // The first chunk of the block was mapped, and the device withholds its memory with the addresses.
     drop(test.allocate(4 * MIB, &stream));
-    drop(stream);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(stream);
 }
 
 #[test]
@@ -153,8 +149,7 @@ fn a_thousand_streams_share_what_they_free() {
     }
     test.assert_elastic_sound();
     assert_eq!(test.stats().reserved_bytes.all.peak, 20 * MIB);
-    drop(streams);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(streams);
 }
 
 #[test]
@@ -169,6 +164,5 @@ fn a_request_gets_one_chunk_and_several_if_there_are_many_streams() {
     assert_eq!(created(), 1, "the others have no memory");
     live.borrow_mut().extend(others.iter().map(|other| test.allocate(MIB, other)));
     assert_eq!(created(), 16);
-    drop((live, others, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((live, others, stream));
 }

@@ -41,8 +41,7 @@ fn chunks_stay_without_safe_aliases() {
     assert_eq!(test.device.physical_bytes(), 20 * MIB);
     test.assert_elastic_sound();
     drop(kept);
-    drop(stream);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(stream);
 }
 
 #[test]
@@ -94,10 +93,7 @@ fn old_addresses_are_unmapped_after_the_work_that_uses_them() {
 #[test]
 fn memory_that_another_stream_uses_does_not_move() {
     let (test, [one, two]) = TestAllocator::elastic("").with_streams();
-    let memory = test.allocate(8 * MIB, &one);
-    let hold = test.hold(&two);
-    memory.record_stream(&two);
-    drop(memory);
+    let hold = test.free_in_use(test.allocate(8 * MIB, &one), &two);
     let other = test.allocate(10 * MIB, &one);
     assert_eq!(test.device.physical_bytes(), 18 * MIB);
     hold.release();
@@ -163,8 +159,7 @@ fn a_stream_whose_owner_is_gone_still_lends_its_memory() {
     assert_eq!(test.device.physical_bytes(), 8 * MIB);
     test.assert_elastic_sound();
     drop(other);
-    drop(two);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(two);
 }
 
 #[test]
@@ -215,8 +210,7 @@ fn a_chunk_that_cannot_be_mapped_twice_is_unmapped_first() {
         assert_eq!(test.content(memory, stream), Some(byte));
     }
     test.assert_elastic_sound();
-    drop((kept, also, large, stream, other));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((kept, also, large, stream, other));
 }
 
 #[test]
@@ -232,8 +226,7 @@ fn a_chunk_is_not_unmapped_while_a_guard_protects_it() {
     test.device.run_until_idle();
     let larger = test.allocate(12 * MIB, &stream);
     assert_eq!(test.device.physical_bytes(), 24 * MIB, "8 MiB moved");
-    drop((kept, large, larger, stream, side));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((kept, large, larger, stream, side));
 }
 
 #[test]
@@ -256,8 +249,7 @@ fn a_busy_chunk_that_cannot_be_mapped_twice_stays_in_place() {
     drop(large);
     test.assert_elastic_sound();
     drop(kept);
-    drop(stream);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(stream);
 }
 
 #[test]
@@ -274,8 +266,7 @@ fn chunks_that_stay_are_given_back_where_memory_is_scarce() {
         drop((large, kept));
         test.assert_elastic_sound();
     }
-    drop(stream);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(stream);
 }
 
 /// Memory of `stream` that `side` is yet to copy, and that is free behind that, beside live memory. Returns the copy, the

@@ -105,8 +105,7 @@ fn to_and_fro(host: HostConfig) {
         assert_consistent(allocator);
     }
     assert_eq!(allocator.stats().num_ooms, 0);
-    drop(streams);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(streams);
 }
 
 #[test]

@@ -116,8 +116,7 @@ fn a_sink_that_panics_in_a_turn_loses_no_block() {
     armed.store(false, SeqCst);
     assert_eq!(test.allocator.allocated_bytes(), 0);
     drop(test.allocate(64 * MIB, &late));
-    drop((owner, side, late));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((owner, side, late));
 }
 
 #[test]

@@ -44,8 +44,7 @@ fn a_request_gets_a_direct_segment_instead_of_a_wait_for_the_default_stream() {
         test.calls_of(Call::Map, || drop(test.allocate(30 * MIB, &stream))) > 0
     });
     assert!(maps, "an idle default stream is no reason for direct segments");
-    drop(stream);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(stream);
 }
 
 #[test]
@@ -55,8 +54,7 @@ fn freed_direct_segments_serve_the_next_request() {
     let address = test.allocate(8 * MIB, &stream).address();
     let allocated = test.calls_of(Call::Allocate, || assert_eq!(test.allocate(8 * MIB, &stream).address(), address));
     assert_eq!(allocated, 0);
-    drop((hold, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((hold, stream));
 }
 
 #[test]
@@ -74,8 +72,7 @@ fn a_request_without_room_waits_alone() {
     assert_eq!(served, Some(true), "there is room for the other request");
     drop(hold);
     assert_eq!(waiting.recv_timeout(PATIENCE), Ok(true));
-    drop((large, small));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((large, small));
 }
 
 #[test]
@@ -84,8 +81,7 @@ fn a_request_that_must_not_block_fails_instead_of_a_wait() {
     let stream = test.stream();
     let refused = test.allocator.allocate(65 * MIB, &stream);
     assert!(refused.is_err());
-    drop((refused, hold, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((refused, hold, stream));
 }
 
 #[test]
@@ -99,6 +95,5 @@ fn a_pool_keeps_to_elastic_segments() {
     assert_eq!(waiting.recv_timeout(PATIENCE), Ok(true));
     pool.sleep(Contents::Discard).expect("it has elastic segments only");
     pool.wake().expect("there is memory");
-    drop((pool, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((pool, stream));
 }

@@ -57,18 +57,14 @@ fn e4_there_are_as_many_events_as_uses_wait_at_once() {
         drop(test.allocate(KIB, &stream));
     }
     assert_eq!(test.device.live().events, 8);
-    drop((stream, side));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((stream, side));
 }
 
 #[test]
 fn e3_one_streams_waiting_blocks_cost_another_stream_nothing() {
     let (test, [stream, side, busy]) = TestAllocator::new().with_streams();
     drop(test.allocate(KIB, &side));
-    let memory = test.allocate(KIB, &stream);
-    let hold = test.hold(&busy);
-    memory.record_stream(&busy);
-    drop(memory);
+    let hold = test.free_in_use(test.allocate(KIB, &stream), &busy);
     assert_eq!(test.calls_during(|| drop(test.allocate(KIB, &side))), 0);
     hold.release();
 }
@@ -131,9 +127,7 @@ fn e3_blocks_become_free_although_later_ones_wait() {
     let late = test.allocate(KIB, &stream);
     free_pending(&test, 2, &stream, &[&side]);
     test.device.run_until_idle();
-    let hold = test.hold(&side);
-    late.record_stream(&side);
-    drop(late);
+    let hold = test.free_in_use(late, &side);
     for (bytes, active) in [(32 * KIB, 3), (64 * KIB, 2), (32 * KIB, 2), (64 * KIB, 1), (32 * KIB, 1)] {
         drop(test.allocate(bytes, &stream));
         assert_eq!(test.stats().active.all.current, active, "after {bytes} bytes");
@@ -191,9 +185,7 @@ fn e7_a_hit_frees_the_memory_of_a_capture_that_has_ended() {
 fn e2_a_use_is_asked_once_whether_a_capture_has_it() {
     let (test, [stream, side]) = TestAllocator::new().with_streams();
     let (memory, other) = (test.allocate(12 * MIB, &stream), test.allocate(2 * MIB, &stream));
-    let hold = test.hold(&side);
-    memory.record_stream(&side);
-    drop(memory);
+    let hold = test.free_in_use(memory, &side);
     drop(other);
     // Other sizes than the last one: such a hit polls.
     drop(test.allocate(3 * MIB, &stream));

@@ -56,8 +56,7 @@ fn a_request_that_lacks_memory_evicts_a_pool_and_its_contents_come_back() {
         let guard = resident(&pool);
         assert_eq!(test.content(&memory, &stream), Some(7));
         assert_eq!((memory.address(), guard.pool().id()), (address, pool.id()));
-        drop((guard, memory, pool, stream));
-        test.assert_returns_everything();
+        test.assert_returns_everything_after((guard, memory, pool, stream));
     }
 }
 
@@ -176,6 +175,16 @@ fn a_pool_of_no_priority_is_never_evicted() {
     drop(resident(&pool));
     out_of_memory(test.allocator.allocate(40 * MIB, &stream));
     assert!(!pool.is_asleep());
+}
+
+#[test]
+fn a_pool_without_memory_stays_awake_for_its_first_request() {
+    let (test, stream) = limited(64, "");
+    let empty = test.allocator.create_pool_with(PoolOptions::new().evictable(Priority(0))).expect("they are allowed");
+    let _weights = test.allocate(60 * MIB, &stream);
+    out_of_memory(test.allocator.allocate(10 * MIB, &stream));
+    assert_eq!((empty.is_asleep(), test.allocator.stats().num_evictions), (false, 0));
+    assert!(empty.allocate(2 * MIB, &stream).is_ok());
 }
 
 #[test]
@@ -306,11 +315,40 @@ fn an_evicted_pool_that_is_dropped_leaves_nothing() {
     assert_eq!(guard.pool().use_count(), 1, "a guard is a user");
     drop(guard);
     assert_eq!(test.allocator.evict(u64::MAX).expect("it sleeps, since its memory is used"), 40 * MIB);
-    drop((memory, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((memory, stream));
 }
 
 /// Pools of twice the limit, used by threads that evict each other's, beside requests of the default pool.
+#[test]
+fn a_pool_with_a_new_guard_is_not_evicted() {
+    let (test, stream) = limited(64, "");
+    let options = PoolOptions::new().evictable(Priority(0)).reload(|_| Ok::<_, &str>(()));
+    let pool = test.allocator.create_pool_with(options).expect("the options are allowed");
+    let _memory = pool.allocate(2 * MIB, &stream).expect("there is room");
+    let (stop, tries) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                test.allocator.evict(1).expect("an eviction never fails");
+                tries.fetch_add(1, Relaxed);
+            }
+        });
+        for _ in 0..100 {
+            let here = resident(&pool);
+            let seen = tries.load(Relaxed);
+            while tries.load(Relaxed) < seen + 2 {
+                std::thread::yield_now();
+            }
+            assert!(!pool.is_asleep());
+            drop(here);
+            while !pool.is_asleep() {
+                std::thread::yield_now();
+            }
+        }
+    });
+}
+
 #[test]
 fn threads_that_evict_each_other_all_progress_and_keep_every_byte() {
     const LAYERS: u8 = 6;

@@ -159,6 +159,14 @@ impl TestAllocator {
         self.device.hold(stream.handle()).expect("the stream is live")
     }
 
+    /// Frees `memory` while held work of `side` uses it.
+    pub(crate) fn free_in_use(&self, memory: Allocation, side: &Stream) -> Hold {
+        let hold = self.hold(side);
+        memory.record_stream(side);
+        drop(memory);
+        hold
+    }
+
     /// Fills `memory` with `byte`, in stream order.
     pub(crate) fn fill(&self, memory: &impl Range, byte: u8, stream: &Stream) {
         let transfer = self.allocator.device().transfer().expect("the host device copies");
@@ -289,6 +297,12 @@ impl TestAllocator {
         assert_eq!(device.physical_bytes(), 0);
         let misuses = checked.map_or_else(Vec::new, |checked| checked.misuses());
         assert!(misuses.is_empty(), "{misuses:?}");
+    }
+
+    /// Drops what has memory or streams of the allocator, and does the same.
+    pub(crate) fn assert_returns_everything_after<T>(self, last: T) {
+        drop(last);
+        self.assert_returns_everything();
     }
 }
 

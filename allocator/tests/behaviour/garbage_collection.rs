@@ -98,10 +98,7 @@ fn d6_segments_in_use_do_not_count_for_the_average_age() {
 fn m17_collection_never_takes_what_is_in_use_by_another_stream() {
     let (test, [stream, side]) =
         TestAllocator::with("garbage_collection_threshold:0.1,memory_limit:100M").with_streams();
-    let memory = test.allocate(20 * MIB, &stream);
-    let hold = test.hold(&side);
-    memory.record_stream(&side);
-    drop(memory);
+    let hold = test.free_in_use(test.allocate(20 * MIB, &stream), &side);
     // No event is waited for, and nothing can be given back.
     let frees = test.calls_of(Call::Free, || drop(test.allocate(24 * MIB, &stream)));
     assert_eq!(frees, 0);

@@ -1,6 +1,8 @@
 //! Growable allocations: memory comes to addresses and leaves them when the program says so.
 
 use std::ops::Range as Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cachette::growable::GrowableProblem;
 use cachette::hal::{Call, CaptureMode, ErrorKind, Feature};
@@ -52,8 +54,7 @@ fn g1_memory_comes_where_it_is_committed_and_keeps_its_contents() {
     for (byte, range) in [(1, 0..3), (2, 500_000..500_002), (3, 3..4)] {
         assert_eq!(test.content(&Part(&cache, pages(range)), &stream), Some(byte));
     }
-    drop((cache, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((cache, stream));
 }
 
 #[test]
@@ -107,8 +108,7 @@ fn g2_decommitted_memory_serves_other_requests_and_committed_memory_does_not() {
     drop(taken);
     cache.commit(pages(100..110)).expect("the memory is free again");
     assert_eq!(test.content(&Part(&cache, pages(110..160)), &stream), Some(7));
-    drop((cache, stream, other));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((cache, stream, other));
 }
 
 #[test]
@@ -213,8 +213,7 @@ fn g5_a_pool_puts_its_growable_allocations_to_sleep() {
     assert_eq!(test.device.physical_bytes(), 5 * PAGE);
     assert_eq!(test.content(&Part(&cache, pages(10..15)), &stream), Some(5));
     cache.commit(pages(18..64)).expect("the pool is awake");
-    drop((cache, pool, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((cache, pool, stream));
 }
 
 #[test]
@@ -229,8 +228,7 @@ fn g4_the_addresses_are_released_once_no_memory_is_left_there() {
         test.allocator.empty_cache().expect("it is idle");
         assert_eq!((test.device.physical_bytes(), test.device.live().reservations), (0, 0), "round {round}");
     }
-    drop(stream);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(stream);
 }
 
 #[test]
@@ -255,13 +253,35 @@ fn g4_a_failing_call_loses_no_memory_and_no_addresses() {
             cache.commit(pages(0..16)).expect("there is memory");
             test.fill(&Part(&cache, pages(0..16)), 1, &stream);
             assert_eq!(test.content(&Part(&cache, pages(0..16)), &stream), Some(1));
-            drop((cache, stream, side));
-            test.assert_returns_everything();
+            test.assert_returns_everything_after((cache, stream, side));
             if !failed {
                 break;
             }
         }
     }
+}
+
+#[test]
+fn g4_a_callback_of_a_commit_may_use_other_parts_and_is_refused_its_own() {
+    let (test, [stream]) = TestAllocator::elastic(",memory_limit:16MiB").with_streams();
+    let cache = Arc::new(growable(&test, 16, &stream));
+    cache.commit(pages(0..6)).expect("there is memory");
+    let (inside, calls) = (Arc::downgrade(&cache), Arc::new(AtomicU64::new(0)));
+    let called = Arc::clone(&calls);
+    test.allocator.on_pressure(move || {
+        called.fetch_add(1, Relaxed);
+        let inside = inside.upgrade().expect("the commit uses it");
+        assert_eq!(inside.committed(), 6 * PAGE, "the commit has not ended");
+        assert_eq!(problem(inside.commit(pages(12..13))), GrowableProblem::Changing);
+        assert_eq!(problem(inside.decommit(pages(9..10))), GrowableProblem::Changing);
+        inside.decommit(pages(0..4)).is_ok()
+    });
+    cache.commit(pages(8..14)).expect("the callback gives memory back");
+    assert_eq!((cache.committed(), calls.load(Relaxed)), (8 * PAGE, 1));
+    test.fill(&Part(&cache, pages(8..14)), 3, &stream);
+    assert_eq!(test.content(&Part(&cache, pages(8..14)), &stream), Some(3));
+    drop((cache, stream));
+    test.assert_returns_everything();
 }
 
 /// A random program: growable allocations of two streams beside ordinary requests on a small device, with failing calls.

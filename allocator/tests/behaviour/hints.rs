@@ -78,10 +78,7 @@ fn d9_elastic_segments_are_recommended_only_where_supported() {
 #[test]
 fn d9_waiting_memory_is_named_where_there_is_some() {
     let (test, [stream, side]) = TestAllocator::of(64 * MIB, "never_block:True").with_streams();
-    let memory = test.allocate(40 * MIB, &stream);
-    let hold = test.hold(&side);
-    memory.record_stream(&side);
-    drop(memory);
+    let hold = test.free_in_use(test.allocate(40 * MIB, &stream), &side);
     let waiting = report_on(&test, 40 * MIB, &stream);
     assert_eq!(waiting.pending, 40 * MIB);
     assert_eq!(waiting.hints(), [OomHint::Pending, OomHint::NeverBlock]);

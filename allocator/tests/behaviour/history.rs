@@ -90,10 +90,7 @@ fn h6_a_snapshot_is_an_event_that_the_next_one_tells() {
     let (test, [stream, side]) = TestAllocator::new().with_streams();
     test.allocator.record_history(events_only());
     let live = test.allocate(1000, &stream);
-    let waiting = test.allocate(MIB, &stream);
-    let hold = test.hold(&side);
-    waiting.record_stream(&side);
-    drop(waiting);
+    let hold = test.free_in_use(test.allocate(MIB, &stream), &side);
     let first = test.allocator.snapshot();
     let is_snapshot = |event: &Event| event.action == TraceAction::Snapshot;
     assert!(!first.traces[0].events.iter().any(is_snapshot));

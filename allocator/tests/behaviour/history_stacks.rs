@@ -461,8 +461,7 @@ fn h5_a_source_that_panics_at_a_free_loses_no_block() {
     assert!(test.allocator.free_raw(raw).is_err(), "it is free");
     test.allocator.empty_cache().unwrap();
     assert_eq!(test.stats().active.all.current, 0);
-    drop((stream, side));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((stream, side));
 }
 
 /// A source during whose next capture another thread stops the history.

@@ -59,21 +59,27 @@ fn a_label_is_of_one_thread_and_leaves_entered_pools_alone() {
 
 #[test]
 fn errors_and_metrics_have_the_bytes_of_each_label() {
-    let (test, [stream]) = TestAllocator::of(200 * MIB, "memory_limit:100MiB").with_streams();
+    let (test, [stream, side]) = TestAllocator::of(200 * MIB, "memory_limit:100MiB,never_block:True").with_streams();
     let owned = test.allocate(20 * MIB, &stream);
     let library = raw(&test, 10 * MIB, &stream);
+    // Memory that waits for another stream counts, too.
+    let hold = test.hold(&side);
+    // SAFETY: the stream lives.
+    unsafe { test.allocator.record_stream_raw(library, side.handle()) }.expect("the memory is allocated");
+    free(&test, &[library]);
     let cache = {
         let _cache = Label::new("kv_cache").enter();
         raw(&test, 40 * MIB, &stream)
     };
     let Err(Error::OutOfMemory(report)) = test.allocator.allocate(80 * MIB, &stream) else { panic!("it is full") };
     assert_eq!(report.by_label, [("kv_cache", 40 * MIB), ("", 20 * MIB), ("cupy", 10 * MIB)]);
+    assert_eq!(report.by_label, test.allocator.memory_holders().by_label);
     let named = "; in use by kv_cache 40.00 MiB, others 20.00 MiB, cupy 10.00 MiB";
     assert!(report.to_string().contains(named), "{report}");
     let mut page = String::new();
     test.allocator.metrics().write_prometheus(&mut page, &[]).expect("a string takes all");
     let line = format!("cachette_labelled_bytes{{device=\"0\",backend=\"host\",label=\"kv_cache\"}} {}\n", 40 * MIB);
     assert!(page.contains(&line), "{page}");
-    drop(owned);
-    free(&test, &[library, cache]);
+    drop((owned, hold));
+    free(&test, &[cache]);
 }

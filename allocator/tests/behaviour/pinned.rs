@@ -165,8 +165,7 @@ fn nothing_goes_back_to_the_driver_by_itself() {
     }
     stream.synchronize().expect("it runs dry");
     assert_eq!(test.device.calls(Call::FreePinned), 0);
-    drop(stream);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(stream);
 }
 
 #[test]
@@ -209,7 +208,7 @@ fn an_address_that_cannot_be_freed_is_named_for_what_it_is() {
     drop(owned);
     assert_eq!(why(raw), PointerProblem::FreedTwice);
     // SAFETY: 1. 2. the stream is the allocator's own.
-    let error = unsafe { pinned.record_stream_raw(raw, stream.handle()) };
+    let error = unsafe { pinned.record_stream_raw(raw, &test.allocator, stream.handle()) };
     assert!(matches!(error, Err(Error::InvalidPinnedPointer { .. })));
     drop(held);
     assert_eq!(why(std::ptr::dangling_mut()), PointerProblem::Foreign);
@@ -277,6 +276,5 @@ fn memory_is_made_and_freed_while_a_stream_is_captured() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let pool = test.allocator.create_capture_pool();
     drop(begin_capture(&pool, &stream));
-    drop((pool, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((pool, stream));
 }

@@ -47,8 +47,7 @@ fn n1_no_more_is_held_than_was_requested() {
         let blocks: Vec<_> = (0..count).map(|_| test.pin(bytes)).collect();
         let excess = held(&test) - count * bytes;
         assert!(excess <= 2 * MIB + count * 4 * KIB && held(&test) * 100 <= count * bytes * 123, "{bytes}: {excess}");
-        drop(blocks);
-        test.assert_returns_everything();
+        test.assert_returns_everything_after(blocks);
     }
 }
 
@@ -117,8 +116,7 @@ fn n3_neighbours_do_not_merge_with_a_block_that_a_stream_uses() {
     let again = test.pin(7 * MIB);
     let whole = test.pin(6 * MIB);
     assert_eq!(at(&whole), begin, "all three were merged");
-    drop((new, again, whole, target, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((new, again, whole, target, stream));
 }
 
 #[test]
@@ -133,8 +131,7 @@ fn surplus_segments_are_returned_before_a_new_one_is_made_where_memory_is_short(
     let memory = test.pin(5 * WHOLE);
     assert_eq!(test.device.calls(Call::FreePinned), 2, "the two segments that were idle");
     assert_eq!(held(&test), 9 * WHOLE);
-    drop((partly, used, memory));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((partly, used, memory));
 }
 
 #[test]
@@ -187,8 +184,7 @@ fn a_block_that_is_not_cached_returns_after_its_uses() {
     drop(other);
     assert_eq!(held(&test), WHOLE, "the driver failed, and it serves others");
     assert_eq!(test.calls_of(Call::AllocatePinned, || drop(test.pin(WHOLE))), 0);
-    drop(stream);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(stream);
 }
 
 #[test]

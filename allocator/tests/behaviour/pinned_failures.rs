@@ -26,7 +26,16 @@ fn exhaustion_gives_free_blocks_back_and_tries_again() {
     let memory = test.pin(4 * WHOLE);
     assert_eq!(test.device.calls(Call::FreePinned), 1);
     assert_eq!(test.device.live().pinned, 2);
-    drop((held, memory));
+    test.assert_returns_everything_after((held, memory));
+}
+
+#[test]
+fn exhaustion_asks_for_the_pages_of_the_block_alone() {
+    let test = TestAllocator::new();
+    exhaust(&test, 1);
+    let memory = test.pin(5000);
+    assert_eq!(test.allocator.pinned().stats().allocated_bytes.current, 8192);
+    drop(memory);
     test.assert_returns_everything();
 }
 
@@ -62,8 +71,7 @@ fn exhaustion_waits_for_streams_if_that_may_be() {
     assert!(is_waiting(&pinning));
     drop(held);
     assert_eq!(pinning.recv_timeout(PATIENCE).expect("it ends"), Ok(at.addr()));
-    drop(stream);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(stream);
 }
 
 #[test]
@@ -109,8 +117,7 @@ fn a_failed_wait_for_a_graph_keeps_no_other_block() {
     drop((graph, memory, pool));
     test.allocator.pinned().empty_cache().expect_err("the driver fails");
     assert_eq!(test.device.live().pinned, 0);
-    drop(stream);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(stream);
 }
 
 #[test]
@@ -122,8 +129,7 @@ fn a_failed_poll_keeps_no_other_block() {
     test.device.fail_next(Call::Poll, 1, ErrorKind::Other);
     test.allocator.pinned().empty_cache().expect_err("the driver fails");
     assert_eq!(test.device.live().pinned, 1, "the stream may use one");
-    drop(stream);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(stream);
 }
 
 #[test]
@@ -177,7 +183,7 @@ impl TestAllocator {
         match pinned.allocate_raw(WHOLE) {
             Ok(raw) => {
                 // SAFETY: 1. 2. the stream is the allocator's own.
-                errors.extend(unsafe { pinned.record_stream_raw(raw, stream.handle()) }.err());
+                errors.extend(unsafe { pinned.record_stream_raw(raw, &self.allocator, stream.handle()) }.err());
                 errors.extend(pinned.free_raw(raw).err());
             }
             Err(error) => errors.push(error),

@@ -49,8 +49,7 @@ fn n6_memory_that_a_graph_copies_is_not_reused_while_it_lives() {
         stream.synchronize().expect("it runs dry");
         let all = scribble(&test, 5);
         assert!(all.iter().any(|other| other.ptr().addr().get() == at));
-        drop((all, stream));
-        test.assert_returns_everything();
+        test.assert_returns_everything_after((all, stream));
     }
 }
 
@@ -89,7 +88,7 @@ fn n6_a_graph_of_another_device_keeps_memory_while_it_lives() {
     let raw = pinned.allocate_raw(WHOLE).expect("there is room");
     let capture = begin_capture(&pool, &stream);
     // SAFETY: the stream lives until the end of the test.
-    unsafe { pinned.record_stream_raw_of(raw, &there.allocator, stream.handle()) }.expect("it is allocated");
+    unsafe { pinned.record_stream_raw(raw, &there.allocator, stream.handle()) }.expect("it is allocated");
     let graph = capture.end().expect("it is whole");
     assert_eq!(pinned.free_raw(raw), Ok(()));
     assert_ne!(here.pin(WHOLE).ptr().as_ptr(), raw);
@@ -119,8 +118,7 @@ fn n6_two_graphs_keep_their_memory_apart_in_one_pool_or_two() {
         assert_eq!(freed, !shared, "a pool keeps until its last graph is gone");
         launch(&second, &stream);
         assert_eq!(test.content(&two, &stream), Some(2));
-        drop((second, second_pool, two, stream));
-        test.assert_returns_everything();
+        test.assert_returns_everything_after((second, second_pool, two, stream));
     }
 }
 
@@ -181,8 +179,7 @@ fn n6_an_unknown_graph_keeps_its_memory_until_the_end() {
     assert_ne!(test.pin(WHOLE).ptr(), at);
     test.end_unannounced(&stream);
     assert_ne!(test.pin(WHOLE).ptr(), at, "the allocator does not know of the destruction");
-    drop(stream);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(stream);
 }
 
 #[test]

@@ -212,7 +212,6 @@ proptest! {
         prop_assert_eq!(stats.active_requests.current, live.len() as u64);
         prop_assert_eq!(stats.active_bytes.current, live.iter().map(|held| held.range().1).sum::<u64>());
         prop_assert_eq!(stats.allocated_bytes.current, model.segments.values().map(|segment| segment.0).sum::<u64>());
-        drop((live, stream));
-        test.assert_returns_everything();
+        test.assert_returns_everything_after((live, stream));
     }
 }

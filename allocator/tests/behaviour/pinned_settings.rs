@@ -40,8 +40,7 @@ fn n4_no_page_is_registered_twice() {
     let mut pages = large.each_ref().map(|block| block.ptr().addr().get() as u64 / PAGE);
     pages.sort_unstable();
     assert!(pages.windows(2).all(|two| two[0] < two[1]), "{pages:?}");
-    drop((small, large));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((small, large));
 }
 
 #[test]
@@ -103,6 +102,5 @@ fn n5_without_room_for_the_segment_blocks_are_made_singly() {
     let alone = test.pin(WHOLE);
     let cut = test.pin(WHOLE);
     assert_eq!(test.device.live().pinned, 2, "the segment came second");
-    drop((alone, cut));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((alone, cut));
 }

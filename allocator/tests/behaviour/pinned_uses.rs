@@ -43,8 +43,7 @@ fn n3_memory_in_use_serves_after_the_stream_has_passed() {
         test.device.run_until_idle();
         stream.synchronize().expect("it runs dry");
         assert_eq!(test.pin(WHOLE).ptr().addr().get(), used);
-        drop((other, stream));
-        test.assert_returns_everything();
+        test.assert_returns_everything_after((other, stream));
     }
 }
 
@@ -66,8 +65,7 @@ fn n3_memory_waits_for_every_stream_with_one_event_each() {
     let both = [(); 2].map(|()| test.pin(WHOLE));
     assert!(both.iter().any(|memory| memory.ptr() == at));
     drop(both);
-    drop((left, right));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((left, right));
 }
 
 #[test]
@@ -87,7 +85,7 @@ fn n3_uses_can_be_recorded_by_address() {
     let raw = pinned.allocate_raw(WHOLE).expect("there is room");
     let held = test.hold(&stream);
     // SAFETY: 1. 2. the stream is the allocator's own.
-    unsafe { pinned.record_stream_raw(raw, stream.handle()) }.expect("it is allocated");
+    unsafe { pinned.record_stream_raw(raw, &test.allocator, stream.handle()) }.expect("it is allocated");
     assert_eq!(pinned.free_raw(raw), Ok(()));
     assert_ne!(test.pin(WHOLE).ptr().as_ptr(), raw);
     drop(held);
@@ -106,11 +104,10 @@ fn n3_a_use_of_memory_that_another_thread_frees_meanwhile_is_dropped() {
         allocator.pinned().free_raw(std::ptr::with_exposed_provenance_mut(address))
     });
     // SAFETY: 1. 2. the stream is the allocator's own.
-    unsafe { pinned.record_stream_raw(raw, stream.handle()) }.expect("it was allocated");
+    unsafe { pinned.record_stream_raw(raw, &test.allocator, stream.handle()) }.expect("it was allocated");
     assert_eq!(freed.result(), Ok(()));
     test.allocator.check().expect("every invariant holds");
-    drop(stream);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(stream);
 }
 
 #[test]
@@ -135,7 +132,7 @@ fn n3_raw_memory_waits_for_streams_of_other_devices() {
     let held = there.hold(&stream);
     let raw = pinned.allocate_raw(WHOLE).expect("there is room");
     // SAFETY: the stream lives until the end of the test.
-    unsafe { pinned.record_stream_raw_of(raw, &there.allocator, stream.handle()) }.expect("it is allocated");
+    unsafe { pinned.record_stream_raw(raw, &there.allocator, stream.handle()) }.expect("it is allocated");
     assert_eq!(pinned.free_raw(raw), Ok(()));
     assert_ne!(here.pin(WHOLE).ptr().as_ptr(), raw);
     let_pass(held, &stream);

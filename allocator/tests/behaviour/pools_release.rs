@@ -49,8 +49,7 @@ fn p6_live_memory_keeps_its_segment_until_the_cache_is_emptied() {
         drop(kept);
         let freed = test.allocator.empty_cache().expect("nothing fails");
         assert_eq!((freed, test.device.physical_bytes()), (12 * MIB, 0));
-        drop(stream);
-        test.assert_returns_everything();
+        test.assert_returns_everything_after(stream);
     }
 }
 
@@ -172,8 +171,7 @@ fn p6_a_thousand_pools_leave_nothing_behind() {
         assert!(held.iter().all(|now| Some(*now) == kept), "{text}");
         assert_eq!(test.stats().reserved_bytes.all.current, 0);
         test.allocator.check().expect("every invariant holds");
-        drop(stream);
-        test.assert_returns_everything();
+        test.assert_returns_everything_after(stream);
     }
 }
 

@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use cachette::hal::{Device, DevicePtr, ErrorKind};
-use cachette::pool::Filter;
-use cachette::source::{AllocContext, FunctionSource, SourceError, SourceErrorKind, SourceEvent};
+use cachette::source::{AllocContext, FunctionSource, SourceError, SourceErrorKind};
 use cachette::{Error, PoolOptions};
 use cachette_hal_host::HostDevice;
 
@@ -22,7 +21,6 @@ fn source(device: &HostDevice, calls: &Calls) -> FunctionSource {
     };
     let (of_allocate, of_free) = (device.clone(), device.clone());
     let (allocated, freed) = (note(calls), note(calls));
-    let told = note(calls);
     let allocate = move |bytes, _: &AllocContext| {
         let made = of_allocate.allocate(bytes).map_err(|error| match error.kind() {
             ErrorKind::OutOfMemory => SourceError::out_of_memory("no room"),
@@ -37,41 +35,7 @@ fn source(device: &HostDevice, calls: &Calls) -> FunctionSource {
         unsafe { of_free.free(ptr) }.map_err(|_| SourceError::other("stuck", "try again"))
     };
     // SAFETY: 1. 2. 3. the device's own memory has these properties.
-    let source = unsafe { FunctionSource::new("test", allocate, free) };
-    source.on_event(move |event| match event {
-        SourceEvent::Started(devices) => told(format!("start {devices}")),
-        SourceEvent::Began(_, pool) => told(format!("begin {}", pool.1)),
-        SourceEvent::Ended(_, pool) => told(format!("end {}", pool.1)),
-        SourceEvent::Released(_, pool) => told(format!("release {}", pool.1)),
-        _ => {}
-    })
-}
-
-#[test]
-fn m8_the_source_is_told_of_uses_limits_and_emptying() {
-    let (test, [stream, side]) = TestAllocator::new().with_streams();
-    let calls = Calls::default();
-    let noted = Arc::clone(&calls);
-    let told = move |text: String| noted.lock().expect("no thread panicked").push(text);
-    let source = source(&test.device, &Calls::default()).on_event(move |event| match event {
-        SourceEvent::StreamRecorded(ptr, stream) => told(format!("use {} {}", ptr.address(), stream.raw())),
-        SourceEvent::Limited(fraction, device) => told(format!("limit {fraction} {}", device.0)),
-        SourceEvent::Emptied => told("empty".into()),
-        _ => {}
-    });
-    let pool = with(&test, Arc::new(source));
-    let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
-    memory.record_stream(&side);
-    let used = format!("use {} {}", memory.address(), side.handle().raw());
-    assert_eq!(asked(&calls), [used]);
-    test.allocate(MIB, &stream).record_stream(&side);
-    assert!(asked(&calls).is_empty(), "the default pool is not its affair");
-    test.allocator.set_memory_fraction(0.5).expect("it is a fraction");
-    assert_eq!(asked(&calls), ["limit 0.5 0"]);
-    pool.empty_cache().expect("nothing fails");
-    test.allocator.empty_cache().expect("nothing fails");
-    assert_eq!(asked(&calls), ["empty", "empty"]);
-    drop(memory);
+    unsafe { FunctionSource::new("test", allocate, free) }
 }
 
 /// A pool over such a source, and what the source is asked.
@@ -102,7 +66,6 @@ fn m8_segments_come_from_the_source_are_cut_kept_and_given_back() {
     for test in TestAllocator::both("") {
         let stream = test.stream();
         let (pool, calls) = pool_over(&test);
-        assert_eq!(asked(&calls), ["start 1"]);
         let allocate = |bytes| pool.allocate(bytes, &stream).expect("there is room");
         let memory = [allocate(MIB), allocate(MIB)];
         test.fill(&memory[0], 6, &stream);
@@ -118,34 +81,11 @@ fn m8_segments_come_from_the_source_are_cut_kept_and_given_back() {
         given.sort();
         assert_eq!(given, ["allocate 30", "free 2", "free 30"]);
         test.assert_sound();
-        let id = pool.id().user;
         drop(allocate(MIB));
         drop(pool);
-        assert_eq!(asked(&calls), ["allocate 2".into(), format!("release {id}"), "free 2".into()]);
+        assert_eq!(asked(&calls), ["allocate 2", "free 2"]);
         assert_eq!(test.device.physical_bytes(), 0);
     }
-}
-
-#[test]
-fn m8_the_source_is_told_who_is_served() {
-    let (test, [stream]) = TestAllocator::new().with_streams();
-    let (pool, calls) = pool_over(&test);
-    let id = pool.id().user;
-    let [began, ended] = [format!("begin {id}"), format!("end {id}")];
-    let pair = [began, ended];
-    asked(&calls);
-    drop(pool.enter(&stream).expect("it is there"));
-    assert_eq!(asked(&calls), pair);
-    drop(pool.enter_all());
-    assert_eq!(asked(&calls), pair);
-    test.allocator.begin_allocate_to_pool(pool.id(), Filter::All).expect("it begins");
-    test.allocator.end_allocate_to_pool(pool.id()).expect("it was begun");
-    assert_eq!(asked(&calls), pair);
-    let second = test.allocator.open_pool(pool.id()).expect("it is there");
-    drop(pool);
-    assert!(asked(&calls).is_empty());
-    drop(second);
-    assert_eq!(asked(&calls), [format!("release {id}")]);
 }
 
 #[test]
@@ -188,8 +128,7 @@ fn p10_a_pool_with_a_source_is_never_elastic() {
         test.allocator.set_config(&config(text));
         drop(pool.allocate(more * MIB, &stream).expect("there is room"));
     }
-    let made = ["start 1", "allocate 12", "allocate 14", "allocate 16", "allocate 18"];
-    assert_eq!(asked(&calls), made);
+    assert_eq!(asked(&calls), ["allocate 12", "allocate 14", "allocate 16", "allocate 18"]);
     assert!(test.allocator.elastic_segments().is_empty());
     drop(held);
 }
@@ -205,7 +144,7 @@ fn m8_a_source_without_memory_is_out_of_memory() {
     assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
     drop(memory);
     drop(pool.allocate(30 * MIB, &stream).expect("there is room"));
-    assert_eq!(asked(&calls), ["start 1", "allocate 30"]);
+    assert_eq!(asked(&calls), ["allocate 30"]);
     let null = || DevicePtr::new(0).ok_or(SourceError::out_of_memory("the function returned null"));
     let pool = with(&test, answering(null));
     let refused = pool.allocate(MIB, &stream);
@@ -217,23 +156,21 @@ fn m8_a_source_without_memory_is_out_of_memory() {
 fn m8_an_address_that_is_not_aligned_is_given_back_and_refused() {
     let (test, [stream]) = TestAllocator::new().with_streams();
     let freed = Arc::new(AtomicU64::new(0));
-    for alignment in [512, 64] {
-        let back = Arc::clone(&freed);
-        let allocate = |_, _: &AllocContext| Ok(DevicePtr::new(0x10040).expect("it is not null"));
-        let free = move |ptr: DevicePtr, bytes, _: &AllocContext| {
-            back.store(ptr.address() + bytes, Relaxed);
-            Ok(())
-        };
-        // SAFETY: 1. 2. 3. the address is refused, so no work uses it.
-        let source = unsafe { FunctionSource::new("crooked", allocate, free) };
-        let pool = with(&test, Arc::new(source.aligned_to(alignment)));
-        let refused = pool.allocate(MIB, &stream).expect_err("it is not aligned");
-        let message = refused.to_string();
-        assert!(matches!(refused, Error::Source(_)), "{message}");
-        assert!(message.contains("crooked") && message.contains("0x10040"), "{message}");
-        assert_eq!(freed.swap(0, Relaxed), 0x10040 + 2 * MIB);
-        assert_usable(&test, &pool, &stream);
-    }
+    let back = Arc::clone(&freed);
+    let allocate = |_, _: &AllocContext| Ok(DevicePtr::new(0x10040).expect("it is not null"));
+    let free = move |ptr: DevicePtr, bytes, _: &AllocContext| {
+        back.store(ptr.address() + bytes, Relaxed);
+        Ok(())
+    };
+    // SAFETY: 1. 2. 3. the address is refused, so no work uses it.
+    let source = unsafe { FunctionSource::new("crooked", allocate, free) };
+    let pool = with(&test, Arc::new(source));
+    let refused = pool.allocate(MIB, &stream).expect_err("it is not aligned");
+    let message = refused.to_string();
+    assert!(matches!(refused, Error::Source(_)), "{message}");
+    assert!(message.contains("crooked") && message.contains("0x10040"), "{message}");
+    assert_eq!(freed.swap(0, Relaxed), 0x10040 + 2 * MIB);
+    assert_usable(&test, &pool, &stream);
 }
 
 #[test]

@@ -21,9 +21,7 @@ fn m18_m19_the_report_carries_the_figures_of_the_moment() {
     let live = test.allocate(11 * MIB, &stream);
     let waiting = test.allocate(14 * MIB, &stream);
     let part = test.allocate(3 * MIB, &stream);
-    let hold = test.hold(&side);
-    waiting.record_stream(&side);
-    drop(waiting);
+    let hold = test.free_in_use(waiting, &side);
     test.allocator.set_config(&config("never_block:True"));
     let report = report(&test, 33 * MIB);
     hold.release();

@@ -69,8 +69,7 @@ fn a_pool_does_not_sleep_under_memory_of_the_default_pool() {
     drop(lent);
     pool.sleep(Contents::Keep).expect("its memory is free");
     pool.wake().expect("there is room");
-    drop((kept, pool, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((kept, pool, stream));
 }
 
 #[test]
@@ -198,8 +197,7 @@ fn memory_may_be_freed_while_its_pool_sleeps() {
     assert_eq!(test.content(&third, &stream), Some(3));
     assert!(test.device.physical_bytes() < 14 * MIB, "what was freed is not got again");
     test.assert_elastic_sound();
-    drop((third, pool, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((third, pool, stream));
 }
 
 #[test]
@@ -224,8 +222,7 @@ fn a_pool_may_go_while_it_sleeps() {
     test.fill(&memory, 5, &stream);
     assert_eq!(test.content(&memory, &stream), Some(5));
     test.assert_elastic_sound();
-    drop((memory, next, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((memory, next, stream));
 }
 
 #[test]

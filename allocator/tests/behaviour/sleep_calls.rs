@@ -56,8 +56,7 @@ fn a_progress_function_that_panics_loses_nothing() {
             pool.wake().expect("it goes on from there");
             assert_filled(&test, &memory, &stream);
             test.assert_elastic_sound();
-            drop((memory, pool, stream));
-            test.assert_returns_everything();
+            test.assert_returns_everything_after((memory, pool, stream));
         }
     }
 }
@@ -68,8 +67,7 @@ fn a_pool_that_a_panic_left_asleep_may_go() {
     let (stream, pool, memory) = filled(&test);
     let changed = catch_unwind(AssertUnwindSafe(|| pool.sleep_with(Contents::Keep, |_| panic!("as it should"))));
     assert!(changed.is_err(), "the panic goes on");
-    drop((memory, pool, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((memory, pool, stream));
 }
 
 #[test]

@@ -96,8 +96,7 @@ fn survives_every_failure(kind: ErrorKind, waking: bool, host: &HostConfig, real
         pool.sleep(Contents::Keep).expect("nothing stands in the way");
         pool.wake().expect("nothing stands in the way");
         assert_filled(&test, &memory, &stream);
-        drop((memory, pool, stream));
-        test.assert_returns_everything();
+        test.assert_returns_everything_after((memory, pool, stream));
         if !reached {
             done.expect("no call failed");
             return;
@@ -148,8 +147,7 @@ fn addresses_that_the_driver_leaves_mapped_are_not_released() {
         pool.wake().expect("nothing fails any more");
         pool.sleep(Contents::Keep).expect("nothing fails any more");
         pool.wake().expect("there is room");
-        drop((kept, pool, stream));
-        test.assert_returns_everything();
+        test.assert_returns_everything_after((kept, pool, stream));
     }
 }
 
@@ -174,8 +172,7 @@ fn addresses_that_did_not_return_serve_no_other_pool() {
             drop((memory, pool));
             test.allocator.empty_cache().expect("nothing fails any more");
         }
-        drop(stream);
-        test.assert_returns_everything();
+        test.assert_returns_everything_after(stream);
     }
 }
 
@@ -204,8 +201,7 @@ fn a_chunk_that_the_driver_does_not_map_back_returns_with_its_pool() {
         test.device.fail_next(Call::Map, 1, ErrorKind::Other);
         assert!(pool.sleep(Contents::Keep).is_err(), "{failing} failed");
         test.device.clear_failures();
-        drop((memory, pool, stream));
-        test.assert_returns_everything();
+        test.assert_returns_everything_after((memory, pool, stream));
     }
 }
 
@@ -223,8 +219,7 @@ fn a_pool_that_is_dropped_half_awake_returns_its_memory() {
     test.allocator.empty_cache().expect("nothing fails any more");
     assert_eq!(test.stats().reserved_bytes.all.current, 0);
     assert_eq!(test.device.physical_bytes(), 0);
-    drop(stream);
-    test.assert_returns_everything();
+    test.assert_returns_everything_after(stream);
 }
 
 #[test]
@@ -253,6 +248,5 @@ fn a_device_that_cannot_copy_sleeps_without_contents() {
     let memory = pool.allocate(8 * MIB, &stream).expect("there is room");
     pool.sleep(Contents::Discard).expect("nothing is copied");
     assert_eq!(pool.wake().expect("nothing is copied"), 8 * MIB);
-    drop((memory, pool, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((memory, pool, stream));
 }

@@ -51,8 +51,7 @@ fn contents_of_a_sleeping_pool_can_be_read() {
     drop(first);
     pool.wake().expect("there is room");
     assert_eq!(problem(pool.read_contents(place, &mut [0])), PoolProblem::Awake);
-    drop((second, pool, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((second, pool, stream));
 }
 
 #[test]
@@ -73,8 +72,7 @@ fn contents_leave_the_host_and_come_back_from_a_file() {
         assert_eq!(test.content(memory, &stream), Some(byte));
     }
     assert_eq!(problem(pool.spill_contents(folder.path())), PoolProblem::Awake);
-    drop((memory, pool, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((memory, pool, stream));
 }
 
 #[test]
@@ -109,8 +107,7 @@ fn a_damaged_file_wakes_nothing_and_a_whole_one_does() {
     file.set_len(0).expect("it can be cut");
     drop(memory);
     pool.wake().expect("nothing is needed");
-    drop((pool, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((pool, stream));
 }
 
 #[test]
@@ -120,8 +117,7 @@ fn a_folder_that_takes_no_file_leaves_the_contents_on_the_host() {
     assert_eq!(problem(pool.spill_contents(nowhere)), PoolProblem::File { kind: ErrorKind::NotFound });
     pool.wake().expect("there is room");
     assert_eq!(test.content(&memory[0], &stream), Some(7));
-    drop((memory, pool, stream));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((memory, pool, stream));
 }
 
 #[test]

@@ -46,9 +46,7 @@ fn h8_h9_segments_come_by_address_with_their_blocks_and_states() {
     let waiting = test.allocate(MIB - 100, &stream);
     let large = test.allocate(5 * MIB, &side);
     let whole = test.allocate(12 * MIB, &stream);
-    let hold = test.hold(&side);
-    waiting.record_stream(&side);
-    drop(waiting);
+    let hold = test.free_in_use(waiting, &side);
     let snapshot = test.allocator.snapshot();
     assert!(snapshot.segments.is_sorted_by_key(|segment| segment.address));
     let of = |address: u64| {

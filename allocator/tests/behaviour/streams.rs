@@ -179,10 +179,7 @@ fn e3_points_of_one_stream_are_asked_in_their_order() {
 #[test]
 fn e9_a_waiting_block_is_active_and_not_allocated() {
     let (test, [stream, side]) = TestAllocator::new().with_streams();
-    let memory = test.allocate(1000, &stream);
-    let hold = test.hold(&side);
-    memory.record_stream(&side);
-    drop(memory);
+    let hold = test.free_in_use(test.allocate(1000, &stream), &side);
     let stats = test.stats();
     assert_eq!(stats.allocation.all.current, 0);
     assert_eq!(stats.allocated_bytes.all.current, 0);
@@ -227,9 +224,7 @@ fn e1_a_stream_of_another_device_can_be_recorded() {
         let (stream, side) = (stream_of(&near), stream_of(&far));
         let memory = near.allocate(MIB, &stream);
         let address = memory.address();
-        let hold = far.hold(&side);
-        memory.record_stream(&side);
-        drop(memory);
+        let hold = far.free_in_use(memory, &side);
         let next = near.allocate(MIB, &stream);
         assert_ne!(next.address(), address, "the other device may still use the memory");
         drop(next);
@@ -271,8 +266,7 @@ fn e10_a_dropped_stream_without_work_and_memory_serves_again() {
         assert_eq!(test.device.live().streams, 3, "{text}");
         let handles: HashSet<_> = streams.iter().map(Stream::handle).collect();
         assert_eq!(handles.len(), 3, "streams that are in use are not shared");
-        drop(streams);
-        test.assert_returns_everything();
+        test.assert_returns_everything_after(streams);
     }
 }
 
@@ -338,8 +332,7 @@ fn an_event_covers_the_work_before_it_only() {
     assert_eq!(event.is_done(), Ok(true));
     event.synchronize().unwrap();
     let_pass(hold, &other);
-    drop((event, stream, other));
-    test.assert_returns_everything();
+    test.assert_returns_everything_after((event, stream, other));
 }
 
 #[test]

@@ -88,10 +88,7 @@ fn t2_the_bound_that_is_reported_is_the_one_at_the_start() {
 #[test]
 fn t2_an_oversize_block_that_waits_is_no_longer_allocated() {
     let (test, [stream, side]) = TestAllocator::with("max_split_size_mb:32").with_streams();
-    let memory = test.allocate(32 * MIB, &stream);
-    let hold = test.hold(&side);
-    memory.record_stream(&side);
-    drop(memory);
+    let hold = test.free_in_use(test.allocate(32 * MIB, &stream), &side);
     let stat = test.stats().oversize_allocations;
     assert_eq!((stat.current, stat.allocated, stat.freed), (0, 1, 1));
     hold.release();

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
+use cachette::evict::{Priority, Resident};
 use cachette::hal::{AnyDevice, CaptureMode, Ordinal, StreamRef};
 use cachette::pool::{Capture, Graph};
-use cachette::{Allocation, Allocator, Buffer, Config, Error, Event, PinnedAllocation, Pool, PoolOptions, Stream};
+use cachette::sleep::Contents;
+use cachette::{
+    Allocation, Allocator, Buffer, Config, Error, Event, Growable, PinnedAllocation, Pool, PoolOptions, Stream,
+};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice, Live};
 
 /// The size of every allocation in bytes.
@@ -28,6 +32,13 @@ pub(crate) struct Held {
     pub(crate) pinned_raw: *mut u8,
     pub(crate) pool: Pool,
     pub(crate) pooled: Allocation,
+    /// A guard of the pool.
+    pub(crate) resident: Resident,
+    /// A pool that sleeps, and its memory.
+    pub(crate) asleep: Pool,
+    pub(crate) slept: Allocation,
+    /// Its first page has memory.
+    pub(crate) growable: Growable,
     pub(crate) graph: Graph,
     pub(crate) capture: Capture,
 }
@@ -54,6 +65,11 @@ impl Held {
         allocator.set_config(&Config::default());
         let pool = allocator.create_pool_with(PoolOptions::new().tag("all"))?;
         let pooled = pool.allocate(BYTES, &stream)?;
+        let asleep = allocator.create_pool_with(PoolOptions::new().evictable(Priority::default()))?;
+        let slept = asleep.allocate(BYTES, &stream)?;
+        asleep.sleep(Contents::Keep)?;
+        let growable = allocator.allocate_growable(1 << 30, &stream)?;
+        growable.commit(0..BYTES)?;
         let graphs = allocator.create_capture_pool();
         let graph = graphs.begin_capture(&side, CaptureMode::Relaxed)?.end()?;
         let capture = graphs.begin_capture(&side, CaptureMode::Relaxed)?;
@@ -72,8 +88,12 @@ impl Held {
             uncached,
             uncached_raw,
             buffer,
+            resident: pool.make_resident()?,
             pool,
             pooled,
+            asleep,
+            slept,
+            growable,
             graph,
             capture,
         })

@@ -5,7 +5,6 @@
 
 mod child;
 mod held;
-#[cfg(feature = "ipc")]
 mod ipc;
 mod new_allocators;
 mod outliving;

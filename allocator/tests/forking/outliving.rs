@@ -23,12 +23,16 @@ fn what_outlived_its_allocator_is_dropped_in_silence() {
         allocator,
         pool,
         pooled,
+        resident,
+        asleep,
+        slept,
+        growable,
         graph,
         capture,
         ..
     } = held;
     drop((allocator, pool, pooled, graph, capture));
-    let mut left = Some((stream, memory, used, uncached, buffer, event, pinned));
+    let mut left = Some(((stream, memory, used, uncached, buffer, event, pinned), (resident, asleep, slept, growable)));
     in_child(|| drop(left.take()));
     in_child(|| {
         let left = left.take();

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::thread;
 
 use cachette::hal::StreamRef;
+use cachette::sleep::Contents;
 use cachette::{Error, Snapshot};
 
 use super::child::in_child;
@@ -36,6 +37,13 @@ fn request(held: &Held) {
     refused(allocator.allocate(BYTES, stream));
     refused(allocate_raw(allocator, stream.handle()));
     drop(inside);
+    refused(held.growable.commit(BYTES..2 * BYTES));
+    refused(held.growable.decommit(0..BYTES));
+    refused(allocator.allocate_growable(BYTES, stream));
+    refused(held.asleep.make_resident());
+    refused(held.asleep.wake());
+    refused(pool.sleep(Contents::Keep));
+    refused(allocator.evict(1));
     refused(allocator.empty_cache());
     allocator.stop_history();
     assert_eq!(allocator.snapshot(), Snapshot::default());
@@ -51,11 +59,26 @@ pub(crate) fn free_everything(held: Held) {
     }
     assert_eq!(allocator.pinned().free_raw(held.pinned_raw), Ok(()));
     drop(stream.clone());
-    let Held { allocator, memory, used, uncached, pinned, capture, stream, pooled, .. } = held;
+    let Held {
+        allocator,
+        memory,
+        used,
+        uncached,
+        pinned,
+        capture,
+        stream,
+        pooled,
+        resident,
+        asleep,
+        slept,
+        growable,
+        ..
+    } = held;
     drop(allocator);
     drop((memory, pooled));
     assert_eq!(used.release_after(&[&stream]), Ok(()));
     drop((pinned, uncached, stream));
+    drop((resident, asleep, slept, growable));
     assert_eq!(capture.end().unwrap_err(), Error::Forked);
 }
 

@@ -17,6 +17,7 @@ const FORKS: usize = 200;
 fn keep_busy(held: &Held, stop: &AtomicBool) {
     let Held { allocator, pool, .. } = held;
     let stream = allocator.create_stream().unwrap();
+    let cache = allocator.allocate_growable(1 << 30, &stream).unwrap();
     for round in 0_u64.. {
         if stop.load(Relaxed) {
             return;
@@ -29,9 +30,14 @@ fn keep_busy(held: &Held, stop: &AtomicBool) {
         let pooled = pool.allocate(BYTES, &stream).unwrap();
         drop((shared, own, pooled));
         drop(allocator.pinned().allocate(4096).unwrap());
+        cache.commit(0..bytes).unwrap();
+        cache.decommit(0..bytes).unwrap();
+        held.growable.record_stream(&stream);
         if round.is_multiple_of(64) {
             drop(thread::spawn(|| {}).join());
             drop(allocator.create_pool());
+            drop(held.asleep.make_resident().unwrap());
+            allocator.evict(1).unwrap();
             assert!(allocator.stats().allocation.all.current > 0);
             allocator.set_config(&config("max_split_size_mb:64"));
             allocator.set_config(&Config::default());

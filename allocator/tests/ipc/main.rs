@@ -2,8 +2,6 @@
 //!
 //! The second process is this program again: [`second`] says how.
 
-#![cfg(feature = "ipc")]
-
 mod bytes;
 mod contents;
 mod failures;

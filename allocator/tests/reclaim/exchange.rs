@@ -268,3 +268,18 @@ fn a_process_is_not_evicted_below_its_share() {
     one.comes_to(20);
     card.process(RECLAIM).done("allocate it 44");
 }
+
+#[test]
+fn a_process_whose_need_rises_asks_a_few_times_and_not_for_every_request() {
+    let card = Card::new(512);
+    let mut one = card.process(RECLAIM);
+    one.done("allocate it 480");
+    one.done("free it");
+    let mut two = card.process(RECLAIM);
+    for number in 0..200 {
+        two.done(&format!("allocate {number} 2"));
+    }
+    // 184 requests needed memory of the other process. At most a sixteenth of the card is asked for ahead.
+    assert!(two.figure("asks") <= 40, "{}", two.figure("asks"));
+    assert!(one.reserved_mib() >= 480 - 400 - 32, "{}", one.reserved_mib());
+}

@@ -2,7 +2,6 @@
 //!
 //! Every process is this program again, with a device whose memory is shared by a file: see [`process`].
 
-#![cfg(feature = "ipc")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod crowds;

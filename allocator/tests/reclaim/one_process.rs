@@ -1,14 +1,15 @@
 //! Two allocators of one process on one device, which are neighbours like any others.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cachette::hal::{AnyDevice, CaptureMode, Device, Ordinal};
-use cachette::{Allocator, Error, Stream};
+use cachette::hal::{AnyDevice, Call, CaptureMode, Device, ErrorKind, Ordinal};
+use cachette::{Allocator, Error, Notice, OutsideKind, Stream};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
-use cachette_ipc::reclaim::{Asker, Place};
+use cachette_ipc::reclaim::{Asker, Gained, Give, Place};
 
 use crate::process::{Card, MIB, RECLAIM, soon};
 
@@ -49,19 +50,65 @@ fn two_allocators_of_a_process_give_each_other_memory() {
 }
 
 #[test]
+fn decommitted_memory_goes_to_a_neighbour_and_committed_memory_stays() {
+    let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
+    let card = Card::new(64);
+    let device = device(&card);
+    let (one, of_one) = allocator(&device, RECLAIM);
+    let (two, of_two) = allocator(&device, RECLAIM);
+    let cache = one.allocate_growable(1 << 40, &of_one).unwrap();
+    cache.commit(0..8 * MIB).unwrap();
+    cache.commit(8 * MIB..48 * MIB).unwrap();
+    cache.decommit(8 * MIB..48 * MIB).unwrap();
+    let memory = two.allocate(40 * MIB, &of_two).unwrap();
+    assert!(soon(|| (8 * MIB..=24 * MIB).contains(&one.reserved_bytes())), "{}", one.reserved_bytes());
+    assert_eq!(cache.committed(), 8 * MIB);
+    assert!(two.allocate(20 * MIB, &of_two).is_err(), "committed memory stays");
+    drop(memory);
+    cache.commit(8 * MIB..56 * MIB).unwrap();
+    drop(cache);
+    one.check().unwrap();
+    two.check().unwrap();
+}
+
+#[test]
 fn figures_count_memory_that_bypasses_the_cache() {
     let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
     let card = Card::new(64);
     let device = device(&card);
     let (allocator, stream) = allocator(&device, RECLAIM);
-    let cached = allocator.allocate(4 * MIB, &stream).unwrap();
+    let _cached = allocator.allocate(4 * MIB, &stream).unwrap();
     allocator.set_config(&format!("{RECLAIM},caching:False").parse().unwrap());
-    let uncached = allocator.allocate(6 * MIB, &stream).unwrap();
+    let _uncached = allocator.allocate(6 * MIB, &stream).unwrap();
     let mut asker = Asker::new(&Place::of_environment()).unwrap();
     let peers = asker.peers(Some(&device.info().uuid), None).unwrap();
     let figures = asker.figures(&peers).unwrap().remove(0).expect("it answers");
-    assert_eq!((figures.reserved, figures.allocated, figures.idle), (10 * MIB, 10 * MIB, 0));
-    drop((cached, uncached));
+    let found = (figures.reserved, figures.allocated, figures.idle, figures.is_ending);
+    assert_eq!(found, (10 * MIB, 10 * MIB, 0, false));
+    device.fail_next(Call::MemoryInfo, 1, ErrorKind::ShuttingDown);
+    asker.give(&peers[0], Give::default(), true, || Gained::Nothing).unwrap();
+    assert!(soon(|| asker.figures(&peers).unwrap()[0].as_ref().is_some_and(|figures| figures.is_ending)));
+}
+
+#[test]
+#[cfg(feature = "history")]
+fn a_snapshot_for_others_follows_no_link_of_another_user() {
+    let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
+    let card = Card::new(64);
+    let device = device(&card);
+    let (allocator, stream) = allocator(&device, RECLAIM);
+    let _memory = allocator.allocate(4 * MIB, &stream).unwrap();
+    let temporary = |name: String| std::env::temp_dir().join(name);
+    let kept = temporary(format!("cachette-kept-{}", std::process::id()));
+    std::fs::write(&kept, b"kept").unwrap();
+    let links = [0, 1].map(|nth| temporary(format!("cachette-{}-{nth}.json", std::process::id())));
+    links.iter().for_each(|link| std::os::unix::fs::symlink(&kept, link).unwrap());
+    let mut asker = Asker::new(&Place::of_environment()).unwrap();
+    let peers = asker.peers(Some(&device.info().uuid), None).unwrap();
+    let written = [(); 2].map(|()| asker.snapshot(&peers[0]).unwrap().expect("it is written"));
+    assert_eq!((std::fs::read(&kept).unwrap(), written[0] == written[1]), (b"kept".to_vec(), false));
+    let files = written.iter().map(PathBuf::from).chain(links).chain([kept]);
+    files.for_each(|file| std::fs::remove_file(file).unwrap());
 }
 
 #[test]
@@ -145,6 +192,45 @@ fn a_release_behind_work_that_does_not_end_is_waited_for_some_seconds() {
 }
 
 #[test]
+fn memory_that_another_frees_during_any_step_serves_the_request() {
+    let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
+    for nth in 0..20 {
+        let card = Card::new(64);
+        let device = device(&card);
+        let (one, of_one) = allocator(&device, RECLAIM);
+        let (two, of_two) = allocator(&device, &format!("{RECLAIM},expandable_segments:False"));
+        let held = Arc::new(Mutex::new(Some(one.allocate(40 * MIB, &of_one).unwrap())));
+        let (waits, freed) = (AtomicU64::new(0), Arc::clone(&held));
+        two.on_notice(move |notice| {
+            if matches!(notice, Notice::Waited { .. }) && waits.fetch_add(1, SeqCst) == nth {
+                freed.lock().unwrap().take();
+                one.empty_cache().unwrap();
+            }
+        });
+        assert_eq!(two.allocate(40 * MIB, &of_two).is_ok(), held.lock().unwrap().is_none(), "freed after wait {nth}");
+        if held.lock().unwrap().is_some() {
+            return assert!(nth > 2, "the request waited {nth} times");
+        }
+    }
+}
+
+#[test]
+fn a_driver_that_keeps_a_part_of_its_free_memory_gets_more_of_others() {
+    let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
+    let card = Card::new(512);
+    let config = HostConfig::default().capacity(512 * MIB).shared(card.file());
+    let device = HostBackend::new(config).unwrap().device(Ordinal(0)).unwrap();
+    let (one, of_one) = allocator(&device, RECLAIM);
+    let (two, _of_two) = allocator(&device, RECLAIM);
+    drop(one.allocate(500 * MIB, &of_one).unwrap());
+    let free = || device.memory_info().unwrap().free;
+    let refuses = || if free() < 240 * MIB { Err(ErrorKind::OutOfMemory) } else { Ok(()) };
+    let take = || refuses().map_err(|kind| cachette::hal::Error::new(kind, "allocate"));
+    two.take_outside(OutsideKind::Device, 40 * MIB, take).expect("others gave enough");
+    assert!(one.reserved_bytes() > 0, "and no more");
+}
+
+#[test]
 fn a_dropped_allocator_is_not_asked() {
     let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
     let card = Card::new(64);
@@ -157,26 +243,6 @@ fn a_dropped_allocator_is_not_asked() {
     let memory = two.allocate(60 * MIB, &of_two).unwrap();
     assert!(soon(|| two.allocate(40 * MIB, &of_two).is_err()));
     drop(memory);
-}
-
-#[test]
-fn an_observer_may_allocate_while_others_are_asked() {
-    let _only = ONE_RELEASE.lock().unwrap_or_else(PoisonError::into_inner);
-    let card = Card::new(64);
-    let device = device(&card);
-    let (one, of_one) = allocator(&device, RECLAIM);
-    let (two, of_two) = allocator(&device, &format!("{RECLAIM},memory_limit:1G"));
-    drop(one.allocate(48 * MIB, &of_one).unwrap());
-    let calls = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&calls);
-    let reader = one.clone();
-    // A callback of the asker that needs the neighbour's locks.
-    two.on_pressure(move || {
-        count.fetch_add(reader.stats().reserved_bytes.all.current, SeqCst);
-        false
-    });
-    drop(two.allocate(40 * MIB, &of_two).unwrap());
-    assert_eq!(calls.load(SeqCst), 48 * MIB);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Write, stdin};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use std::{env, fs, iter, ptr, thread};
 
@@ -52,10 +52,16 @@ impl Card {
 
     /// Starts a process.
     pub(crate) fn process(&self, config: &str) -> Process {
+        self.process_with(config, |_| {})
+    }
+
+    /// Starts a process that is prepared.
+    pub(crate) fn process_with(&self, config: &str, prepare: impl FnOnce(&mut Command)) -> Process {
         let mut command = Command::new(env::current_exe().expect("a program knows where it is"));
         command.args(["process::reclaim_process", "--exact", "--nocapture"]).env(CONFIG, config);
         command.env("CACHETTE_HOST_SHARED", &self.file).env("CACHETTE_HOST_CAPACITY", format!("{}MiB", self.mib));
         command.envs(self.folder.iter().map(|folder| ("CACHETTE_RECLAIM_DIR", folder)));
+        prepare(&mut command);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program starts again");
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let mut process = Process { child, input, output };
@@ -163,28 +169,33 @@ fn reclaim_process() {
     }
 }
 
-/// What a process that is ending answers: it holds idle memory, and cannot release it.
-struct Ending(u64);
+/// A process that claims idle memory and releases none: it lies, its driver is shutting down, or it dies when it is asked.
+struct Claims {
+    bytes: u64,
+    state: String,
+    was_asked: AtomicBool,
+}
 
-impl Neighbour for Ending {
+impl Neighbour for Claims {
     fn figures(&self) -> Figures {
+        if self.state == "dying" && self.was_asked.load(Relaxed) {
+            thread::park();
+        }
         let mut figures = Figures::default();
-        (figures.pid, figures.reserved, figures.idle) = (std::process::id(), self.0, self.0);
+        (figures.pid, figures.reserved, figures.idle) = (std::process::id(), self.bytes, self.bytes);
+        figures.is_ending = self.state == "ending";
         figures
     }
-
     fn give(&self, _: Give) -> u64 {
+        self.was_asked.store(true, Relaxed);
         0
     }
-
     fn holders(&self) -> Vec<Holder> {
         Vec::new()
     }
-
     fn write_snapshot(&self) -> String {
         String::new()
     }
-
     fn tick(&self) {}
 }
 
@@ -195,7 +206,7 @@ struct State {
     memory: BTreeMap<String, Allocation>,
     pools: BTreeMap<String, Pool>,
     guards: BTreeMap<String, Resident>,
-    pretended: Vec<(Registration, Arc<dyn Neighbour>)>,
+    claims: Vec<(Registration, Arc<dyn Neighbour>)>,
 }
 
 impl State {
@@ -210,7 +221,7 @@ impl State {
         });
         let stream = allocator.create_stream().unwrap();
         let (memory, pools, guards) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { allocator, stream, alone, memory, pools, guards, pretended: Vec::new() }
+        Self { allocator, stream, alone, memory, pools, guards, claims: Vec::new() }
     }
 
     fn execute(&mut self, line: &str) -> Result<String, String> {
@@ -222,12 +233,14 @@ impl State {
                 let memory = self.allocator.allocate(number(mib) * MIB, &self.stream).map_err(|e| e.to_string())?;
                 self.memory.insert(name.to_owned(), memory);
             }
-            ["pretend", mib] => {
-                let neighbour: Arc<dyn Neighbour> = Arc::new(Ending(number(mib) * MIB));
+            ["claim", mib, state] => {
+                let (bytes, state) = (number(mib) * MIB, state.to_owned());
+                let neighbour: Arc<dyn Neighbour> =
+                    Arc::new(Claims { bytes, state, was_asked: AtomicBool::new(false) });
                 let device = self.allocator.device_info().uuid;
                 let answers = Some((&Place::of_environment(), &device));
                 let registration = register(answers, None, Arc::downgrade(&neighbour)).map_err(|it| it.to_string())?;
-                self.pretended.push((registration, neighbour));
+                self.claims.push((registration, neighbour));
             }
             ["take", mib] => {
                 let (device, bytes) = (self.allocator.device(), number(mib) * MIB);

@@ -43,3 +43,28 @@ fn never_block_asks_nobody() {
     assert!(two.ask("allocate it 40").is_err());
     assert_eq!((two.figure("asks"), one.reserved_mib()), (0, 48));
 }
+
+/// The steps of a process at its peak need their memory again and again. One that waits for that peak to pass leaves it.
+#[test]
+fn a_request_that_waits_leaves_others_a_part_of_their_idle_memory() {
+    let card = Card::new(256);
+    let mut one = card.process(RECLAIM);
+    one.done("allocate live 192");
+    one.done("allocate step 6");
+    one.done("free step");
+    let mut two = card.process(&format!("{RECLAIM},reclaim_wait:60"));
+    two.tell("allocate it 100");
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(20));
+        one.done("allocate step 6");
+        one.done("free step");
+    }
+    assert_eq!(one.figure("asks"), 0, "nobody took it");
+    one.done("free live");
+    two.answer().unwrap();
+    two.done("free it");
+    // At the end of its time it takes all that it needs.
+    let mut three = card.process(&format!("{RECLAIM},reclaim_wait:0.3"));
+    one.done("allocate live 192");
+    three.done("allocate it 62");
+}

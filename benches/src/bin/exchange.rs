@@ -7,17 +7,20 @@
 //! `--whole` it is filled and read everywhere.
 //!
 //! With `--moving` each thread also has memory whose chunks leave it: a growable allocation, parts of which are committed
-//! and decommitted, and evictable pools. Both are filled and read everywhere.
+//! and decommitted, evictable pools, and a pool that sleeps with its contents in a file. A registered pool beside them
+//! refuses to sleep. All of them are filled and read everywhere.
 //!
 //! The ratio is the peak of reserved bytes over the peak of bytes that the threads held. A block that other streams
 //! still use after its free does not count as held, so the second ratio is over the peak of active bytes.
 
+use std::env;
 use std::error::Error;
 use std::thread;
 use std::time::Instant;
 
 use cachette::evict::Priority;
 use cachette::hal::DevicePtr;
+use cachette::sleep::Contents;
 use cachette::{Allocation, Allocator, Backends, Config, Growable, PinnedAllocation, Pool, PoolOptions, Stream};
 use cachette_benches::random::{LogUniform, SplitMix64};
 use cachette_hal::owned::OwnedEvent;
@@ -66,7 +69,7 @@ struct Options {
     /// Fills and checks every byte of a block
     #[arg(long)]
     whole: bool,
-    /// Also uses growable memory and evictable pools
+    /// Also uses growable memory, and pools that are evicted, sleep, or are registered
     #[arg(long, requires = "whole")]
     moving: bool,
     /// The seed of all draws
@@ -170,22 +173,38 @@ struct Moving {
     growable: Growable,
     /// The byte that each committed part is filled with.
     parts: Vec<Option<u8>>,
-    /// Evictable pools with one block, and its byte.
-    layers: Vec<(Pool, Allocation, Option<u8>)>,
+    /// Evictable pools.
+    layers: Vec<Layer>,
+    /// A pool that sleeps between turns, and one that must not sleep.
+    sleeping: Layer,
+    registered: Layer,
+}
+
+/// A pool with one block, and the byte that it is filled with.
+struct Layer {
+    pool: Pool,
+    memory: Allocation,
+    byte: Option<u8>,
+}
+
+impl Layer {
+    fn new(allocator: &Allocator, options: PoolOptions, stream: &Stream) -> Result<Self, cachette::Error> {
+        let pool = allocator.create_pool_with(options)?;
+        let memory = pool.allocate(PART_BYTES, stream)?;
+        Ok(Self { pool, memory, byte: None })
+    }
 }
 
 impl Moving {
     fn new(allocator: &Allocator, stream: &Stream) -> Result<Self, Stopped> {
-        let layer = |number: u32| {
-            let options = PoolOptions::new().evictable(Priority(number % 2));
-            let pool = allocator.create_pool_with(options)?;
-            let memory = pool.allocate(PART_BYTES, stream)?;
-            Ok((pool, memory, None))
-        };
+        let layer = |options| Layer::new(allocator, options, stream);
+        let evictable = (0..4).map(|number| layer(PoolOptions::new().evictable(Priority(number % 2))));
         Ok(Self {
             growable: allocator.allocate_growable(PARTS * PART_BYTES, stream)?,
             parts: (0..PARTS).map(|_| None).collect(),
-            layers: (0..4).map(layer).collect::<Result<_, cachette::Error>>()?,
+            layers: evictable.collect::<Result<_, _>>()?,
+            sleeping: layer(PoolOptions::new())?,
+            registered: layer(PoolOptions::new().registered(true))?,
         })
     }
 }
@@ -247,7 +266,7 @@ impl<'a> Worker<'a> {
         self.check()
     }
 
-    /// Changes a part of the growable allocation and an evictable pool.
+    /// Changes a part of the growable allocation, and every kind of pool.
     fn turn(&mut self, step: usize) -> Result<(), Stopped> {
         let Some(mut moving) = self.moving.take() else { return Ok(()) };
         let (byte, part) = (u8::try_from(step % 251)?, self.random.below(moving.parts.len()));
@@ -263,20 +282,39 @@ impl<'a> Worker<'a> {
             Some(byte)
         };
         let layer = self.random.below(moving.layers.len());
-        let (pool, memory, expected) = &mut moving.layers[layer];
-        let here = pool.make_resident()?;
-        let at = memory.ptr().ok_or("it has an address")?;
-        if let Some(expected) = *expected {
-            self.read_whole(at, expected)?;
-        }
-        self.fill_whole(at, byte)?;
-        *expected = Some(byte);
+        let here = moving.layers[layer].pool.make_resident()?;
+        self.refill(&mut moving.layers[layer], byte)?;
         // The work is queued, and has not ended.
         drop(here);
+        self.refill(&mut moving.registered, byte)?;
+        if !self.allocator.is_stable(moving.registered.memory.address())
+            || moving.registered.pool.sleep(Contents::Keep).is_ok()
+        {
+            return Err("registered memory may move".into());
+        }
+        moving.sleeping.pool.wake()?;
+        self.refill(&mut moving.sleeping, byte)?;
+        match moving.sleeping.pool.sleep(Contents::Keep) {
+            Ok(_) => drop(moving.sleeping.pool.spill_contents(&env::temp_dir())?),
+            // The driver refuses a call. That is undone, and no byte is lost.
+            Err(cachette::Error::Device(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
         if step.is_multiple_of(32) {
             self.allocator.evict(2 * PART_BYTES)?;
         }
         self.moving = Some(moving);
+        Ok(())
+    }
+
+    /// Checks what a pool that is awake holds, and queues other contents.
+    fn refill(&mut self, layer: &mut Layer, byte: u8) -> Result<(), Stopped> {
+        let at = layer.memory.ptr().ok_or("it has an address")?;
+        if let Some(expected) = layer.byte {
+            self.read_whole(at, expected)?;
+        }
+        self.fill_whole(at, byte)?;
+        layer.byte = Some(byte);
         Ok(())
     }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::thread;
 
 use cachette::addresses::AddressRange;
+use cachette::evict::Priority;
 use cachette::history::HistoryOptions;
-use cachette::{Allocation, Allocator, Config, Label, Pool, Stream};
+use cachette::{Allocation, Allocator, Config, Label, Pool, PoolOptions, Stream};
 use cachette_hal::{AnyDevice, Call, CaptureMode, Ordinal};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
 
@@ -50,6 +51,8 @@ impl Growing {
         Self { name: "streams: the same, elastic", run: |number| live_streams(number, RESERVE), reason: HOST },
         Self { name: "pools: made, used and dropped in turn", run: pools, reason: None },
         Self { name: "pools: dropped, their memory in use", run: pools_in_use, reason: None },
+        Self { name: "evictable pools: evicted at once", run: evictions, reason: None },
+        Self { name: "evictable pools: a request that finds none without a guard", run: guarded, reason: None },
         Self { name: "events of a history, and its snapshot", run: events, reason: None },
         Self { name: "checkpoints: blocks saved and restored", run: checkpoints, reason: None },
         Self { name: "addresses: blocks restored", run: restored_blocks, reason: None },
@@ -166,7 +169,7 @@ fn pinned_blocks(number: u32) -> Result<(), Stopped> {
     count(|| {
         for ptr in raw {
             // SAFETY: 1. 2. the stream is this allocator's own.
-            unsafe { pinned.record_stream_raw(ptr, stream.handle()) }?;
+            unsafe { pinned.record_stream_raw(ptr, &allocator, stream.handle()) }?;
             pinned.free_raw(ptr)?;
         }
         Ok::<_, Stopped>(pinned.empty_cache()?)
@@ -229,6 +232,34 @@ fn pools_in_use(number: u32) -> Result<(), Stopped> {
     let pools: Vec<Pool> = (0..number).map(|_| allocator.create_pool()).collect();
     let _memory = pools.iter().map(|pool| pool.allocate(SMALL, &stream)).collect::<Result<Vec<_>, _>>()?;
     count(|| drop(pools))
+}
+
+/// Evictable pools with one block each, which an eviction does not keep.
+fn layers(allocator: &Allocator, number: u32) -> Result<Vec<(Pool, Allocation)>, Stopped> {
+    let stream = allocator.create_stream()?;
+    let layer = |_| {
+        let options = PoolOptions::new().evictable(Priority::default()).reload(|_| Ok::<_, &str>(()));
+        let pool = allocator.create_pool_with(options)?;
+        let memory = pool.allocate(SMALL, &stream)?;
+        Ok((pool, memory))
+    };
+    (0..number).map(layer).collect()
+}
+
+fn evictions(number: u32) -> Result<(), Stopped> {
+    let (_, allocator) = on(64 << 30, RESERVE)?;
+    let _layers = layers(&allocator, number)?;
+    let bytes = allocator.reserved_bytes();
+    let evicted = count(|| (allocator.evictable_bytes(), allocator.evict(bytes)))?;
+    if evicted == (bytes, Ok(bytes)) { Ok(()) } else { Err("not all were evicted".into()) }
+}
+
+fn guarded(number: u32) -> Result<(), Stopped> {
+    let (_, allocator) = on(64 << 30, RESERVE)?;
+    let (layers, stream) = (layers(&allocator, number)?, allocator.create_stream()?);
+    let _guards = layers.iter().map(|(pool, _)| pool.make_resident()).collect::<Result<Vec<_>, _>>()?;
+    let refused = count(|| allocator.allocate(65 << 30, &stream).is_err())?;
+    if refused { Ok(()) } else { Err("there was room".into()) }
 }
 
 fn events(number: u32) -> Result<(), Stopped> {

@@ -96,7 +96,7 @@ pub unsafe extern "C" fn cachette_pinned_record_stream(
     call!([handle(allocator)], {
         let pinned = allocator.inner.pinned();
         // SAFETY: 4. is the caller's promise.
-        unsafe { pinned.record_stream_raw(address.cast(), stream_of(stream)) }?;
+        unsafe { pinned.record_stream_raw(address.cast(), &allocator.inner, stream_of(stream)) }?;
     })
 }
 

@@ -83,6 +83,8 @@ struct Job {
     entry: Arc<Answering>,
     /// Who is told of its end, and the number of the request; `None` for a tick.
     asker: Option<(Address, u64)>,
+    /// When the asker learns next that the job is in progress.
+    next: Instant,
 }
 
 /// Registers an allocator: it answers for a device at a place, and is called at an interval.
@@ -213,8 +215,11 @@ impl Process {
             for entry in entries.iter().filter(|entry| entry.until_tick(now) == Some(Duration::ZERO)) {
                 self.tick(entry, now);
             }
-            if let Some(Job { entry, asker: Some((asker, request)) }) = &*lock(&self.job) {
+            if let Some(Job { entry, asker: Some((asker, request)), next }) = &mut *lock(&self.job)
+                && *next <= now
+            {
                 entry.send(asker, *request, Body::Working);
+                *next = now + WORKING;
             }
         }
     }
@@ -223,7 +228,8 @@ impl Process {
     fn poll(&self, entries: &[Arc<Answering>]) -> io::Result<Vec<bool>> {
         let now = Instant::now();
         let ticks = entries.iter().filter_map(|entry| entry.until_tick(now));
-        let working = lock(&self.job).as_ref().and_then(|job| job.asker.as_ref()).map(|_| WORKING);
+        let next = |job: &Job| job.asker.map(|_| job.next.saturating_duration_since(now));
+        let working = lock(&self.job).as_ref().and_then(next);
         let limit = ticks.chain(working).min();
         let mut polled = vec![PollFd::new(&self.wake, PollFlags::IN)];
         let sockets = entries.iter().filter_map(|entry| entry.named.as_ref());
@@ -280,14 +286,14 @@ impl Process {
         failed: Body,
         work: impl FnOnce(&dyn Neighbour) -> Body + Send + 'static,
     ) {
-        let job = Job { entry: Arc::clone(entry), asker: Some((asker, request)) };
+        let job = Job { entry: Arc::clone(entry), asker: Some((asker, request)), next: Instant::now() };
         if !self.begin(job, failed, work) {
             entry.send(&asker, request, Body::Busy);
         }
     }
 
     fn tick(&'static self, entry: &Arc<Answering>, now: Instant) {
-        let job = Job { entry: Arc::clone(entry), asker: None };
+        let job = Job { entry: Arc::clone(entry), asker: None, next: now };
         let ticked = self.begin(job, Body::Working, |neighbour| {
             neighbour.tick();
             Body::Working

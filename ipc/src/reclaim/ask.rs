@@ -28,6 +28,8 @@ const OPEN: usize = 8;
 const SILENCE: Duration = Duration::from_millis(5);
 /// The datagrams that are read before the time is looked at again.
 const BURST: usize = 64;
+/// When a process that serves another asker is asked again: the first time, and the longest. Most releases end soon.
+const BUSY: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(10)];
 /// How often free memory and full queues are looked at again.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -83,8 +85,10 @@ impl Asker {
         let first = u64::from_le_bytes(random()?);
         let mut figures = vec![None; peers.len()];
         let (mut unsent, mut missing): (VecDeque<usize>, usize) = ((0..peers.len()).collect(), peers.len());
-        let (end, mut credit, mut heard) = (Instant::now() + WINDOW, OPEN, Instant::now());
-        while missing > 0 && Instant::now() < end {
+        let (end, mut credit, mut heard, mut is_late) = (Instant::now() + WINDOW, OPEN, Instant::now(), false);
+        while missing > 0 && !is_late {
+            // What has arrived is read once more, since this thread may have slept.
+            is_late = Instant::now() >= end;
             if heard.elapsed() >= SILENCE {
                 (credit, heard) = (OPEN, Instant::now());
             }
@@ -129,22 +133,28 @@ impl Asker {
         mut gained: impl FnMut() -> Gained,
     ) -> io::Result<u64> {
         let request = u64::from_le_bytes(random()?);
-        let (mut end, mut asks) = (Instant::now() + WINDOW, true);
-        while Instant::now() < end {
-            if asks {
+        let (mut end, mut due, mut last_look) = (Instant::now() + WINDOW, Some(Instant::now()), None);
+        let mut pause = BUSY[0];
+        while last_look != Some(end) {
+            last_look = (Instant::now() >= end).then_some(end);
+            if last_look.is_none() && due.is_some_and(|due| Instant::now() >= due) {
                 match self.send(peer, request, Body::Give(give)) {
-                    Ok(()) => asks = false,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Ok(()) => due = None,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => due = Some(Instant::now() + PAUSE),
                     // It has ended since it was asked for its figures.
                     Err(_) => return Ok(0),
                 }
             }
-            self.wait(PAUSE)?;
+            let left = due.map_or(PAUSE, |due| due.saturating_duration_since(Instant::now()));
+            self.wait(left.min(PAUSE))?;
             for message in self.receive()? {
                 match message.body {
                     _ if message.request != request => continue,
                     Body::Given(bytes) => return Ok(bytes),
-                    Body::Busy => asks = true,
+                    Body::Busy => {
+                        due = Some(Instant::now() + pause);
+                        pause = (2 * pause).min(BUSY[1]);
+                    }
                     Body::Working => {}
                     _ => continue,
                 }
@@ -192,8 +202,9 @@ impl Asker {
             return Ok(None);
         }
         let last = Instant::now() + PATIENCE;
-        let mut end = Instant::now() + WINDOW;
-        while Instant::now() < end.min(last) {
+        let (mut end, mut last_look) = (Instant::now() + WINDOW, None);
+        while last_look != Some(end) && Instant::now() < last {
+            last_look = (Instant::now() >= end).then_some(end);
             self.wait(PAUSE)?;
             for Message { body, .. } in self.receive()?.into_iter().filter(|message| message.request == request) {
                 match body {

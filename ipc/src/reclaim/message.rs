@@ -138,6 +138,8 @@ pub struct Figures {
     pub outside_managed: u64,
     /// Such bytes of page-locked memory of the host.
     pub outside_host: u64,
+    /// Whether the driver is shutting down: the process can release nothing, and the system frees its memory soon.
+    pub is_ending: bool,
 }
 
 impl Figures {
@@ -248,6 +250,7 @@ impl Figures {
         out.optional(self.outside);
         out.number(self.outside_managed);
         out.number(self.outside_host);
+        out.number(self.is_ending.into());
     }
 
     fn decode(rest: &mut Reader<'_>) -> Option<Self> {
@@ -274,6 +277,7 @@ impl Figures {
             outside: rest.number()?.checked_sub(1),
             outside_managed: rest.number()?,
             outside_host: rest.number()?,
+            is_ending: rest.number()? != 0,
         })
     }
 }
@@ -377,6 +381,7 @@ mod tests {
             outside: Some(14),
             outside_managed: 15,
             outside_host: 16,
+            is_ending: true,
         }
     }
 

@@ -58,7 +58,7 @@ pub(crate) fn second_process(name: &str, settings: &[(&str, &str)], body: impl F
 fn start(name: &str, settings: &[(&str, &str)], library: &Path) -> String {
     let mut command = Command::new(env::current_exe().expect("this program has a file"));
     command.args(["--exact", name, "--nocapture"]).env(SECOND, library);
-    for vendor in ["CUDA", "HIP", "NCCL", "RCCL", "NVSHMEM", "ROCSHMEM"] {
+    for vendor in ["NCCL", "RCCL", "NVSHMEM", "ROCSHMEM"] {
         command.env(format!("CACHETTE_{vendor}_LIBRARY"), library);
     }
     let output = command.envs(settings.iter().copied()).output().expect("this program starts");

@@ -3,9 +3,7 @@
 //! [`fake`] builds a shared library that imitates those of the vendors, if there is a C compiler.
 
 mod absent;
-mod c_functions;
 mod fake;
-mod loading;
 mod nccl;
 mod nvshmem;
 mod rocshmem;
@@ -17,11 +15,11 @@ use cachette::source::{AllocContext, Source, SourceError};
 const HERE: AllocContext = AllocContext::new(Ordinal(0), StreamRef::DEFAULT);
 
 fn allocate(source: &dyn Source, bytes: u64, context: &AllocContext) -> Result<DevicePtr, SourceError> {
-    // SAFETY: 1. every test passes the default stream, or functions that write the stream down.
+    // SAFETY: 1. every test passes the default stream. 2. The fake has no current device.
     unsafe { source.allocate(bytes, context) }
 }
 
 fn free(source: &dyn Source, ptr: DevicePtr, bytes: u64, context: &AllocContext) -> Result<(), SourceError> {
-    // SAFETY: 1. it came from there. 2. no work uses it.
+    // SAFETY: 1. it came from there. 2. no work uses it. 3. The fake has no current device.
     unsafe { source.free(ptr, bytes, context) }
 }

@@ -1,7 +1,7 @@
 //! NVSHMEM's memory, over the fake, which the tests initialise as a program would.
 
 use cachette::hal::{Ordinal, StreamRef};
-use cachette::source::{AllocContext, Source, SourceErrorKind};
+use cachette::source::{ALIGNMENT, AllocContext, SourceErrorKind};
 use cachette_sources::Nvshmem;
 
 use super::fake::{Fake, second_process};
@@ -18,8 +18,7 @@ fn start(fake: &Fake) -> Nvshmem {
 
 #[test]
 fn a_started_library_is_adopted() {
-    let settings = [("FAKE_DEVICE", "1")];
-    second_process("nvshmem::a_started_library_is_adopted", &settings, |fake| {
+    second_process("nvshmem::a_started_library_is_adopted", &[], |fake| {
         // SAFETY: it is refused before the promise counts.
         let early = unsafe { Nvshmem::adopt(Ordinal(1)) }.unwrap_err();
         assert!(early.to_string().contains("is not initialised; initialise NVSHMEM in the program first"), "{early}");
@@ -27,11 +26,9 @@ fn a_started_library_is_adopted() {
         // SAFETY: 1. the line above.
         let source = unsafe { Nvshmem::adopt(Ordinal(1)) }.unwrap();
         let ptr = allocate(&source, 2 << 20, &SECOND).unwrap();
-        assert_eq!((fake.count("fake_made_on"), fake.count("fake_live")), (1, 1));
+        assert_eq!(fake.count("fake_live"), 1);
         free(&source, ptr, 2 << 20, &SECOND).unwrap();
-        assert_eq!((fake.count("fake_live"), fake.count("fake_depth")), (0, 0));
-        drop(source);
-        assert_eq!(fake.count("fake_retained"), 0);
+        assert_eq!(fake.count("fake_live"), 0);
     });
 }
 
@@ -66,7 +63,7 @@ fn unaligned_memory_is_allocated_again_with_an_alignment() {
     second_process(name, &settings, |fake| {
         let source = start(fake);
         let ptr = allocate(&source, 4096, &HERE).unwrap();
-        assert_eq!(ptr.address() % source.alignment(), 0);
+        assert_eq!(ptr.address() % ALIGNMENT, 0);
         assert_eq!((fake.count("fake_total"), fake.count("fake_live")), (2, 1));
     });
 }

@@ -62,6 +62,7 @@ impl Worker<'_> {
                 return None;
             }
         };
+        assert!(!self.evictable.pool.is_asleep(), "a pool with a guard is awake");
         let reloads = self.evictable.reloads.load(Relaxed);
         let mut held = std::mem::take(&mut self.evictable.held);
         if reloads > std::mem::replace(&mut self.evictable.reloaded, reloads) {

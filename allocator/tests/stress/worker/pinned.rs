@@ -54,7 +54,7 @@ impl Worker<'_> {
             raw.byte = byte;
         }
         // SAFETY: 1. 2. the stream is the allocator's, and lives as long as the round.
-        let noted = unsafe { pinned.record_stream_raw(staged, stream) };
+        let noted = unsafe { pinned.record_stream_raw(staged, &fixture.allocator, stream) };
         noted.expect("the address is right");
         fixture.done(pinned.free_raw(staged));
     }

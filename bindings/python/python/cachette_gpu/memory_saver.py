@@ -24,7 +24,7 @@ import torch
 import cachette_gpu.torch
 
 from . import _native
-from ._errors import EnableError, Error
+from ._errors import EnableError, Error, PoolError
 
 __all__ = ["TorchMemorySaver", "configure_subprocess", "install", "torch_memory_saver"]
 
@@ -40,36 +40,43 @@ class _Region:
         self.tag = tag
         self.keeps = keeps
         self._own: list[Any] = []
-        #: Pools of PyTorch that graphs were captured in.
-        self.graphs: list[_GraphPool] = []
+        #: The device and the identifier of each pool of PyTorch that a graph was captured in. The pool ends with its graphs.
+        self.graphs: list[tuple[int, tuple[int, int]]] = []
 
     @property
     def pools(self) -> list[Any]:
         """All pools, which pause and resume together."""
-        return [*self.graphs, *self._own]
+        return [*self._graph_pools(), *self._own]
+
+    def _graph_pools(self) -> list[_native.Pool]:
+        """The pools of graphs that still exist. Each has one user more as long as the result lives."""
+        opened = []
+        for device, identifier in list(self.graphs):
+            try:
+                opened.append(_native.Allocator.shared(device).open_pool(identifier))
+            except PoolError:
+                self.graphs.remove((device, identifier))
+        return opened
 
     def awake(self) -> Any:
         """A pool that serves requests: another one while the last is paused."""
         if not self._own or self._own[-1].is_asleep:
+            # A program that allocates in each pause would otherwise leave a pool behind each time.
+            unused = [pool for pool in self._own if not any(it.stats()["allocations"] for it in pool._own_pools().values())]
+            # A graph may still use one of them.
+            self.graphs += [identifier for pool in unused for identifier in _identifiers(pool)]
+            self._own = [pool for pool in self._own if pool not in unused]
             self._own.append(cachette_gpu.torch.Pool(tag=f"memory_saver {self.tag}"))
         return self._own[-1]
 
     def identifiers(self) -> set[tuple[int, tuple[int, int]]]:
-        """The device and the identifier of each pool that is not one of PyTorch."""
-        return {(device, native.id) for pool in self._own for device, native in pool._own_pools().items()}
+        """The device and the identifier of each pool."""
+        return {*self.graphs, *(identifier for pool in self._own for identifier in _identifiers(pool))}
 
 
-class _GraphPool:
-    """A pool of PyTorch that a graph was captured in, with the calls of :class:`cachette_gpu.torch.Pool`."""
-
-    def __init__(self, device: int, identifier: tuple[int, int]) -> None:
-        self._native = _native.Allocator.shared(device).open_pool(identifier)
-
-    def sleep(self, keep: bool = True) -> dict[str, int]:
-        return self._native.sleep(keep)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._native, name)
+def _identifiers(pool: cachette_gpu.torch.Pool) -> list[tuple[int, tuple[int, int]]]:
+    """The device and the identifier of a pool on each device."""
+    return [(device, native.id) for device, native in pool._own_pools().items()]
 
 
 class TorchMemorySaver:
@@ -78,7 +85,6 @@ class TorchMemorySaver:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._regions: dict[tuple[str, int], _Region] = {}
-        self._graph_pools: set[tuple[int, tuple[int, int]]] = set()
         self._folder: str | None = os.environ.get("TMS_DISK_BACKUP_DIR")
         self._suspends_nccl = False
         #: The communicators that are suspended.
@@ -116,10 +122,8 @@ class TorchMemorySaver:
         identifier = tuple(getattr(pool, "id", pool))
         device = torch.cuda.current_device()
         with self._lock:
-            known = self._graph_pools.union(*(region.identifiers() for region in self._regions.values()))
-            if (device, identifier) not in known:
-                self._graph_pools.add((device, identifier))
-                self._region(tag, keeps).graphs.append(_GraphPool(device, identifier))
+            if not any((device, identifier) in region.identifiers() for region in self._regions.values()):
+                self._region(tag, keeps).graphs.append((device, identifier))
 
     @contextlib.contextmanager
     def disable(self) -> Iterator[None]:

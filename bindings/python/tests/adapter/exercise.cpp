@@ -372,6 +372,16 @@ static void pools() {
   EXPECT(cachette().getPoolUseCount(0, pool) == 0);
 }
 
+// PyTorch's filter asks the driver, whose error it throws.
+static void lets_through_what_a_filter_throws() {
+  auto some = [] { cachette().raw_delete(cachette().raw_alloc_with_stream(2 * MiB, nullptr)); };
+  cachette().beginAllocateToPool(0, pool, [](cudaStream_t) -> bool { throw Refusal(); });
+  EXPECT(refused(some) && refused(some) && held() == 0);
+  cachette().endAllocateToPool(0, pool);
+  EXPECT(!refused(some));
+  cachette().releasePool(0, pool);
+}
+
 static void shares() {
   void* memory = cachette().raw_alloc_with_stream(2 * MiB, nullptr);
   auto handle = cachette().shareIpcHandle(memory);
@@ -448,6 +458,7 @@ extern "C" const char* exercise(const char* library, bool is_pinning) {
     annotates();
     follows_settings();
     pools();
+    lets_through_what_a_filter_throws();
     shares();
     EXPECT((at::getHostAllocator(c10::DeviceType::CUDA) != nullptr) == is_pinning);
     if (is_pinning) pins();

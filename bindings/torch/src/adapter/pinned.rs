@@ -82,7 +82,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_pinned_record(
     or_raise(|| {
         let owner = allocator_of(device)?;
         // SAFETY: 1. and 2. are the caller's promises.
-        let record = |ptr: *mut u8| unsafe { pinned.record_stream_raw_of(ptr, owner, stream) };
+        let record = |ptr: *mut u8| unsafe { pinned.record_stream_raw(ptr, owner, stream) };
         let recorded = match record(ptr.cast()) {
             Err(cachette::Error::InvalidPinnedPointer { why: PointerProblem::Interior { offset, .. }, .. }) => {
                 record(ptr.cast::<u8>().wrapping_sub(usize::try_from(offset).unwrap_or(0)))

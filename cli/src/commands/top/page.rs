@@ -131,10 +131,10 @@ impl TopPage {
         self.view.message = match wish {
             Wish::Give { evict } => format!("{pid} has given back {}", Bytes(self.sampler.give(&peer, evict)?)),
             Wish::Holders => {
-                self.sampler.holders(&peer)?.map_or_else(silent, |holders| format!("{pid}: {}", listed(&holders)))
+                self.sampler.asker.holders(&peer)?.map_or_else(silent, |holders| format!("{pid}: {}", listed(&holders)))
             }
             Wish::Snapshot => {
-                self.sampler.snapshot(&peer)?.map_or_else(silent, |path| format!("{pid} has written {path}"))
+                self.sampler.asker.snapshot(&peer)?.map_or_else(silent, |path| format!("{pid} has written {path}"))
             }
             Wish::Quit | Wish::Nothing => return Ok(()),
         };
@@ -153,10 +153,15 @@ fn listed(holders: &[Holder]) -> String {
 }
 
 impl TopView {
+    /// Shows a sample. The same process stays selected, wherever it is now.
     fn show(&mut self, mut sample: Sample) {
+        let name = |process: &Process| (process.pid, process.peer.as_ref().map(|peer| peer.name().to_owned()));
+        let selected = self.selected().map(name);
         sample.devices.iter_mut().for_each(|device| self.order.sort(&mut device.processes));
+        let mut all = sample.devices.iter().flat_map(|device| &device.processes);
+        let place = all.position(|process| Some(name(process)) == selected);
         self.sample = sample;
-        self.selected = self.selected.min(self.rows().saturating_sub(1));
+        self.selected = place.unwrap_or(self.selected).min(self.rows().saturating_sub(1));
     }
 
     fn rows(&self) -> usize {
@@ -292,6 +297,16 @@ mod tests {
     }
 
     #[test]
+    fn the_selected_process_stays_selected_when_others_grow_or_end() {
+        let mut view = view();
+        press(&mut view, KeyCode::Down);
+        for processes in [vec![process(12, 1, 0), process(11, 2, 0), process(14, 3, 0)], vec![process(11, 1, 0)]] {
+            view.show(Sample { devices: vec![Device { processes, ..Device::default() }] });
+            assert_eq!(view.selected().map(|process| process.pid), Some(11));
+        }
+    }
+
+    #[test]
     fn holders_are_one_line() {
         let holder = |name: &str, is_pool, bytes| Holder { name: name.to_owned(), is_pool, bytes };
         let line = listed(&[holder("kv_cache", false, 3 << 30), holder("(0, 3)", true, 1 << 20)]);
@@ -305,9 +320,7 @@ mod tests {
         for name in ["idle", "outside", "pid", "reserved"] {
             press(&mut view, KeyCode::Char('s'));
             assert!(screen(&view).contains(&format!("sorted by {name}")));
-            if name == "pid" {
-                assert_eq!(view.selected().map(|process| process.pid), Some(11));
-            }
+            assert_eq!(view.selected().map(|process| process.pid), Some(12));
         }
         assert_eq!(press(&mut view, KeyCode::Char('g')), Wish::Give { evict: false });
         assert_eq!(press(&mut view, KeyCode::Char('e')), Wish::Give { evict: true });

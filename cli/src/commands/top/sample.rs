@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::time::Instant;
 
-use cachette_ipc::reclaim::{Asker, Figures, Gained, Give, Holder, NeighbourAddress, Place};
+use cachette_ipc::reclaim::{Asker, Figures, Gained, Give, NeighbourAddress, Place};
 use nvml_wrapper::Nvml;
 use serde::Serialize;
 
@@ -129,7 +129,8 @@ struct Seen {
 
 /// Looks again and again.
 pub(super) struct Sampler {
-    asker: Asker,
+    pub(super) asker: Asker,
+    place: Place,
     nvml: Option<Nvml>,
     /// By the name of the socket.
     seen: HashMap<String, Seen>,
@@ -137,7 +138,7 @@ pub(super) struct Sampler {
 
 impl Sampler {
     pub(super) fn new(place: &Place) -> io::Result<Self> {
-        Ok(Self { asker: Asker::new(place)?, nvml: nvidia::load(), seen: HashMap::new() })
+        Ok(Self { asker: Asker::new(place)?, place: place.clone(), nvml: nvidia::load(), seen: HashMap::new() })
     }
 
     /// One look. A process that does not answer costs one window of the questions.
@@ -153,17 +154,8 @@ impl Sampler {
         let answered = peers.into_iter().zip(figures).map(|(peer, figures)| {
             let held = figures.as_ref().map(|figures| AllocatorFigures::new(figures, self.seen.get(peer.name()), now));
             let program = figures.map_or_else(|| program_of(peer.pid), |figures| figures.program);
-            (
-                peer.device,
-                Process {
-                    pid: peer.pid,
-                    program,
-                    silent: held.is_none(),
-                    cachette: held,
-                    peer: Some(peer),
-                    ..Process::default()
-                },
-            )
+            let (device, pid, silent) = (peer.device, peer.pid, held.is_none());
+            (device, Process { pid, program, silent, cachette: held, peer: Some(peer), ..Process::default() })
         });
         let answered = answered.collect();
         self.seen = seen;
@@ -172,25 +164,16 @@ impl Sampler {
     }
 
     /// Asks a process to give memory back. Returns what it says it has released; zero if it does not answer.
-    pub(super) fn give(&mut self, peer: &NeighbourAddress, evict: bool) -> io::Result<u64> {
-        self.asker.give(peer, Give { bytes: u64::MAX, evict, below: None }, true, || Gained::Nothing)
-    }
-
-    /// The labels and pools that hold the memory of a process; `None` if it does not answer.
-    pub(super) fn holders(&mut self, peer: &NeighbourAddress) -> io::Result<Option<Vec<Holder>>> {
-        self.asker.holders(peer)
-    }
-
-    /// Makes a process write a snapshot. Returns its file; `None` if it does not answer.
-    pub(super) fn snapshot(&mut self, peer: &NeighbourAddress) -> io::Result<Option<String>> {
-        self.asker.snapshot(peer)
+    pub(super) fn give(&self, peer: &NeighbourAddress, evict: bool) -> io::Result<u64> {
+        // Each release may take the whole patience of an asker.
+        Asker::new(&self.place)?.give(peer, Give { bytes: u64::MAX, evict, below: None }, true, || Gained::Nothing)
     }
 
     /// Adds the labels and pools of every process that answers.
     pub(super) fn add_holders(&mut self, sample: &mut Sample) -> io::Result<()> {
         for process in sample.devices.iter_mut().flat_map(|device| &mut device.processes) {
             let Some(peer) = process.peer.clone().filter(|_| !process.silent) else { continue };
-            let holders = self.holders(&peer)?.unwrap_or_default();
+            let holders = self.asker.holders(&peer)?.unwrap_or_default();
             let listed = holders.into_iter().map(|it| HeldBy { name: it.name, is_pool: it.is_pool, bytes: it.bytes });
             process.holders = listed.collect();
         }
@@ -218,9 +201,11 @@ fn join(cards: Vec<Card>, answered: Vec<([u8; 16], Process)>) -> Sample {
 }
 
 fn device_of(card: Card, mut processes: Vec<Process>) -> Device {
+    let held = |process: &Process| process.cachette.as_ref().map_or(0, |held| held.reserved);
     let mut reserved: BTreeMap<u32, u64> = BTreeMap::new();
     for process in &processes {
-        *reserved.entry(process.pid).or_default() += process.cachette.as_ref().map_or(0, |held| held.reserved);
+        let of_pid = reserved.entry(process.pid).or_default();
+        *of_pid = of_pid.saturating_add(held(process));
     }
     for process in &mut processes {
         process.driver = card.processes.get(&process.pid).copied().flatten();
@@ -239,11 +224,8 @@ fn device_of(card: Card, mut processes: Vec<Process>) -> Device {
         outside: *bytes,
         ..Process::default()
     }));
-    let listed = |process: &Process| match (&process.cachette, process.outside) {
-        (Some(held), outside) => held.reserved + outside.unwrap_or(0),
-        (None, outside) => outside.unwrap_or(0),
-    };
-    let listed: u64 = processes.iter().map(listed).sum();
+    let listed = processes.iter().flat_map(|process| [held(process), process.outside.unwrap_or(0)]);
+    let listed = listed.fold(0, u64::saturating_add);
     let unattributed = card.used.saturating_sub(listed);
     let facts = Facts { name: card.name, total: card.total, used: card.used, unattributed };
     Device { uuid: digits(&card.id), card: Some(facts), processes }
@@ -255,6 +237,10 @@ fn digits(id: &[u8; 16]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use cachette_ipc::reclaim::{Holder, Neighbour, register};
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -279,6 +265,9 @@ mod tests {
         );
         // 100 of the first, 5 of the ninth and 50 of the second are listed.
         assert_eq!(device.card.as_ref().map(|card| card.unattributed), Some(45 * MIB));
+        let lies =
+            join(vec![Card { id: [1; 16], used: 1, ..Card::default() }], [(); 2].map(|()| ours(1, u64::MAX)).into());
+        assert_eq!(lies.devices[0].card.as_ref().map(|card| card.unattributed), Some(0));
     }
 
     #[test]
@@ -307,6 +296,37 @@ mod tests {
         let sample = join(vec![card], vec![ours(1, 1)]);
         let names: Vec<_> = sample.devices.iter().map(|device| (&device.uuid[..2], device.card.is_some())).collect();
         assert_eq!(names, [("02", true), ("01", false)]);
+    }
+
+    /// An allocator that needs more than half of the patience for each release.
+    struct Slow;
+
+    impl Neighbour for Slow {
+        fn figures(&self) -> Figures {
+            Figures::default()
+        }
+        fn give(&self, _: Give) -> u64 {
+            std::thread::sleep(std::time::Duration::from_millis(2700));
+            7
+        }
+        fn holders(&self) -> Vec<Holder> {
+            Vec::new()
+        }
+        fn write_snapshot(&self) -> String {
+            String::new()
+        }
+        fn tick(&self) {}
+    }
+
+    #[test]
+    fn each_release_has_the_whole_patience() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::Folder(folder.path().to_owned());
+        let slow: Arc<dyn Neighbour> = Arc::new(Slow);
+        let _registered = register(Some((&place, &[5; 16])), None, Arc::downgrade(&slow)).unwrap();
+        let mut sampler = Sampler::new(&place).unwrap();
+        let peer = sampler.look().unwrap().devices[0].processes[0].peer.clone().unwrap();
+        assert_eq!([(); 2].map(|()| sampler.give(&peer, false).unwrap()), [7, 7]);
     }
 
     #[test]

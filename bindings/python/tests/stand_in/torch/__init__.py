@@ -5,6 +5,7 @@
 ``refusing``.
 """
 
+import contextlib
 import ctypes
 import os
 import types
@@ -136,11 +137,40 @@ if KIND == "older":
     memory = types.SimpleNamespace()
 
 
+@contextlib.contextmanager
+def _graph(graph, **options):
+    recorded.append(("graph", options))
+    yield
+
+
 cuda = types.SimpleNamespace(
     memory=memory,
     is_initialized=lambda: KIND == "initialised",
     _is_in_bad_fork=lambda: KIND == "forked",
     device_count=lambda: 0 if KIND == "no-device" else 1,
     current_device=lambda: 0,
-    synchronize=lambda device: recorded.append(("synchronize", device)),
+    synchronize=lambda device=None: recorded.append(("synchronize", device)),
+    mem_get_info=lambda: (1 << 30, 1 << 30),
+    CUDAGraph=object,
+    graph=_graph,
 )
+distributed = types.SimpleNamespace(is_available=lambda: False)
+uint8 = "uint8"
+
+
+def device(*named):
+    return named
+
+
+class _Bytes:
+    """A tensor on the host; its elements are bytes."""
+
+    def __init__(self, held, *viewed):
+        self.bytes, self.viewed = bytes(held), viewed
+
+    def view(self, other):
+        return _Bytes(self.bytes, *self.viewed, other)
+
+
+def frombuffer(held, dtype):
+    return _Bytes(held, dtype)

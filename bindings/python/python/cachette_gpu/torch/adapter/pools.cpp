@@ -55,7 +55,14 @@ void Allocator::beginAllocateToPool(c10::DeviceIndex device, c10::MempoolId_t po
                                     std::function<bool(cudaStream_t)> filter) {
   std::function<bool(Stream)> leads;
   if (filter)
-    leads = [filter = std::move(filter)](Stream stream) { return filter(static_cast<cudaStream_t>(stream)); };
+    leads = [filter = std::move(filter)](Stream stream) {
+      try {
+        return filter(static_cast<cudaStream_t>(stream));
+      } catch (...) {
+        thrown::keep();
+        return false;
+      }
+    };
   cachette_torch_begin_allocate_to_pool(device, of(pool), &leads);
 }
 

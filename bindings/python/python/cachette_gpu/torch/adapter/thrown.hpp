@@ -1,4 +1,4 @@
-// Exceptions of observers and trackers, which Cachette calls while it works.
+// Exceptions of observers, trackers and filters of streams, which Cachette calls while it works.
 //
 // None may pass through the frames of Rust. So the thread keeps it, and throws it once Cachette has returned. Libraries
 // that do not call Cachette by the class, and Cachette's own threads, cannot throw it; then it is told.
