@@ -5,9 +5,7 @@
 Each program holds 0.2 of the card all the time, and in turns 0.5 more; a file lock keeps the peaks apart, so the live
 memory of both is never above 0.95. With `--meet` the lock is held only while a peak rises: the later program rises while
 the other one is at its peak, and its requests wait for that to pass (`reclaim_wait`). Without any lock both could hold a
-part of their peak and wait for each other. So could a program at its peak that needs temporary memory, since one that waits
-takes all idle memory of others: the work has its scratch from the start. No program empties its cache. The work of a round
-is the same number of matrix products.
+part of their peak and wait for each other. No program empties its cache. The work of a round is the same number of matrix products.
 """
 
 import argparse
@@ -42,11 +40,9 @@ def check(held):
         assert wrong == 0, f"{wrong} bytes are wrong"
 
 
-def work(torch, matrix, scratch, norms):
+def work(torch, matrix):
     for _ in range(PRODUCTS):
-        torch.mm(matrix, matrix, out=scratch)
-        torch.linalg.vector_norm(scratch, dim=1, keepdim=True, out=norms)
-        torch.div(scratch, norms, out=matrix)
+        matrix = torch.nn.functional.normalize(matrix @ matrix)
     torch.cuda.synchronize()
 
 
@@ -57,10 +53,9 @@ def program(arguments):
         cachette_gpu.torch.enable("expandable_segments:True" + (",reclaim_wait:120" if arguments.meet else ""))
     torch.cuda.init()
     total = torch.cuda.mem_get_info()[1]
-    empty = [torch.empty(8192, width, device="cuda") for width in (8192, 1)]
-    matrices = [torch.randn(8192, 8192, device="cuda"), *empty]
+    matrix = torch.randn(8192, 8192, device="cuda")
     chance = random.Random(arguments.seed)
-    work(torch, *matrices)
+    work(torch, matrix)
     print("ready", flush=True)
     sys.stdin.readline()
     begun = time.monotonic()
@@ -71,11 +66,11 @@ def program(arguments):
             more = blocks(torch, chance, int(MORE * total))
             if arguments.meet:
                 fcntl.flock(lock, fcntl.LOCK_UN)
-            work(torch, *matrices)
+            work(torch, matrix)
             check(more)
             del more
             torch.cuda.synchronize()
-        work(torch, *matrices)
+        work(torch, matrix)
     check(low)
     found = {"seconds": time.monotonic() - begun}
     if arguments.memory == "cachette":
