@@ -332,12 +332,20 @@ impl<E> Drop for Lease<E> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
     use std::time::Duration;
 
+    use rustix::fs::{OFlags, fcntl_getfl};
+    use rustix::io::{FdFlags, fcntl_getfd};
+
     use super::*;
+    use crate::import::Connection;
     use crate::message::Request;
     use crate::socket;
     use crate::transport::connect;
+
+    /// After which a thread counts as hanging.
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     /// Memory in chunks, by fabric name (`f`) or descriptor (`d`).
     #[derive(Debug)]
@@ -404,5 +412,31 @@ mod tests {
         assert!(open(&Key::random().unwrap()).is_none(), "the key is another");
         exporter.close();
         assert!(open(&guard.entry.key).is_none(), "an importer got a lease after the end");
+    }
+
+    #[test]
+    fn an_exporter_that_closes_waits_for_its_thread_but_for_no_importer() {
+        for is_open in [false, true] {
+            let exporter = Exporter::default();
+            let guard = exporter.export(Chunks(b"f")).unwrap();
+            let connection = Connection::open(&guard.handle(DeviceTag { vendor: b'h', uuid: [0; 16] })).unwrap().0;
+            let kept = is_open.then_some(connection);
+            let (tell, told) = mpsc::channel();
+            thread::spawn(move || {
+                exporter.close();
+                tell.send(()).unwrap();
+            });
+            told.recv_timeout(PATIENCE).expect("it waits for an importer");
+            assert_eq!(Arc::strong_count(&guard.table) == 1, !is_open, "the thread and its leases have the table");
+            drop(kept);
+        }
+    }
+
+    #[test]
+    fn no_descriptor_of_an_exporter_reaches_the_programs_that_its_process_starts() {
+        let exporter = Exporter::default();
+        let guard = exporter.export(Chunks(b"f")).unwrap();
+        assert!(fcntl_getfd(guard.table.wake()).unwrap().contains(FdFlags::CLOEXEC));
+        assert!(fcntl_getfl(guard.table.wake()).unwrap().contains(OFlags::NONBLOCK), "its thread must not block");
     }
 }

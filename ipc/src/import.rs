@@ -213,6 +213,7 @@ mod tests {
     use std::thread;
 
     use rustix::event::{PollFd, PollFlags};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::*;
     use crate::handle::{DeviceTag, Key, Span};
@@ -269,5 +270,31 @@ mod tests {
             connection.send(&Request::Next { first: 0, most: 2 }).unwrap();
             connection.receive_batch(2).map(|chunks| chunks.len())
         })
+    }
+
+    #[test]
+    fn a_dropped_connection_ends_although_another_process_has_a_copy() {
+        for (detached, ends) in [(false, true), (true, false)] {
+            let (here, there) =
+                socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+            let copy = here.try_clone().unwrap();
+            drop(Connection { socket: here, pid: 1, detached });
+            assert_eq!(socket::receive(there.as_fd()).is_ok(), ends, "the copy of a forked child ends nothing");
+            drop(copy);
+        }
+    }
+
+    #[test]
+    fn a_failed_call_tells_whether_the_exporter_is_gone_or_slow() {
+        let (socket, there) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let connection = Connection { socket, pid: 1, detached: false };
+        for kind in [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock] {
+            assert_eq!(connection.failed(&kind.into()), OpenError::NoAnswer { pid: 1 });
+        }
+        socket::send(there.as_fd(), &Reply::Refused(Refusal::Full).encode(), &[]).unwrap();
+        for said in [OpenError::Full { pid: 1 }, OpenError::Gone { pid: 1 }] {
+            assert_eq!(connection.failed(&io::ErrorKind::ConnectionReset.into()), said);
+        }
     }
 }
