@@ -300,6 +300,17 @@ mod tests {
     }
 
     #[test]
+    fn a_request_beyond_the_budget_waits_for_no_other() {
+        for (bytes, waits) in [(7, true), (8, false)] {
+            beside_a_reservation(5, |in_flight, held| {
+                let since = in_flight.begin_attempt();
+                assert!(in_flight.reserve(bytes, held, 100, 7).is_none());
+                assert_eq!(in_flight.may_change(since), waits, "{bytes}");
+            });
+        }
+    }
+
+    #[test]
     fn room_is_not_waited_for_if_the_device_refused() {
         beside_a_reservation(6, |in_flight, held| {
             let since = in_flight.begin_attempt();

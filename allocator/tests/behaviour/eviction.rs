@@ -61,6 +61,13 @@ fn a_request_that_lacks_memory_evicts_a_pool_and_its_contents_come_back() {
 }
 
 #[test]
+fn a_pool_without_memory_is_not_counted_as_evicted() {
+    let (test, _stream) = limited(64, "");
+    let _pool = test.allocator.create_pool_with(PoolOptions::new().evictable(Priority(0))).unwrap();
+    assert_eq!((test.allocator.evict(MIB).unwrap(), test.stats().num_evictions), (0, 0));
+}
+
+#[test]
 fn the_lowest_priority_goes_first_then_the_least_recently_resident_and_no_more_than_needed() {
     let (test, stream) = limited(100, "");
     let sizes = [(2, 1), (0, 2), (1, 3), (0, 4), (1, 5)];

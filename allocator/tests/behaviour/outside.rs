@@ -73,6 +73,20 @@ fn idle_memory_makes_room_as_much_as_is_lacking() {
 }
 
 #[test]
+fn idle_memory_of_a_pool_in_use_makes_no_room() {
+    for config in ["", ELASTIC] {
+        let (test, [stream]) = TestAllocator::with(config).with_streams();
+        test.allocator.set_memory_limit(Some(64 * MIB));
+        let pool = test.allocator.create_pool();
+        drop(pool.allocate(40 * MIB, &stream).unwrap());
+        stream.synchronize().unwrap();
+        assert!(take(&test, 40 * MIB).is_err(), "{config}");
+        assert_eq!(test.allocator.reserved_bytes(), 40 * MIB, "{config}");
+        check(&test);
+    }
+}
+
+#[test]
 fn the_device_is_asked_again_after_idle_memory_was_released() {
     for config in ["", ELASTIC] {
         let (test, [stream]) = TestAllocator::of(64 * MIB, config).with_streams();

@@ -8,7 +8,7 @@ use cachette::{Allocator, Error};
 use cachette_hal::traced::DriverCall;
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::threads::{in_time, is_waiting, start};
+use crate::fixture::threads::{PATIENCE, in_time, is_waiting, start};
 use crate::fixture::{ELASTIC, KIB, MIB, TestAllocator};
 
 #[test]
@@ -256,6 +256,23 @@ fn d2_the_driver_waits_for_the_only_use_that_frees_memory() {
     hold.release();
     request.recv().expect("it answers").expect("the use has ended");
     assert_eq!(test.device.calls(Call::Wait) - before, 1);
+}
+
+#[test]
+fn d2_a_segment_that_comes_free_makes_room_for_a_larger_one_at_once() {
+    let (test, [stream, first, second]) = TestAllocator::of(44 * MIB, "").with_streams();
+    let sides = [&first, &second];
+    let memory = sides.map(|side| (test.allocate(20 * MIB, &stream), side));
+    let [early, late] = sides.map(|side| test.hold(side));
+    for (memory, side) in memory {
+        memory.record_stream(side);
+    }
+    let allocator = test.allocator.clone();
+    let asking = start(move || allocator.allocate(24 * MIB, &stream).map(drop));
+    assert!(is_waiting(&asking));
+    early.release();
+    asking.recv_timeout(PATIENCE).expect("the later use is not waited for").unwrap();
+    late.release();
 }
 
 #[test]
