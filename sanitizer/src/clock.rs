@@ -35,3 +35,18 @@ impl Clock {
         self.0[stream]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_join_tells_whether_it_added_anything() {
+        let mut clock = Clock(vec![1]);
+        assert_eq!(
+            [[1].as_slice(), &[], &[0, 0], &[0, 1], &[3]].map(|other| clock.join(&Clock(other.into()))),
+            [false, false, false, true, true]
+        );
+        assert_eq!(clock, Clock(vec![3, 1]));
+    }
+}

@@ -162,3 +162,21 @@ impl Order {
         Some(capture)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_the_host_has_waited_for_precedes_all_later_work() {
+        let mut order = Order::default();
+        let [first, second] = [0, 1].map(|number| order.index(StreamId(number)));
+        for _ in 0..2 {
+            let work = order.queue(first);
+            order.record(EventId(0), first);
+            assert!(!order.clock(second).covers(first, work));
+            order.host_wait(EventId(0));
+            assert!(order.clock(second).covers(first, work));
+        }
+    }
+}

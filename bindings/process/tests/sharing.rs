@@ -23,7 +23,9 @@ fn free(address: u64) {
 
 #[test]
 fn libraries_of_a_process_share_cache_limit_and_snapshot() {
-    process::start("host", &cachette::Config::default()).unwrap();
+    let config = cachette::Config::default();
+    assert!(process::start("no such backend", &config).is_err());
+    process::start("host", &config).unwrap();
     let (one, two) = (Label::new("one"), Label::new("two"));
     let memory = allocate(one, 24 * MIB).unwrap();
     let reserved = process::find(0).map(Allocator::reserved_bytes);
