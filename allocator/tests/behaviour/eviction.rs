@@ -1,7 +1,7 @@
 //! Evictable pools: they give up their memory under pressure, and have it again when they are used.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use cachette::evict::{Priority, Resident};
 use cachette::hal::Call;
@@ -396,4 +396,27 @@ fn threads_that_evict_each_other_all_progress_and_keep_every_byte() {
         test.allocator.check().expect("every invariant holds");
     });
     assert!(done.is_some(), "a deadlock");
+}
+
+#[test]
+fn a_pool_that_gets_a_guard_while_another_is_evicted_stays() {
+    let (test, stream) = limited(100, "");
+    let (second, memory) = layer(&test, 1, 2, 20 * MIB, &stream);
+    let (second, guards) = (Arc::new(second), Arc::new(Mutex::new(Vec::new())));
+    let use_second = {
+        let (second, guards) = (Arc::clone(&second), Arc::clone(&guards));
+        move |_| {
+            guards.lock().unwrap().push(resident(&second));
+            Ok::<_, &str>(())
+        }
+    };
+    let options = PoolOptions::new().evictable(Priority(0)).before_sleep(use_second);
+    let first = test.allocator.create_pool_with(options).expect("the options are allowed");
+    let _kept = first.allocate(20 * MIB, &stream).expect("there is room");
+    // The second pool was chosen, too, before the first one went to sleep.
+    assert_eq!(test.allocator.evict(40 * MIB).unwrap(), 20 * MIB);
+    assert_eq!((first.is_asleep(), second.is_asleep()), (true, false));
+    assert_eq!(test.content(&memory, &stream), Some(2));
+    guards.lock().unwrap().clear();
+    assert_eq!(test.allocator.evict(20 * MIB).unwrap(), 20 * MIB);
 }

@@ -27,7 +27,8 @@ pub(super) struct Evictable {
 }
 
 impl Evictable {
-    /// Contents are kept, or dropped and written again by every other worker.
+    /// Contents are kept, or dropped and written again by every other worker. Every third pool is registered, and agrees to
+    /// sleep.
     pub(super) fn new(fixture: &Fixture, number: u64) -> Self {
         let priority = u32::try_from(number / 2).expect("it is small");
         let mut options = PoolOptions::new().evictable(Priority(priority));
@@ -41,6 +42,9 @@ impl Evictable {
                 reloads.fetch_add(1, Relaxed);
                 Ok(())
             });
+        }
+        if number % 3 == 0 {
+            options = options.registered(true).before_sleep(|_| Ok::<_, &str>(()));
         }
         let pool = fixture.allocator.create_pool_with(options).expect("nothing fails yet");
         Self { guard: None, held: Vec::new(), growing: None, pool, reloads, reloaded: 0, refuses }

@@ -277,6 +277,9 @@ int main(int count, char **arguments)
     }
     if (strcmp(what, "code") == 0)
         return 42;
+    /* Background jobs of a shell begin with an ignored SIGINT. */
+    if (strcmp(what, "serve") == 0)
+        signal(SIGINT, SIG_DFL);
     start();
     if (strcmp(what, "pairs") == 0)
         pairs();
