@@ -43,7 +43,7 @@ impl Evictable {
                 Ok(())
             });
         }
-        if number % 3 == 0 {
+        if number.is_multiple_of(3) {
             options = options.registered(true).before_sleep(|_| Ok::<_, &str>(()));
         }
         let pool = fixture.allocator.create_pool_with(options).expect("nothing fails yet");
