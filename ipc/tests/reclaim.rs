@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
@@ -82,7 +81,7 @@ fn neighbour(device: &Device, bytes: u64) -> (Arc<Idle>, Registration) {
     // One test makes as many registrations as a process may have.
     let registered = loop {
         match register(answers, None, weak.clone()) {
-            Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => thread::yield_now(),
+            Err(error) if error.kind() == std::io::ErrorKind::QuotaExceeded => thread::yield_now(),
             registered => break registered.expect("sockets work here"),
         }
     };
